@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-/// Large fields that most routes and backends leave unset. Boxing them saves memory, because there
-/// are many routes and backends.
+/// Large fields that most routes and backends do not set. They are boxed to save memory, because
+/// there are many routes and backends.
 const RARE: &[&str] = &[
     "Route.request_headers",
     "Route.response_headers",
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let descriptors = protox::compile(["proto/snapshot.proto", "proto/bundle.proto"], ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("snapshot.bin"), descriptors.encode_to_vec())?;
-    // In-memory size of each message by name, for `bounds`.
+    // The size of each message in memory, for `bounds`.
     let messages = descriptors.file.iter().flat_map(|file| &file.message_type);
     let sizes: Vec<String> = messages
         .clone()

@@ -1,4 +1,4 @@
-//! Turns snapshots into the files that Envoy watches, and supervises that Envoy.
+//! Turns snapshots into the files that Envoy watches, and supervises the Envoy process.
 //!
 //! The agent is a program; this library contains its parts, so that tests can use them. The agent
 //! reads configuration from a source, such as a manifest directory or a cluster, and renders it.
@@ -40,12 +40,13 @@
 //! → `apply` (files, order, last accepted state) → `envoy` (process, admin socket). `quarantine`
 //! finds the parts that Envoy rejects, and `publish` is the loop that publishes the rest.
 //!
-//! `run` ties them together, `doctor` and `collect` inspect a host, and `cli` is the command line.
-//! Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run` ←
-//! `doctor` ← `collect` ← `cli`; `source` imports only `host`.
+//! `run` ties the modules together, `doctor` and `collect` inspect a host, and `cli` is the command
+//! line. Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run`
+//! ← `doctor` ← `collect` ← `cli`. `source` imports only `host`.
 //!
-//! `seal` protects private keys against access to the disk alone. `reporter` writes the state of
-//! `run` on this host to a cluster. `join` is separate: it makes this machine a host of a cluster.
+//! `seal` protects private keys from an attacker who can read only the disk. `reporter` writes this
+//! host's state, as observed by `run`, to a cluster. `join` is separate: it makes this machine a
+//! host of a cluster.
 
 pub mod access_log;
 pub mod apply;

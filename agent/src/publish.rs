@@ -1,14 +1,14 @@
-//! The publishing loop: brings one Envoy to a target with transactions, and consults the quarantine
+//! Publishing loop: brings one Envoy to a target with transactions, and consults the quarantine
 //! about the parts that Envoy rejects.
 //!
-//! Writes no files (`apply` does), and does not decide which parts to exclude (`quarantine` does).
+//! Never writes files (`apply` does), and never decides which parts to exclude (`quarantine` does).
 
 use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
 use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Maximum number of attempts per publication, each with fewer parts.
+/// Maximum number of attempts per publication, each with fewer parts than the previous one.
 const MAX_ROUNDS: usize = 12;
 
 /// Outcome of a publication. Unless the target is accepted, the last accepted configuration remains
@@ -22,7 +22,8 @@ pub enum Published {
         /// Configuration that Envoy serves instead of the target, if parts were excluded.
         reduced: Option<Box<Reduced>>,
     },
-    /// Envoy rejects the target, and no part was found to exclude. Retry when something changes.
+    /// Envoy rejects the target, and no part could be identified to exclude. Retry when something
+    /// changes.
     Refused {
         /// Envoy's messages.
         envoy_words: Vec<String>,
@@ -39,8 +40,8 @@ pub enum Published {
     },
 }
 
-/// Brings Envoy to the target, reduced if necessary. The search for rejected parts stops early once
-/// `newer` returns true, because there is a newer target.
+/// Brings Envoy to the target, reduced if necessary. If `newer` returns true, there is a newer
+/// target, and the search for rejected parts stops early.
 pub async fn publish(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -66,9 +67,9 @@ pub async fn publish(
     Ok(Published::Refused { envoy_words })
 }
 
-/// Runs one transaction, and asks for advice if Envoy rejects it. `words` contains the messages of
-/// the last rejection. Returns the outcome of the publication, or `None` if it must be retried with
-/// fewer parts.
+/// Runs one transaction, and consults the quarantine if Envoy rejects it. `words` contains the
+/// messages of the last rejection. Returns the outcome of the publication, or `None` if the caller
+/// must retry with fewer parts.
 async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -131,7 +132,7 @@ async fn attempt(
     Ok(Some(Published::NotYet { reason }))
 }
 
-/// Returns the outcome of a publication that Envoy rejected, or `None` if it must be retried.
+/// Returns the outcome of a publication that Envoy rejected, or `None` if the caller must retry.
 fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     let mut envoy_words = || std::mem::take(words);
     match advice {
@@ -146,7 +147,7 @@ fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
 }
 
 /// Returns the keys that Envoy accepted without serving their certificates. Envoy also reports bad
-/// pairs as accepted.
+/// key pairs as accepted.
 fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)

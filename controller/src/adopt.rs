@@ -19,12 +19,12 @@ use sesame_gateway_api::world::Kind;
 use sesame_published::names::{ADOPT_ANNOTATION, adoption_name};
 
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
-/// Condition of a Gateway whose fleet differs from the intended one.
+/// Type of the Gateway condition that reports whether the fleet is complete.
 const FLEET_CONDITION: &str = "projectsesame.io/Fleet";
 /// Field manager of the consent annotation.
 const MANAGER: &str = "sesame-controller-fleet";
 
-/// Reason for a failed comparison.
+/// Reason why a fleet cannot be compared or adopted.
 #[derive(Debug, Error)]
 pub(crate) enum AdoptError {
     /// An object cannot be read or written.
@@ -107,10 +107,10 @@ pub(crate) enum FleetLook {
 /// Comparison of an existing fleet with the fleet that the controller would write.
 pub(crate) struct FleetComparison {
     pub(crate) objects: Vec<ObjectAction>,
-    /// Value of the consent annotation for the whole adoption; `None` if an object has another
+    /// Annotation value that consents to the whole adoption, or `None` if an object has another
     /// owner.
     pub(crate) consent: Option<String>,
-    /// True if the controller compared the same objects.
+    /// True if the controller's last comparison had the same result.
     pub(crate) is_current: bool,
 }
 
@@ -123,8 +123,8 @@ impl FleetComparison {
 }
 
 /// Compares the existing fleet of a Gateway, or of the Gateways published under this name, with the
-/// fleet that the controller intends. The controller runs in `namespace`. Also returns the fleet's
-/// owner.
+/// fleet that the controller would write. The controller runs in `namespace`. Also returns the
+/// fleet's owner.
 pub(crate) async fn look(
     client: &Client,
     namespace: &str,
@@ -195,7 +195,7 @@ pub(crate) async fn agree(
     Ok(owner)
 }
 
-/// Returns why the fleet of a class is incomplete, according to the conditions of its Gateways.
+/// Returns why a class's fleet is incomplete, according to the conditions of its Gateways.
 async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<String>, AdoptError> {
     let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
     let gateways: Api<Received> = Api::all_with(client.clone(), &resource);
@@ -206,7 +206,8 @@ async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<Stri
     Ok(members.find_map(|gateway| incomplete(gateway.value())))
 }
 
-/// Returns why the fleet is incomplete, or `None` if the controller does not report it as such.
+/// Returns why the fleet is incomplete, or `None` if the controller does not report it as
+/// incomplete.
 fn incomplete(gateway: &Value) -> Option<String> {
     let conditions = gateway["status"]["conditions"].as_array()?;
     let of_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;

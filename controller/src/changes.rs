@@ -1,5 +1,5 @@
-//! Tracks changes from the watches to their publication, and exports their spans. Records nothing
-//! without a collector.
+//! Tracks changes from the watch events to their publication, and exports spans for them. Records
+//! nothing unless a collector is configured.
 //!
 //! If a newer change arrives before a change is written, both are merged. Tracking must never delay
 //! a publication. Memory is bounded by the number of Gateways.
@@ -45,7 +45,7 @@ impl SeenObjects {
     }
 }
 
-/// Change to a Gateway that was resolved but not written yet.
+/// Change to a Gateway that has been resolved but not yet written.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedChange {
     revision: String,
@@ -228,7 +228,7 @@ impl ChangeLog {
 }
 
 impl KnownChanges {
-    /// Merges a change into an earlier change that was not written yet.
+    /// Merges a change into an earlier change that has not been written yet.
     fn add(&mut self, gateway: &NamespacedName, later: ResolvedChange) {
         let before = self.waiting.remove(gateway);
         let change = match before {
@@ -265,7 +265,7 @@ mod tests {
         changes.resolved(&mut seen, SystemTime::UNIX_EPOCH, &at(revision));
     }
 
-    /// Returns the names of the objects changed for a revision, and the number of changes.
+    /// Returns the names of the objects that led to a revision, and the number of changes.
     fn taken(changes: &Changes, revision: &str) -> Option<(Vec<String>, usize)> {
         let change = changes.take(|| at(revision)).remove(&edge())?;
         let names = change.seen.named.iter();

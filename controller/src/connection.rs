@@ -26,8 +26,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum size of a kubeconfig in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Maximum backward clock adjustment that is harmless: tokens are reread every minute and remain
-/// valid for much longer.
+/// Maximum harmless backward clock adjustment. Tokens are reread every minute and remain valid for
+/// much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.
@@ -60,9 +60,9 @@ impl ClusterConnection {
         })
     }
 
-    /// Waits until the files have changed and are usable, or until the wall clock was set back. The
-    /// client uses that clock to decide when to reread a token file, and would keep using an old
-    /// token for too long.
+    /// Waits until the files have changed and are usable, or until the wall clock has been set
+    /// back. The client uses that clock to decide when to reread a token file, and would keep using
+    /// an old token for too long.
     pub(crate) async fn outdated(&self) {
         loop {
             let (wall, steady) = (SystemTime::now(), Instant::now());
@@ -80,7 +80,7 @@ impl ClusterConnection {
     }
 }
 
-/// Returns the configuration for the client of a command.
+/// Returns the client configuration for a command.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     let ConnectionSettings {
         mut config,
@@ -92,7 +92,7 @@ pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the client configuration for a user's command, from a context of a kubeconfig.
+/// Returns the client configuration for a user's command, from a kubeconfig context.
 pub(crate) async fn config_of_user(
     kubeconfig: Option<&Path>,
     context: Option<&str>,
@@ -120,7 +120,7 @@ pub(crate) async fn config_of_user(
     Ok(config)
 }
 
-/// Waits for a response of the API server. A timeout is returned as an error.
+/// Waits for a response from the API server. A timeout is returned as an error.
 pub(crate) async fn answer<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,

@@ -1,9 +1,9 @@
 //! Protects a GatewayClass while a Gateway uses it. With the finalizer, a deleted class remains
-//! until its last Gateway is deleted. So a mistake cannot withdraw all Gateways of a class
-//! together.
+//! until its last Gateway is deleted. So deleting a class by mistake cannot withdraw all of its
+//! Gateways at once.
 //!
-//! Only the leader adds and removes the finalizer, only on classes of this controller, and only
-//! once all classes and Gateways are known. This module never writes any other field of a class.
+//! Only the leader adds and removes the finalizer, only on this controller's classes, and only once
+//! all classes and Gateways are known. This module never writes any other field of a class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,7 +26,7 @@ use sesame_gateway_api::world::Kind;
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// Timeout of a write.
+/// Timeout per write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before retrying a failed write or an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ pub(crate) struct Finalizer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ClassOrGateway {
     version: String,
-    /// Controller of the class, or class of the Gateway.
+    /// Controller name in the class, or class name in the Gateway.
     names: String,
     finalizers: Vec<String>,
     deleted: bool,
@@ -54,7 +54,7 @@ struct ClassUsage {
 }
 
 impl Finalizer {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -115,8 +115,8 @@ impl Finalizer {
         })
     }
 
-    /// Replaces the finalizers of a class, unless the class was changed concurrently. Returns the
-    /// stored class.
+    /// Replaces a class's finalizers, unless the class has changed concurrently. Returns the stored
+    /// class.
     async fn write(
         &self,
         name: &NamespacedName,
@@ -175,13 +175,13 @@ impl ClassUsage {
         let number = |object: &ClassOrGateway| object.version.parse::<u64>().unwrap_or(0);
         let key = (kind, name);
         let known = self.known.get(&key);
-        // The response to a write may arrive before the watch event.
+        // The response to a write may arrive before older watch events.
         if known.is_none_or(|known| number(known) <= number(&new)) {
             self.known.insert(key, new);
         }
     }
 
-    /// Returns the new finalizers of each class that needs a change. Other finalizers are kept in
+    /// Returns the new finalizers for each class that needs a change. Other finalizers are kept in
     /// order.
     fn plan(&self, controller_name: &str) -> Vec<(NamespacedName, Vec<String>)> {
         let of = |kind| self.known.iter().filter(move |((of, _), _)| *of == kind);

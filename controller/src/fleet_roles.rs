@@ -1,8 +1,8 @@
-//! Writes the rules of the Roles that grant access to keys. Each Role grants the keys of a fleet's
-//! Gateways, or of the Gateways in its annotation, and no other Secret.
+//! Writes the rules for the Roles that grant access to keys. Each Role grants access to the keys of
+//! a fleet's Gateways, or of the Gateways in its annotation, and to no other Secret.
 //!
-//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. The labels
-//! or annotations of a Role contain the fleet or the Gateways.
+//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. A Role's
+//! label names the fleet, or its annotation lists the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// Polling interval of the Roles. A new Role has no rules, so its hosts cannot read their keys
+/// Polling interval for the Roles. A new Role has no rules, so its hosts cannot read their keys
 /// before the next poll.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of Gateways in the annotation of a Role, as in a join token.
+/// Maximum number of Gateways in a Role's annotation, as in a join token.
 const MAX_GATEWAYS: usize = 256;
 
 /// State owned by the task.
@@ -34,7 +34,7 @@ pub(crate) struct FleetRoles {
 }
 
 impl FleetRoles {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut before = Fleets::default();
         let mut told: Option<String> = None;
@@ -62,7 +62,7 @@ impl FleetRoles {
         }
     }
 
-    /// Waits until there is something to do. Returns false if the senders were dropped.
+    /// Waits until the Roles may need an update. Returns false if the senders were dropped.
     async fn changed(&mut self, before: &Fleets) -> bool {
         let look = tokio::time::sleep(POLL_INTERVAL);
         tokio::pin!(look);
@@ -114,7 +114,8 @@ impl FleetRoles {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Gateways that cannot be published now. Roles that already grant their keys keep doing so.
+    /// Gateways that cannot currently be published. Roles that already grant access to their keys
+    /// keep doing so.
     retained: BTreeSet<String>,
 }
 
@@ -138,7 +139,7 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
 }
 
 impl Fleets {
-    /// Returns the rules of a Role, or `None` if the Role refers to neither a fleet nor Gateways.
+    /// Returns the rules for a Role, or `None` if the Role refers to neither a fleet nor Gateways.
     fn rules_of(&self, role: &Role) -> Option<Vec<PolicyRule>> {
         let labels = role.metadata.labels.as_ref()?;
         if labels.get(ACCESS_LABEL)? == ACCESS_FLEET {
@@ -155,7 +156,7 @@ impl Fleets {
         Some(gateway_rules(&gateways))
     }
 
-    /// Returns the rules of a fleet's Role, given its current rules.
+    /// Returns the rules for a fleet's Role, given its current rules.
     fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
         let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();
         let names = present

@@ -1,10 +1,10 @@
-//! Resolves the Gateways of a cluster, publishes them, and reports their status.
+//! Resolves a cluster's Gateways, publishes them, and reports their status.
 //!
-//! `watch` reads the objects of the cluster, and `engine` resolves them on a separate thread.
-//! `publish` writes ConfigMaps and Secrets, `report` writes statuses, and `provision` writes a
-//! Service for each Gateway. They write only while `lead` holds the Lease. `configuration` provides
-//! the settings. `hosts` and `adopt` are separate operator commands, for hosts outside the cluster
-//! and for existing fleets.
+//! `watch` reads the cluster's objects, and `engine` resolves them on a separate thread. `publish`
+//! writes ConfigMaps and Secrets, `report` writes statuses, and `provision` writes a Service for
+//! each Gateway. They write only while `lead` holds the Lease. `configuration` provides the
+//! settings. `hosts` and `adopt` are separate operator commands, for hosts outside the cluster and
+//! for existing fleets.
 
 mod adopt;
 mod changes;

@@ -18,9 +18,9 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Polling interval, for ConfigMaps that were edited and write permissions that were granted.
+/// Polling interval, to notice edited ConfigMaps and newly granted write permissions.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// Timeout for one response of the API server.
+/// Timeout per API server response.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Annotation with the name of the controller that manages an object. Other controllers ignore the
 /// object.
@@ -34,7 +34,7 @@ pub(crate) struct OcgBundleWriter {
 }
 
 impl OcgBundleWriter {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut told: Option<String> = None;
         loop {

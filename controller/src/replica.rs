@@ -30,7 +30,7 @@ pub(crate) struct Replica {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) failures: Arc<ApiFailures>,
     pub(crate) changes: Changes,
-    /// URL of the collector to which agents of managed fleets send spans.
+    /// URL of the collector to which managed fleets' agents send spans.
     pub(crate) fleet_spans: Option<String>,
 }
 

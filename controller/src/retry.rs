@@ -1,4 +1,4 @@
-//! Pauses between attempts at failed operations.
+//! Computes the pauses between attempts at failed operations.
 
 use std::time::Duration;
 

@@ -49,7 +49,7 @@ use sesame_gateway_api::api::SesameConfigurationSpec;
 use sesame_gateway_api::resolve::OcgBundles;
 use sesame_spans::CollectorSettings;
 
-/// Settings of the process.
+/// The process's settings.
 #[derive(Clone)]
 pub(crate) struct ProcessSettings {
     /// Source of the configuration.
@@ -96,9 +96,9 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
 /// Reason for stopping all tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// The process received a signal to stop.
+    /// The process received a termination signal.
     Told,
-    /// The address or credentials of the API server changed: all tasks restart.
+    /// The API server's address or the credentials changed: all tasks restart.
     Outdated,
     /// The controller's name or the set of watched kinds changed: all tasks restart.
     Renamed,

@@ -1,5 +1,5 @@
-//! The state of Gateways as plain values, passed from the tasks that determine it to the reporter,
-//! which writes statuses.
+//! Defines Gateways' state as plain values, passed from the tasks that determine it to the
+//! reporter, which writes statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use sesame_gateway_api::resolve::{ServiceRequest, UncoveredHostnames};
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Gateways with a problem that resolution does not know about, and its description.
+/// Gateways with a problem that resolution does not know about, each with a description.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 
-/// Reports of the provisioner.
+/// Report from the provisioner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProvisionReport {
     /// Gateways that have no Service.
@@ -55,7 +55,7 @@ pub(crate) struct HostEndpoint {
 /// Addresses that a Gateway gets from its Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceAddresses {
-    /// IPs and hostnames, in the order of the Service.
+    /// IPs and hostnames, in the order in which they are reported.
     pub(crate) addresses: Vec<String>,
     /// Explanation if the address is missing.
     pub(crate) awaited: Option<String>,
@@ -83,10 +83,10 @@ pub(crate) enum Resolved {
     Routes(RouteStatusUpdate),
 }
 
-/// Statuses of all objects after a resolution, without the reports of hosts.
+/// Statuses of all objects after a resolution, without the hosts' reports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResolvedStatuses {
-    /// Statuses of all objects of this controller.
+    /// Statuses of all of this controller's objects.
     pub(crate) statuses: Statuses,
     /// Shared name of each Gateway that is published together with others; other Gateways use their
     /// own names.
@@ -101,7 +101,7 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
     /// Expiry of certificates by listener.
     pub(crate) listener_expiries: ListenerExpiries,
-    /// Hostnames of listeners that none of the listener's certificates covers.
+    /// Listener hostnames that none of the listener's certificates covers.
     pub(crate) uncovered: UncoveredHostnames,
 }
 
@@ -124,12 +124,12 @@ impl ResolvedStatuses {
         self.merged.get(gateway).unwrap_or(gateway)
     }
 
-    /// Returns the Ingresses of this controller.
+    /// Returns this controller's Ingresses.
     pub(crate) fn ingresses(&self) -> impl Iterator<Item = &ObjectKey> {
         self.of_kind(Kind::Ingress)
     }
 
-    /// Returns the Ingresses and HTTPProxies of this controller.
+    /// Returns this controller's Ingresses and HTTPProxies.
     pub(crate) fn layered(&self) -> impl Iterator<Item = &ObjectKey> {
         self.ingresses().chain(self.of_kind(Kind::HttpProxy))
     }
@@ -141,7 +141,7 @@ impl ResolvedStatuses {
         all.map(|(key, _)| key)
     }
 
-    /// Returns the Gateway to which the class of an Ingress or HTTPProxy refers.
+    /// Returns the Gateway that the class of an Ingress or HTTPProxy refers to.
     pub(crate) fn gateway_of_layered(&self, ingress: &ObjectKey) -> Option<NamespacedName> {
         let reference = &self
             .statuses
@@ -154,7 +154,7 @@ impl ResolvedStatuses {
         Some(NamespacedName::new(namespace, &reference.name))
     }
 
-    /// Returns true if a Gateway of this controller is published under this name.
+    /// Returns true if one of this controller's Gateways is published under this name.
     pub(crate) fn publishes(&self, name: &NamespacedName) -> bool {
         let alone = self.statuses.gateways.contains_key(name) && !self.merged.contains_key(name);
         alone || self.merged.values().any(|it| it == name)
@@ -195,7 +195,7 @@ impl ResolvedStatuses {
         expiries.filter_map(|expiry| expiry.warning(now)).collect()
     }
 
-    /// Returns the distinct warnings about the certificates of a ListenerSet at this time.
+    /// Returns the distinct warnings about a ListenerSet's certificates at this time.
     pub(crate) fn warnings_of_set(&self, set: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let key = Kind::ListenerSet.named(set.clone());
         let of_listeners = self.listener_expiries.get(&key.to_string());
@@ -209,7 +209,7 @@ impl ResolvedStatuses {
     }
 }
 
-/// Statuses of some routes that differ from the previous resolution.
+/// Route statuses that differ from the previous resolution.
 #[derive(Debug, Default)]
 pub(crate) struct RouteStatusUpdate {
     /// The statuses.

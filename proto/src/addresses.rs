@@ -1,14 +1,14 @@
-//! Addresses that endpoints may not have: the host itself, link-local neighbors, and metadata
-//! services that issue credentials to cloud machines. Pure.
+//! Addresses that endpoints must not have: the host itself, link-local neighbors, and metadata
+//! services that issue credentials to cloud machines.
 //!
 //! The controller excludes such endpoints from snapshots. The agent uses the same table, because it
-//! does not trust snapshots. An IPv6 address that embeds a rejected IPv4 address must be rejected,
-//! too.
+//! does not trust snapshots. An IPv6 address that embeds a rejected IPv4 address must also be
+//! rejected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
-/// Network whose addresses are rejected.
+/// A network whose addresses are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAddress {
     /// Network in CIDR notation.
@@ -19,7 +19,7 @@ pub struct RefusedAddress {
     pub source: &'static str,
 }
 
-/// All rejected networks, from specific to general.
+/// All rejected networks, from the most specific to the most general.
 #[rustfmt::skip]
 const TABLE: &[(&str, &str, &str)] = &[
     ("100.100.100.200/32", "metadata of Alibaba Cloud", "Alibaba Cloud ECS: instance metadata"),
@@ -40,7 +40,7 @@ const TABLE: &[(&str, &str, &str)] = &[
     ("ff00::/8", "multicast", "RFC 4291 2.7"),
 ];
 
-/// Parsed table, with the first address and prefix length of each network.
+/// The parsed table, with the first address and prefix length of each network.
 static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(|| {
     let read = |(network, what, source): &(&'static str, &'static str, &'static str)| {
         let (first, bits) = network.split_once('/')?;
@@ -56,7 +56,8 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(||
     TABLE.iter().map(network).collect()
 });
 
-/// Returns the rejected network that contains the address, or `None` if an endpoint may have it.
+/// Returns the rejected network that contains the address, or `None` if endpoints may have this
+/// address.
 pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
         (IpAddr::V4(first), IpAddr::V4(ip)) => {
@@ -75,7 +76,7 @@ pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     forms(ip).find_map(of)
 }
 
-/// Returns the address and the IPv4 addresses that it may embed.
+/// Returns the address, and any IPv4 addresses that it may embed.
 pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     let v6 = match ip {
         IpAddr::V4(_) => None,
@@ -99,7 +100,8 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         }
         Ipv4Addr::from(v4)
     };
-    // With another prefix length, these bytes are mostly zeros and would look like "this host".
+    // If the prefix has a different length, these bytes are mostly zeros and would look like "this
+    // host".
     let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
     let local = |first: usize| {
         let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;
@@ -109,12 +111,12 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         |prefix: u128, length: u32| (bits ^ prefix << (128 - length)).leading_zeros() >= length;
     let last = at(12);
     [
-        // Mapped and compatible (RFC 4291 2.5.5), and translated (RFC 2765).
+        // IPv4-mapped and IPv4-compatible (RFC 4291 2.5.5), and IPv4-translated (RFC 2765).
         begins(0xffff, 96).then_some(last),
         begins(0, 96).then_some(last),
         begins(0xffff_0000, 96).then_some(last),
-        // NAT64: the well-known prefix, and the local-use prefix with any prefix length (RFC 6052,
-        // RFC 8215).
+        // NAT64: the well-known prefix, and the local-use prefix with any length (RFC 6052, RFC
+        // 8215).
         begins(0x0064_ff9b_0000_0000_0000_0000, 96).then_some(last),
         local(6),
         local(7),
@@ -176,7 +178,7 @@ mod tests {
             ("fd00:ec2::23", "fd00:ec2::/32"),
             ("fd20:ce::254", "fd20:ce::254/128"),
             ("fd00:42::42", "fd00:42::42/128"),
-            // Mapped, compatible, translated.
+            // IPv4-mapped, IPv4-compatible and IPv4-translated.
             ("::ffff:127.0.0.1", "127.0.0.0/8"),
             ("::ffff:169.254.169.254", "169.254.0.0/16"),
             ("::127.0.0.1", "127.0.0.0/8"),

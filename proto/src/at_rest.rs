@@ -1,10 +1,10 @@
-//! Key pairs as a host stores them on disk: certificate chains unencrypted, private keys encrypted
-//! with a key of the host.
+//! Key pairs as a host stores them on disk. Certificate chains are unencrypted; private keys are
+//! encrypted with the host's sealing key.
 //!
 //! Each private key is encrypted separately and bound to its name and chain. The cipher is
-//! ChaCha20-Poly1305; HKDF-SHA256 derives its key from the host's key and a random salt. So
-//! certificates can be listed, and keys removed, without the host's key. Never print a private key,
-//! and never accept a key sealed for another name.
+//! ChaCha20-Poly1305, whose key is derived with HKDF-SHA256 from the host's key and a random salt.
+//! Certificates can therefore be listed, and keys removed, without the host's key. Never print a
+//! private key, and never accept a key that was sealed under a different name.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -19,22 +19,22 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 
-/// Context of every encryption, and prefix of all encrypted data.
+/// Domain separator for all encryption, and prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Length in bytes of the checksum that detects typing errors.
+/// Length in bytes of a checksum that detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
 
-/// A host's key for encrypting private keys.
+/// A host's key, which encrypts its private keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SealingKey([u8; 32]);
 
-/// Error from reading encrypted data.
+/// Error when reading encrypted data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AtRestError {
-    /// The text is not a sealing key.
+    /// The text is not a valid sealing key.
     #[error("holds no sealing key, or a damaged one")]
     NoKey,
     /// The data was encrypted with another key.
@@ -43,7 +43,7 @@ pub enum AtRestError {
         /// Identifier of the required key.
         id: String,
     },
-    /// The data is damaged, or was encrypted for another place.
+    /// The data is damaged, or was encrypted for a different place.
     #[error("is sealed with a key of this host, but is damaged or belongs elsewhere")]
     Damaged,
 }
@@ -54,7 +54,7 @@ impl SealingKey {
         Self(random)
     }
 
-    /// Parses a key in the format of [`SealingKey::stored`].
+    /// Parses a key in the format that [`SealingKey::stored`] returns.
     pub fn parse(stored: &str) -> Result<Self, AtRestError> {
         let encoded = stored.trim_end().strip_prefix(PREFIX);
         let bytes = encoded.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
@@ -66,14 +66,14 @@ impl SealingKey {
         Ok(Self(*key))
     }
 
-    /// Returns the string to store. The caller must protect it.
+    /// Returns the key as a string to be stored. The caller must protect it.
     pub fn stored(&self) -> String {
         let checksum = Sha256::digest(self.0);
         let encoded = URL_SAFE_NO_PAD.encode([&self.0[..], &checksum[..CHECKSUM]].concat());
         format!("{PREFIX}{encoded}\n")
     }
 
-    /// Returns an identifier that does not reveal anything about the key.
+    /// Returns an identifier that reveals nothing about the key.
     pub fn id(&self) -> String {
         hex(&self.id_bytes())
     }
@@ -92,7 +92,7 @@ impl SealingKey {
         Ok(LessSafeKey::new(derived))
     }
 
-    /// Encrypts bytes. Decryption requires the same `place`. `salt` must be random.
+    /// Encrypts bytes. They can be decrypted only with the same `place`. `salt` must be random.
     pub fn seal(
         &self,
         clear: &[u8],
@@ -115,7 +115,7 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Returns true for the output of [`SealingKey::seal`].
+/// Returns true if the bytes start like the output of [`SealingKey::seal`].
 pub fn is_sealed(stored: &[u8]) -> bool {
     stored.starts_with(DOMAIN)
 }
@@ -126,7 +126,7 @@ pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes with the matching key.
+/// Decrypts bytes with whichever of these keys matches.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],
@@ -149,7 +149,7 @@ pub fn open<'k>(
     Ok(content)
 }
 
-/// Returns a constant nonce: each derived key encrypts only once.
+/// Returns a constant nonce, which is safe because each derived key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -158,19 +158,19 @@ fn nonce() -> Nonce {
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct StoredPair {
-    /// Name as `Secret/namespace/name`.
+    /// Name in the form `Secret/namespace/name`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Certificates as PEM, leaf first.
+    /// Certificates in PEM format, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key as PEM, if stored unencrypted.
+    /// Private key in PEM format, if stored unencrypted.
     #[prost(bytes = "vec", tag = "3")]
     private_key: Vec<u8>,
-    /// Encrypted private key (PEM).
+    /// Encrypted private key, in PEM format once decrypted.
     #[prost(bytes = "vec", tag = "4")]
     sealed: Vec<u8>,
-    /// [`KeyPair::digest`]; empty if the key is stored unencrypted.
+    /// The pair's [`KeyPair::digest`], or empty if the key is stored unencrypted.
     #[prost(string, tag = "5")]
     digest: String,
     /// OCSP response, unencrypted.
@@ -232,7 +232,7 @@ impl StoredPair {
         })
     }
 
-    /// Returns the digest of the pair, without needing the host's key.
+    /// Returns the pair's digest. Does not need the host's key.
     pub fn digest(&self) -> String {
         if self.digest.is_empty() {
             self.in_clear().digest()
@@ -241,8 +241,8 @@ impl StoredPair {
         }
     }
 
-    /// Returns true if the private key is encrypted with `key`, or, if `key` is `None`, is stored
-    /// unencrypted.
+    /// Returns true if the private key is encrypted with `key`. If `key` is `None`, returns true if
+    /// it is stored unencrypted.
     pub fn is_sealed_with(&self, key: Option<&SealingKey>) -> bool {
         match key {
             Some(key) => is_sealed_with(&self.sealed, key),
@@ -250,7 +250,7 @@ impl StoredPair {
         }
     }
 
-    /// Returns the pair, decrypting it with one of these keys if needed.
+    /// Returns the pair. If necessary, decrypts it with one of these keys.
     pub fn open<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k SealingKey>,
@@ -272,7 +272,7 @@ impl StoredPair {
         Ok(pair)
     }
 
-    /// Returns the pair without decrypting it. An encrypted private key is omitted.
+    /// Returns the pair without decrypting it. If the private key is encrypted, it is omitted.
     pub fn in_clear(&self) -> KeyPair {
         KeyPair {
             name: self.name.clone(),
@@ -287,8 +287,8 @@ fn place(name: &str, chain: &[u8]) -> Vec<u8> {
     [b"pair\n", name.as_bytes(), b"\n", &Sha256::digest(chain)].concat()
 }
 
-/// Encodes stored pairs. If any is sealed, the bytes have a prefix that agents without support for
-/// sealing reject.
+/// Encodes stored pairs. If any is sealed, the bytes have a prefix that makes agents without
+/// support for sealing reject them.
 pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     let is_clear = pairs.iter().all(|pair| pair.sealed.is_empty());
     let mut bytes = if is_clear {

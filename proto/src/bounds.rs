@@ -1,13 +1,14 @@
-//! Computes from the encoded bytes how much memory a message will take once decoded. Messages that
-//! would take too much are rejected before any value is built.
+//! Computes how much memory an encoded message will take once decoded. Messages that would take too
+//! much are rejected before any value is built.
 //!
-//! An encoded list element can be two bytes long but take a hundred times as much memory once
-//! decoded, and repeated bytes compress a thousandfold. So a limit on bytes does not limit memory.
-//! The walk follows the schema, builds no values, and stops at the first byte that exceeds the
-//! limit. It does not check anything else: an accepted message may still be malformed.
+//! An encoded list element of two bytes can take a hundred times as much memory once decoded, and
+//! repeated bytes compress a thousandfold. Limiting the number of bytes therefore does not limit
+//! memory. The walk follows the schema, builds no values, and stops at the first byte that exceeds
+//! the limit. It checks nothing else, so an accepted message may still be malformed.
 //!
-//! The walk also rejects snapshots with fields or values outside this schema. Decoders skip unknown
-//! fields, so a reader older than the writer would serve a route without the part that protects it.
+//! The walk also rejects snapshots that contain fields or values outside this schema. Decoders skip
+//! unknown fields, so a reader older than the writer would serve a route without the part that
+//! protects it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
@@ -19,20 +20,20 @@ use prost_reflect::{DescriptorPool, Kind, MessageDescriptor};
 
 use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snapshot};
 
-/// Bytes of overhead per allocation.
+/// Overhead per allocation, in bytes.
 const ALLOCATION: u64 = 16;
 /// Maximum ratio of a list's capacity to its length, because lists grow by doubling.
 const GROWTH: u64 = 2;
-/// Bytes assumed for a message of unknown size.
+/// Size in bytes that is assumed for a message whose actual size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
-/// Memory limit of a manifest in bytes: twice the size of a manifest with the maximum number of
-/// shards.
+/// Memory limit for a manifest, in bytes. This is twice the size of a manifest with the maximum
+/// number of shards.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
-/// Memory limits of a bundle's header and sealed keys in bytes.
+/// Memory limits for a bundle's header and sealed keys, in bytes.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
 const MAX_SEALED_KEYS: u64 = 32 * 1024 * 1024;
 
-/// Error from decoding within limits.
+/// Error when decoding within limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
     /// The decoded values would take too much memory.
@@ -41,7 +42,7 @@ pub enum BoundsError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A newer writer used a field or value that is not in this schema.
+    /// A newer writer used a field or value that this schema does not have.
     #[error(
         "{message} has {what}, which this version of Sesame does not support and must not ignore; \
         use a version as new as the writer's"
@@ -52,13 +53,13 @@ pub enum BoundsError {
         /// The field or value.
         what: String,
     },
-    /// The bytes are not a message of the schema.
+    /// The bytes are not a valid message of this type.
     #[error("cannot be decoded: {0}")]
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot or part of a snapshot, and returns it with its size in memory. Returns an
-/// error if it takes more than `limit` bytes, or has fields or values outside the schema.
+/// Decodes a snapshot or a part of one, and returns it with its size in memory. Returns an error if
+/// it takes more than `limit` bytes, or if it contains fields or values outside the schema.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;
     Ok((Snapshot::decode(bytes)?, size))
@@ -69,18 +70,18 @@ pub fn manifest(bytes: &[u8]) -> Result<Manifest, BoundsError> {
     Ok(decode(&SHAPES.manifest, bytes, MAX_MANIFEST)?.0)
 }
 
-/// Decodes the header of a bundle within its memory limit.
+/// Decodes a bundle's header within its memory limit.
 pub(crate) fn bundle_header(bytes: &[u8]) -> Result<BundleHeader, BoundsError> {
     Ok(decode(&SHAPES.bundle_header, bytes, MAX_BUNDLE_HEADER)?.0)
 }
 
-/// Decodes sealed keys within their memory limit.
+/// Decodes a bundle's sealed keys within their memory limit.
 pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Returns the size in memory of a snapshot or part of a snapshot. Returns an error if it exceeds
-/// `limit` bytes, or if a field is not in the schema.
+/// Returns the size in memory of a snapshot or a part of one. Returns an error if it exceeds
+/// `limit` bytes, or if it contains fields or values outside the schema.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
 }
@@ -94,14 +95,14 @@ pub(crate) fn decode<M: Message + Default>(
     Ok((M::decode(bytes)?, size))
 }
 
-/// How to treat fields outside the schema.
+/// Whether fields and values outside the schema are rejected or skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
     Refused,
     PassedOver,
 }
 
-/// Fields of a message.
+/// The layout of a message: its size in memory and its fields.
 #[derive(Debug)]
 pub(crate) struct Shape {
     /// Name of the message.
@@ -142,7 +143,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(DESCRIPTORS).unwrap_or_default();
     let shape = |name: &str| {
         let message = pool.get_message_by_name(&format!("sesame.snapshot.v1alpha1.{name}"));
-        // If the schema is missing, reject everything.
+        // If the descriptors lack the message, reject everything.
         Arc::new(message.map_or(Shape::new(name, usize::MAX, []), |message| {
             Shape::of(&message)
         }))
@@ -168,7 +169,7 @@ impl Shape {
         }
     }
 
-    /// Builds the shape of a message. Terminates because no message in the schema can contain
+    /// Builds the shape of a message. This terminates because no message in the schema contains
     /// itself.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
@@ -254,7 +255,7 @@ impl Walk {
             }
             // Each byte encodes at most one number.
             Of::Numbers => self.take(GROWTH * content.len() as u64 * size_of::<u64>() as u64),
-            // The wire type is wrong, so the decoder will reject it.
+            // The wire type is wrong for this field, so the decoder will reject it.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
                 // A single message may be boxed.
@@ -301,7 +302,7 @@ impl Walk {
     }
 }
 
-/// Returns the decoder's own error, for input that the decoder would also reject.
+/// Returns the decoder's own error. The decoder would also reject such input.
 fn malformed() -> BoundsError {
     #[allow(clippy::unwrap_used, reason = "an empty buffer holds no number")]
     BoundsError::Malformed(decode_varint(&mut [].as_slice()).unwrap_err())
@@ -423,7 +424,7 @@ mod tests {
             all
         };
         assert!(snapshot(&route(&[]), 1 << 20).is_ok());
-        // Field 500 as a varint, as bytes, and as a 32-bit number.
+        // Field 500 encoded as a varint, as bytes, and as a 32-bit number.
         for more in [
             &[0xa0, 0x1f, 1][..],
             &[0xa2, 0x1f, 1, b'a'],

@@ -1,15 +1,15 @@
-//! Canonicalizes request paths as Envoy does before matching routes. Pure.
+//! Canonicalizes request paths in the same way as Envoy does before matching routes.
 //!
 //! Envoy uses Chromium's code (`url_canon_path.cc`), so `/%2e%2E/`, `\` and broken escapes are
-//! handled as in Chromium. Other escapes keep the client's upper or lower case, so routes match
-//! both (RFC 3986 6.2.2.1).
+//! handled as in Chromium. All other escapes keep the client's upper or lower case, so routes must
+//! match both (RFC 3986 6.2.2.1).
 
 use std::borrow::Cow;
 
 use crate::expressions::quote;
 
-/// Resolves `.` and `..`, unescapes characters that need no escape, and escapes all other
-/// characters. Returns `None` for an escaped NUL.
+/// Resolves `.` and `..`, unescapes characters that need no escaping, and escapes those that do.
+/// Returns `None` if the path contains an escaped NUL.
 pub fn collapse_dots(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let mut out: Vec<u8> = Vec::with_capacity(bytes.len());
@@ -17,7 +17,7 @@ pub fn collapse_dots(path: &str) -> Option<String> {
         out.push(b'/');
     }
     let mut at = 0;
-    // Position of the last `%` that did not start an escape.
+    // Position of the last `%` that does not start an escape.
     let mut stray = None;
     while let Some(&byte) = bytes.get(at) {
         let dot = dot_length(bytes, at);
@@ -56,12 +56,12 @@ pub fn collapse_dots(path: &str) -> Option<String> {
             _ => out.push(byte),
         }
     }
-    // Only ASCII remains: all other bytes are escaped.
+    // Only ASCII is left, because all other bytes have been escaped.
     String::from_utf8(out).ok()
 }
 
-/// Escapes a stray `%` if unescaping the characters behind it would turn it into an escape. `next`
-/// is the next byte of the path.
+/// Escapes a stray `%` if the unescaped characters that follow would turn it into an escape. `next`
+/// is the next byte of the input.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
     if behind.len() == 1 {
@@ -81,7 +81,7 @@ fn dot_length(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns how many bytes after a dot belong to the segment, and true if the segment is `..`.
+/// Returns how many bytes after a dot still belong to its segment, and true if the segment is `..`.
 /// Returns `None` if the segment is neither `.` nor `..`.
 fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let ends = |at: usize| match bytes.get(at) {
@@ -96,7 +96,7 @@ fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     Some((second + slash, true))
 }
 
-/// Removes the last segment, but not the first slash.
+/// Removes the last segment, but never the first slash.
 fn back_up(out: &mut Vec<u8>) {
     if out.len() > 1 {
         out.pop();
@@ -117,7 +117,7 @@ fn is_slash(byte: u8) -> bool {
     matches!(byte, b'/' | b'\\')
 }
 
-/// Returns true for a byte whose escaped form is equivalent to the byte itself.
+/// Returns true if a byte is equivalent to its escaped form.
 fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~')
 }
@@ -130,7 +130,7 @@ fn must_be_escaped(byte: u8) -> bool {
         )
 }
 
-/// Returns the path with upper-case hex digits in all escapes.
+/// Returns the path with upper-case hex digits in every escape.
 pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     let mut parts = path.split('%');
     let first = parts.next().unwrap_or_default();
@@ -151,12 +151,12 @@ pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     Cow::Owned(upper)
 }
 
-/// Length in bytes beyond which a path is matched literally, because the expression would be too
-/// long.
+/// Maximum length of a path in bytes for which escapes are matched in both cases. For a longer
+/// path, the regular expression would be too long.
 const LONGEST: usize = 4096;
 
-/// Returns a regular expression that matches the path with escapes in upper or lower case, or
-/// `None` if no escape contains a letter.
+/// Returns a regular expression that matches the path with its escapes in upper or lower case.
+/// Returns `None` if no escape contains a letter.
 pub fn in_either_case(path: &str) -> Option<String> {
     if path.len() > LONGEST {
         return None;
@@ -186,7 +186,7 @@ pub fn in_either_case(path: &str) -> Option<String> {
     has_letter.then_some(pattern)
 }
 
-/// Returns an escape in the text that cannot occur in a canonical path, because Envoy unescapes it
+/// Returns an escape in the text that never occurs in a canonical path, because Envoy unescapes it
 /// or rejects the request.
 pub fn never_escaped(text: &str) -> Option<&str> {
     let escapes = text.match_indices('%');

@@ -1,21 +1,21 @@
-//! The difference between two versions of a Gateway that differ only in the content of virtual
-//! hosts and in added or removed backends. Pure.
+//! The difference between two versions of a Gateway that differ only in their virtual hosts'
+//! contents and in added or removed backends.
 //!
-//! A delta is created by incremental resolution or by comparing two versions of a shard. It can be
-//! applied to shards and encoded snapshots without a rebuild. Never apply a delta in part: if one
-//! virtual host does not match, change nothing.
+//! A delta comes from incremental resolution, or from comparing two versions of a shard. It can be
+//! applied to shards and encoded snapshots without rebuilding them. Never apply a delta partially:
+//! if one virtual host does not match, change nothing.
 
 use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
 
-/// All changes to a Gateway.
+/// All differences between two versions of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewayDelta {
     /// Changed virtual hosts.
     pub route_tables: RouteTableDelta,
     /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Endpoint sets added and removed with the backends.
+    /// Endpoint sets that are added or removed with the backends.
     pub endpoints: EndpointDelta,
 }
 
@@ -25,14 +25,14 @@ pub struct RouteTableDelta {
     hosts: Vec<ChangedHost>,
 }
 
-/// Old and new version of a virtual host.
+/// The old and the new version of a virtual host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedHost {
     /// Name of the route table.
     pub table: String,
-    /// Version to be replaced.
+    /// The version to be replaced.
     pub before: VirtualHost,
-    /// New version.
+    /// The new version.
     pub after: VirtualHost,
 }
 
@@ -67,8 +67,8 @@ impl BackendDelta {
         *self == Self::default()
     }
 
-    /// Returns the difference between two lists of backends. Returns `None` if a backend in both
-    /// lists has changed, or if the lists are not sorted by name.
+    /// Compares two lists of backends. Returns `None` if a backend in both lists has changed, or if
+    /// a list is not sorted by name.
     pub fn between(before: Vec<Backend>, after: Vec<Backend>) -> Option<Self> {
         let is_by_name = |list: &[Backend]| list.is_sorted_by(|one, next| one.name < next.name);
         if !is_by_name(&before) || !is_by_name(&after) {
@@ -90,15 +90,15 @@ impl BackendDelta {
         Some(delta)
     }
 
-    /// Adds the backends of another difference.
+    /// Adds the changes in another delta.
     pub fn extend(&mut self, more: Self) {
         let Self { added, removed } = more;
         self.added.extend(added);
         self.removed.extend(removed);
     }
 
-    /// Applies the difference to a list sorted by name. Returns `None` if an added backend already
-    /// exists or a removed backend does not; the list must then be discarded.
+    /// Applies the delta to a list sorted by name. Returns `None` if an added backend already
+    /// exists or a removed one does not. The list must then be discarded.
     #[must_use]
     pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
         let place = |list: &[Backend], name: &str| {
@@ -123,8 +123,8 @@ impl EndpointDelta {
 }
 
 impl RouteTableDelta {
-    /// Returns the difference between two versions of route tables, in order. Returns `None` if the
-    /// sets of tables or domains differ.
+    /// Compares two versions of route tables, in order. Returns `None` if the tables or their
+    /// domains differ.
     pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
         if before.len() != after.len() {
             return None;
@@ -164,13 +164,13 @@ impl RouteTableDelta {
         &self.hosts
     }
 
-    /// Adds the changes to other virtual hosts.
+    /// Adds the changes in another delta, which must affect other virtual hosts.
     pub fn extend(&mut self, more: Self) {
         self.hosts.extend(more.hosts);
     }
 
-    /// Replaces the virtual hosts in canonical tables. Returns `None` if a virtual host does not
-    /// match its previous version; the tables must then be discarded.
+    /// Replaces the changed virtual hosts in canonical tables. Returns `None` if a virtual host
+    /// does not match its previous version. The tables must then be discarded.
     #[must_use]
     pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
         for ChangedHost {

@@ -1,8 +1,9 @@
 //! Canonical order and digests of snapshots.
 //!
-//! Lists without a meaningful order are sorted by the keys given in `snapshot.proto`. Lists with a
-//! meaningful order (routes, backends of a rule, headers) keep it. The schema has no maps, whose
-//! encoding order could be random, so the same canonical snapshot always has the same bytes.
+//! Lists whose order has no meaning are sorted by the keys given in `snapshot.proto`. Lists whose
+//! order has a meaning, such as routes, a rule's backends and headers, keep it. The schema has no
+//! maps, which could be encoded in random order. The same canonical snapshot therefore always has
+//! the same bytes.
 
 use std::cmp::Reverse;
 
@@ -12,20 +13,20 @@ use sha2::{Digest as _, Sha256};
 use crate::keys::hex;
 use crate::schema::{Backend, EndpointSet, Snapshot};
 
-/// Number of digits of a revision or digest in reports and messages.
+/// Number of digits shown for a revision or digest in reports and messages.
 const SHORT: usize = 12;
 
-/// Returns the first digits of a revision or digest, as used in reports and messages.
+/// Returns the first digits of a revision or digest, for use in reports and messages.
 pub fn short(digest: &str) -> &str {
     digest.get(..SHORT).unwrap_or(digest)
 }
 
-/// Returns the hex SHA-256 of the bytes.
+/// Returns the SHA-256 of the bytes in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Returns the hex SHA-256 of the concatenated parts.
+/// Returns the SHA-256 of the concatenated parts in hexadecimal.
 pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -34,8 +35,8 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Returns the digest that distinguishes the Backends of one Service port: 16 hex digits over all
-/// fields except the name.
+/// Returns a digest that distinguishes the Backends for one Service port: 16 hex digits, computed
+/// over all fields except the name.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),
@@ -46,7 +47,7 @@ pub fn backend(backend: &Backend) -> String {
     digest
 }
 
-/// Sorts all lists without a meaningful order into their canonical order.
+/// Puts all lists whose order has no meaning into canonical order.
 pub fn canonicalize(snapshot: &mut Snapshot) {
     let Snapshot {
         gateway: _,
@@ -88,15 +89,15 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
     trust_bundles.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-/// Sorts the endpoints of a set and removes duplicates.
+/// Sorts a set's endpoints and removes duplicates.
 pub fn canonicalize_endpoints(set: &mut EndpointSet) {
     set.endpoints
         .sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
     set.endpoints.dedup();
 }
 
-/// Returns the sort key for the domains of a table: exact domains by name, then wildcards from the
-/// most specific, then `*` (or the empty hostname of a listener).
+/// Returns the sort key for a domain in a table. Exact domains come first, by name, then wildcards
+/// from the most to the least specific, then `*` or a listener's empty hostname.
 pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     match domain {
         "" | "*" => (2, Reverse(0), domain),
@@ -108,10 +109,10 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     }
 }
 
-/// Returns the revision: the hex SHA-256 of the canonical snapshot without its endpoints, which are
-/// published separately.
+/// Returns a snapshot's revision: the hex SHA-256 of its canonical form without endpoints, which
+/// are published separately.
 ///
-/// Snapshots with the same revision render to the same listeners, route tables and clusters.
+/// Snapshots with the same revision are rendered as the same listeners, route tables and clusters.
 pub fn revision(snapshot: &Snapshot) -> String {
     let mut config = Snapshot {
         endpoints: Vec::new(),

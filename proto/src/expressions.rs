@@ -1,12 +1,14 @@
-//! Cost of the regular expressions in a snapshot, and its limits. Resolution and rendering share
-//! this measure.
+//! Computes and limits the cost of the regular expressions in a snapshot. The resolver and the
+//! renderer share this measure.
 //!
-//! RE2 runs in time linear in its input, times the size of its program if it cannot cache all
-//! states. For example, `[ab]*a[ab]{900}c` examines each byte of a long header 900 times, which
-//! blocks a worker thread. So the size of each program is limited. The sums per route and per
-//! virtual host are also limited, because a single request may reach all of their expressions. The
-//! size is computed from the syntax and is never below RE2's own count; a test compares it with a
-//! real Envoy.
+//! RE2's run time is linear in the length of its input. If it cannot cache all states, the time is
+//! also multiplied by the size of its program. For example, `[ab]*a[ab]{900}c` examines each byte
+//! of a long header 900 times, which blocks a worker thread. The size of each program is therefore
+//! limited.
+//!
+//! The sums per route and per virtual host are also limited, because a single request may have to
+//! be matched against all of their expressions. The size is computed from the syntax and is never
+//! below RE2's own count; a test compares it with a real Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -18,30 +20,31 @@ use crate::schema::{
     CorsOrigin, Route, StringMatch, cors_origin, path_match, route::Action, string_match,
 };
 
-/// Maximum number of instructions of one expression.
+/// Maximum number of instructions per expression.
 pub const MAX_INSTRUCTIONS: u64 = 1_500;
-/// Maximum number of instructions of all expressions of one route, including all its rules and
-/// matches.
+/// Maximum number of instructions in total across a route's expressions, including all of its rules
+/// and matches.
 pub const MAX_PER_ROUTE: u64 = 3_000;
-/// Maximum number of instructions of all expressions that a request to one virtual host may reach.
+/// Maximum number of instructions in total across the expressions that a request to one virtual
+/// host may be matched against.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 6_000;
 
-/// Maximum number of instructions of all origins of a route, which may become a single expression:
-/// 64 origins of 253 characters.
+/// Maximum number of instructions for all origins of a route, which may become a single expression.
+/// This is enough for 64 origins of 253 characters.
 pub const MAX_PER_ORIGINS: u64 = 17_500;
 
 /// Number of instructions that RE2 adds to every program.
 const ALWAYS: u64 = 5;
-/// Maximum number of byte ranges of a Unicode category or script. The proxy passes bytes to RE2, so
+/// Maximum number of byte ranges in a Unicode category or script. The proxy passes bytes to RE2, so
 /// a class has at most 256 members.
 const UNICODE_CLASS: u64 = 20;
-/// Maximum number of byte ranges of `\w`, `\s`, `[:punct:]` and similar classes.
+/// Maximum number of byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
 /// Maximum length of an expression in bytes.
 const MAX_BYTES: usize = 16 * 1024;
 
-/// Returns the size of an expression's program, which is never below RE2's count. Returns `None` if
-/// the expression is invalid or too long.
+/// Returns the size of an expression's program, which is never below RE2's own count. Returns
+/// `None` if the expression is invalid or too long.
 pub fn instructions(pattern: &str) -> Option<u64> {
     if pattern.len() > MAX_BYTES {
         return None;
@@ -53,7 +56,7 @@ pub fn instructions(pattern: &str) -> Option<u64> {
     Some(counter.of(&ast).saturating_add(ALWAYS))
 }
 
-/// Returns true if part of the expression may be case-insensitive.
+/// Returns true if any part of the expression may be case-insensitive.
 fn folds(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         group
@@ -92,7 +95,7 @@ impl Counter {
         }
     }
 
-    /// Counts a repetition. RE2 repeats the program of the inner expression.
+    /// Counts a repetition, for which RE2 repeats the inner expression's program.
     fn repetition(&self, it: &Repetition) -> u64 {
         let one = self.of(&it.ast);
         let loops = |times: u32| {
@@ -117,7 +120,7 @@ impl Counter {
 
     fn class(&self, class: &ClassBracketed) -> u64 {
         let ranges = ranges(&class.kind);
-        // If case is ignored, `[X-c]` becomes three ranges.
+        // If case is ignored, a range such as `[X-c]` becomes three ranges.
         let ranges = if self.folds {
             ranges.saturating_mul(3)
         } else {
@@ -131,12 +134,12 @@ fn literal(it: &Literal) -> u64 {
     if it.c.is_ascii() {
         1
     } else {
-        // Each byte, in upper and lower case.
+        // Counts each byte in upper and lower case.
         2 * count(it.c.len_utf8())
     }
 }
 
-/// Returns the number of byte ranges in a class. Adjacent ranges count as one.
+/// Returns the number of byte ranges in a class. Adjacent ranges count as one range.
 fn ranges(set: &ClassSet) -> u64 {
     let mut written = Vec::new();
     let named = collect(set, &mut written);
@@ -152,7 +155,8 @@ fn ranges(set: &ClassSet) -> u64 {
     named.saturating_add(apart).max(1)
 }
 
-/// Collects the literal characters of a class. Returns the number of ranges in its named classes.
+/// Collects the literal characters in a class. Returns the number of byte ranges in its named
+/// classes.
 fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
     match set {
         ClassSet::Item(item) => collect_item(item, written),
@@ -190,18 +194,18 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Returns a literal prefix of all paths that the expression matches, in whole path segments; empty
-/// if there is none. If an expression is too expensive, requests with this prefix are rejected, so
-/// that they do not match another route.
+/// Returns a literal prefix, in whole path segments, of all paths that the expression matches. The
+/// prefix is empty if there is none. If an expression is too expensive, requests with this prefix
+/// are rejected, so they do not match another route.
 pub fn fixed_path(pattern: &str) -> &str {
-    // An alternative can have another prefix, and a flag can ignore case.
+    // An alternative can have a different prefix, and a flag can make it case-insensitive.
     if pattern.contains('|') || pattern.contains("(?") {
         return "";
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
     let end = pattern.find(|c| !is_plain(c)).unwrap_or(pattern.len());
     let (plain, rest) = pattern.split_at(end);
-    // The last character is optional or repeated.
+    // The last character may be optional or repeated.
     let plain = if rest.starts_with(['?', '*', '{']) {
         plain.get(..end.saturating_sub(1)).unwrap_or_default()
     } else {
@@ -213,20 +217,20 @@ pub fn fixed_path(pattern: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Kinds of responses to a request, distinguished by how often the match is evaluated.
+/// Kinds of responses, distinguished by how often Envoy evaluates the route's match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Response of a backend.
+    /// Response from a backend.
     Forwarded,
-    /// Redirect, for which requests with and without a port need separate routes.
+    /// Redirect, which needs separate routes for requests with and without a port.
     Redirected,
-    /// Response of the proxy itself.
+    /// Response that the proxy generates itself.
     Direct,
 }
 
 impl Answer {
-    /// Returns how often a match is evaluated. If the proxy itself answers, requests from other
-    /// origins and preflights have separate routes.
+    /// Returns how often a match is evaluated. If the proxy itself responds, preflights and
+    /// requests from other origins need separate routes.
     pub fn looks(self, cors: bool) -> u64 {
         match (self, cors) {
             (Self::Forwarded | Self::Direct, false) => 1,
@@ -237,8 +241,8 @@ impl Answer {
     }
 }
 
-/// Returns true for an expression that can be an allowed origin: literal text with at most one
-/// repetition. RE2 caches all states of such expressions, so sums exclude them.
+/// Returns true for an expression that may be used as an allowed origin: literal text with at most
+/// one repetition. RE2 can cache all states of such an expression, so sums exclude it.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -262,7 +266,7 @@ pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     sum(sizes.map(|size| size.saturating_add(1))).saturating_add(ALWAYS)
 }
 
-/// Quotes a literal for RE2.
+/// Quotes literal text for RE2.
 pub fn quote(literal: &str) -> String {
     let mut quoted = String::with_capacity(literal.len() + 8);
     for c in literal.chars() {
@@ -274,7 +278,8 @@ pub fn quote(literal: &str) -> String {
     quoted
 }
 
-/// Returns the total size of a route's expressions, or `u64::MAX` if one cannot be computed.
+/// Returns the total size of a route's expressions, or `u64::MAX` if the size of one cannot be
+/// computed.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
         Some(path_match::Kind::Regex(pattern)) => cost(pattern),

@@ -1,17 +1,18 @@
-//! HTTP header fields that routes may not write. Resolution and rendering share this table.
+//! HTTP header fields that routes must not write. The resolver and the renderer share this table.
 //!
-//! Fields that delimit a message or control a connection are the business of the two ends of that
-//! connection. If a filter writes such a field, the proxy and a backend may disagree on where a
-//! request ends. The rest of the body then becomes the next request on a connection shared by
-//! several clients (request smuggling). Keep this a closed list of dangerous names: all other names
-//! are up to the route's author.
+//! Fields that delimit a message or control a connection may be set only by the two ends of that
+//! connection. If a filter writes such a field, the proxy and a backend may disagree about the end
+//! of a request. The rest of the body then becomes the next request on a connection that several
+//! clients share (request smuggling).
+//!
+//! Keep this a closed list of dangerous names: all other names are up to the route's author.
 
 use std::fmt;
 
-/// Reason why a field may not be written.
+/// Reason why a field must not be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// The field selects the host of a request.
+    /// The field selects a request's host.
     Host,
     /// The name begins with `:`, so the field is part of the request or status line.
     Pseudo,
@@ -32,7 +33,7 @@ impl fmt::Display for Reserved {
     }
 }
 
-/// Lower-case names of framing and hop-by-hop fields.
+/// Names of framing and hop-by-hop fields, in lower case.
 const OF_CONNECTIONS: &[&str] = &[
     "connection",
     "content-length",
@@ -45,9 +46,9 @@ const OF_CONNECTIONS: &[&str] = &[
     "upgrade",
 ];
 
-/// Returns why the field with this case-insensitive name may not be written, or `None` if it may.
+/// Returns why a field must not be written, or `None` if it may be. The name is case-insensitive.
 ///
-/// `_` is treated as `-`, because some backends do not distinguish them.
+/// `_` is treated like `-`, because some backends do not distinguish them.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);
@@ -68,7 +69,8 @@ pub fn reserved(name: &str) -> Option<Reserved> {
         .then_some(Reserved::Connection)
 }
 
-/// Returns true for a valid cookie path: no character ends the attribute or is special to a proxy.
+/// Returns true for a valid cookie path, in which no character ends the attribute or is special to
+/// a proxy.
 pub fn is_cookie_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&*+,=:@".contains(&byte);
     path.starts_with('/') && path.bytes().all(plain)

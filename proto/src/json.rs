@@ -1,6 +1,7 @@
-//! Snapshots as JSON, for human readers.
+//! Prints snapshots as JSON for human readers.
 //!
-//! Field names follow the schema, enum values are names, defaults are omitted, and keys are sorted.
+//! Field names follow the schema, enum values are printed as names, default values are omitted, and
+//! keys are sorted.
 
 use std::sync::LazyLock;
 

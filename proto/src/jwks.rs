@@ -1,45 +1,46 @@
-//! Public keys of token issuers: JSON Web Key Sets (RFC 7517).
+//! JSON Web Key Sets (RFC 7517): the public keys of token issuers.
 //!
-//! A set is reduced to the members that are needed to verify signatures, in a fixed order. A secret
-//! key makes the set invalid, because snapshots are not secret. Other keys that Envoy cannot use
-//! are left out.
+//! A set is reduced to the members that are needed for verifying signatures, in a fixed order. Any
+//! secret key makes the set invalid, because snapshots are not secret. Other keys that Envoy cannot
+//! use are omitted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
-/// Maximum size of a set in bytes, before it is reduced.
+/// Maximum size of a key set in bytes before it is reduced.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// Maximum size of a reduced set in bytes, which every snapshot with the policy contains.
+/// Maximum size of a reduced key set in bytes. Every snapshot with the policy contains it.
 pub const MAX_USED_BYTES: usize = 16 * 1024;
-/// Maximum number of keys, usable or not.
+/// Maximum number of keys in a set, whether usable or not.
 pub const MAX_KEYS: usize = 64;
-/// Maximum length of a key identifier in bytes.
+/// Maximum length of a key ID in bytes.
 const MAX_KID: usize = 256;
 
 /// An Ed25519 key that is not a point on the curve, so no signature is valid for it. If Envoy could
-/// not use any key of a set, it would reject the set, and with it the keys of all other policies.
+/// use none of the keys in a set, it would reject the set, and with it the keys for all other
+/// policies.
 const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
 
-/// Error in a key set. Messages never contain a value of a key.
+/// Error in a key set. Its message never contains a key's value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JwksError {
-    /// Too many bytes.
+    /// The set has too many bytes.
     #[error("has {0} bytes; at most {MAX_BYTES} are allowed")]
     TooLarge(usize),
-    /// Too many bytes of usable keys.
+    /// The usable keys have too many bytes.
     #[error("has {0} bytes of usable keys; at most {MAX_USED_BYTES} are allowed")]
     TooLargeUsed(usize),
-    /// Not a JSON Web Key Set.
+    /// The text is not a JSON Web Key Set.
     #[error("is not a JSON Web Key Set: line {0}, column {1}")]
     Syntax(usize, usize),
-    /// Too many keys.
+    /// The set has too many keys.
     #[error("has {0} keys; at most {MAX_KEYS} are allowed")]
     TooMany(usize),
-    /// Secret key, which must not be published.
+    /// The set contains a secret key, which must not be published.
     #[error("keys[{0}] is secret; expected public keys only")]
     Secret(usize),
-    /// No key that verifies signatures.
+    /// The set has no key that can verify signatures.
     #[error(
         "has no usable key; expected RSA of 2048 to 8192 bits, EC on P-256, P-384 or P-521, or Ed25519"
     )]
@@ -51,7 +52,7 @@ struct Set {
     keys: Vec<Key>,
 }
 
-/// A key before it is reduced. A member of another type makes the set invalid.
+/// A key before it is reduced. A member of the wrong type makes the set invalid.
 #[derive(Deserialize)]
 struct Key {
     kty: String,
@@ -64,12 +65,12 @@ struct Key {
     e: Option<String>,
     x: Option<String>,
     y: Option<String>,
-    /// Private part of a key. The next field, `k`, is a symmetric key.
+    /// Private part of a key. `k`, below, is a symmetric key.
     d: Option<serde::de::IgnoredAny>,
     k: Option<serde::de::IgnoredAny>,
 }
 
-/// A key as Envoy reads it.
+/// A reduced key, as Envoy reads it.
 #[derive(Serialize)]
 struct Usable<'k> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +95,7 @@ struct UsableSet<'k> {
     keys: Vec<Usable<'k>>,
 }
 
-/// Returns the usable keys of a set, in their original order and without other members.
+/// Returns the usable keys in a set, in their original order and reduced to the necessary members.
 pub fn canonical(text: &str) -> Result<String, JwksError> {
     if text.len() > MAX_BYTES {
         return Err(JwksError::TooLarge(text.len()));
@@ -121,8 +122,8 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
-/// Returns the usable keys of a set plus `UNUSABLE`, so that Envoy accepts the set even if it can
-/// use no other key.
+/// Returns the usable keys in a set, and `UNUSABLE`, which makes Envoy accept the set even if it
+/// can use no other key.
 pub fn acceptable(text: &str) -> Result<String, JwksError> {
     let canonical = canonical(text)?;
     let keys = canonical.trim_end_matches("]}");
@@ -191,7 +192,8 @@ fn usable(key: &Key) -> Option<Usable<'_>> {
         }
         ("OKP", Some("Ed25519")) => {
             let is_of = alg.is_none_or(|it| it == "EdDSA");
-            // Envoy ignores the algorithm of a token if the key has no algorithm.
+            // Always set the key's algorithm: without it, Envoy would not check the token's
+            // algorithm.
             (used.alg, used.crv, used.x) = (Some("EdDSA"), crv, x);
             (is_of && is_long(x, 32)).then_some(used)
         }

@@ -1,7 +1,7 @@
-//! Key pairs and their encoding.
+//! Key pairs and how they are encoded.
 //!
-//! Key pairs accompany a snapshot, which references them by digest. Private keys never appear in a
-//! log or an error: `Debug` prints only the name and digest.
+//! Key pairs accompany a snapshot, which refers to them by digest. Private keys never appear in a
+//! log or an error: `Debug` prints only the name and the digest.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -12,24 +12,24 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
-/// Maximum memory of decoded key pairs in bytes, for all Secrets of one Gateway.
+/// Maximum memory in bytes for decoded key pairs, across all Secrets of one Gateway.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
-/// A certificate chain with its private key, or session ticket keys, which have no chain.
+/// A certificate chain with its private key, or session ticket keys without a chain.
 #[derive(Clone, PartialEq, Eq, Message)]
 #[prost(skip_debug)]
 pub struct KeyPair {
-    /// Name as `Secret/namespace/name`; equals `KeyRef.name`.
+    /// Name in the form `Secret/namespace/name`, equal to `KeyRef.name`.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Certificates as PEM, leaf first.
+    /// Certificates in PEM format, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key as PEM, or concatenated session ticket keys, the first of which encrypts.
+    /// Private key in PEM format, or concatenated session ticket keys, the first of which encrypts.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
-    /// OCSP response in DER, presented with the leaf; empty if there is none. The field number is
-    /// the same as for stored pairs.
+    /// OCSP response in DER format that is presented with the leaf, or empty if there is none.
+    /// Stored pairs use the same field number.
     #[prost(bytes = "vec", tag = "6")]
     pub ocsp_staple: Vec<u8>,
 }
@@ -49,8 +49,8 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl KeyPair {
-    /// Returns the hex SHA-256 over all parts with their lengths; equals `KeyRef.digest`. A missing
-    /// staple is omitted.
+    /// Returns the hex SHA-256 of all parts with their lengths, equal to `KeyRef.digest`. A missing
+    /// OCSP response is not included.
     pub fn digest(&self) -> String {
         let Self {
             name: _,
@@ -77,7 +77,7 @@ impl fmt::Debug for KeyPair {
     }
 }
 
-/// Returns the bytes in lower-case hexadecimal.
+/// Returns the bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits
@@ -85,14 +85,14 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Encodes key pairs for a file with mode 0600 or a Secret. The caller must protect the bytes.
+/// Encodes key pairs for a Secret or a file with mode 0600. The caller must protect the bytes.
 pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
     let mut bytes = Vec::new();
     wire::append_messages(PAIRS, keys, &mut bytes);
     bytes
 }
 
-/// Decodes key pairs; the inverse of [`encode`].
+/// Decodes the output of [`encode`].
 pub fn decode(bytes: &[u8]) -> Result<Vec<KeyPair>, BoundsError> {
     let (keys, _) = bounds::decode::<StoredKeys>(&SHAPE, bytes, MAX_DECODED_BYTES)?;
     Ok(keys.pairs)

@@ -1,11 +1,11 @@
-//! The snapshot: the resolved configuration of one Gateway, in all its stored and transmitted
-//! forms.
+//! The snapshot, which is the resolved configuration of one Gateway, in all its stored and
+//! transmitted forms.
 //!
-//! Resolution turns Gateway API objects into a snapshot, and an agent renders it as Envoy
-//! resources. A snapshot is a protobuf message in a canonical order, so the same configuration
-//! always has the same bytes and the same digest, the revision. It is published as shards that fit
-//! into ConfigMaps, or as one signed file. Private keys accompany a snapshot but are never part of
-//! it.
+//! The resolver turns Gateway API objects into a snapshot, and an agent renders it as Envoy
+//! resources. A snapshot is a protobuf message in canonical order. The same configuration therefore
+//! always has the same bytes and the same digest, its revision. It is published as shards that fit
+//! into ConfigMaps, or as a single signed file. Private keys accompany a snapshot but are never
+//! part of it.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -35,20 +35,21 @@
 //! ```
 //!
 //! - `schema` contains the types generated from `proto/snapshot.proto`; `wire` handles encoded
-//!   messages that would cost too much to decode.
+//!   messages that would be too expensive to decode.
 //! - `provenance` parses and formats names in a snapshot; `dns_name` checks object names.
-//! - `digest` computes digests of snapshots; `delta` is the difference between two versions of a
-//!   Gateway.
+//! - `digest` computes digests of snapshots; `delta` describes the difference between two versions
+//!   of a Gateway.
 //! - `shard` splits a snapshot into pieces for storage; `encoded` keeps a snapshot in memory;
 //!   `json` prints it.
 //! - `keys` encodes private keys, which accompany a snapshot; `signature` signs published content.
 //! - `at_rest` defines how a host stores private keys on disk.
-//! - `bundle` combines all of these in one signed file, for hosts without network access.
+//! - `bundle` combines a snapshot, its keys and signatures in one file, for hosts without network
+//!   access.
 //! - `canonical_path` normalizes paths as Envoy does before matching routes.
 //! - `pem` reads certificates and keys in text form.
-//! - `bounds` rejects messages that would take too much memory before they are decoded.
+//! - `bounds` rejects messages that would take too much memory, before they are decoded.
 //! - `field_names`, `log_facts`, `expressions`, `sizes`, `addresses` and `tls_parameters` limit the
-//!   content of a snapshot. Resolution enforces the limits, and rendering checks them again.
+//!   contents of a snapshot. The resolver enforces the limits, and the renderer checks them again.
 //!
 //! This crate must never depend on Kubernetes or Envoy, open a file, or read a clock.
 

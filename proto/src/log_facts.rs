@@ -1,23 +1,23 @@
-//! Facts that an access log line may contain, and headers that it may not contain. Resolution and
-//! rendering share this table.
+//! Facts that an access log line may contain, and headers that it must not contain. The resolver
+//! and the renderer share this table.
 //!
 //! Never classify a value as plain if a client can put a tab into it, and never allow a header that
-//! contains credentials.
+//! may contain credentials.
 
 use crate::schema::line_form::Fact;
 
-/// Maximum length of the name of a configured field, in bytes.
+/// Maximum length in bytes for the name of a configured field.
 pub const MAX_FIELD_NAME: usize = 64;
 
-/// Maximum length of the name of a logged header, in bytes.
+/// Maximum length in bytes for the name of a logged header.
 pub const MAX_HEADER_NAME: usize = 256;
 
-/// Returns all facts by number.
+/// Returns all facts, in numeric order.
 pub fn all() -> impl Iterator<Item = Fact> {
     (1..).map_while(|number| Fact::try_from(number).ok())
 }
 
-/// Returns the name of a fact, which is also its field name, such as `client_address`.
+/// Returns a fact's name, which is also its field name, for example `client_address`.
 pub fn name(fact: Fact) -> String {
     fact.as_str_name().to_ascii_lowercase()
 }
@@ -27,8 +27,8 @@ pub fn named(name: &str) -> Option<Fact> {
     all().find(|fact| self::name(*fact) == name)
 }
 
-/// Returns true for a fact that every JSON line contains, because `sesame-agent logs` and `top`
-/// need it.
+/// Returns true for a fact that every JSON line contains, because `sesame-agent logs` and
+/// `sesame-agent top` need it.
 pub fn is_always_said(fact: Fact) -> bool {
     matches!(
         fact,
@@ -48,16 +48,17 @@ pub fn is_always_said(fact: Fact) -> bool {
 }
 
 /// Returns true for a fact that cannot contain tabs, newlines or other control characters. Only
-/// such facts are safe in text format, which Envoy does not escape. Envoy rejects requests with
-/// such characters in the method, host or path. But header values, names from TLS peers, and errors
-/// that quote them can contain tabs and quotes.
+/// such facts are safe in text format, which Envoy does not escape.
+///
+/// Envoy rejects requests whose method, host or path contains such characters. However, header
+/// values, names from TLS peers, and errors that quote them can contain tabs and quotes.
 pub fn is_plain(fact: Fact) -> bool {
     match fact {
         Fact::Unknown
         | Fact::Details
         | Fact::TerminationDetails
         | Fact::UserAgent
-        // Requests that are rejected early keep the value from the client.
+        // If a request is rejected early, these keep the client's value.
         | Fact::RequestId
         | Fact::Traceparent
         | Fact::BackendFailure
@@ -97,15 +98,15 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true for an allowed name of a configured field. It must differ from all facts, so that
-/// no fact can be forged.
+/// Returns true if a configured field may have this name. It must differ from all facts, so no fact
+/// can be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// Substrings of the names of headers that contain credentials, possibly in the query of a URL.
+/// Substrings in the names of headers that contain credentials, for example in a URL's query.
 const SECRET: &[&str] = &[
     "auth",
     "cert",
@@ -129,7 +130,7 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the substring of a header name that forbids logging the header, or `None` if it may be
+/// Returns the part of a header's name that forbids logging the header, or `None` if it may be
 /// logged. Pseudo-headers are never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");
@@ -143,8 +144,8 @@ pub fn secret(header: &str) -> Option<&'static str> {
     found.copied()
 }
 
-/// Returns true for a header that may be logged: it does not contain credentials, and its name is
-/// safe in a log format.
+/// Returns true if a header may be logged, because it contains no credentials and its name is safe
+/// in a log format.
 pub fn is_loggable(header: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let length = 1..=MAX_HEADER_NAME;

@@ -12,7 +12,7 @@ pub struct Network {
 }
 
 impl From<IpAddr> for Network {
-    /// Returns the network that consists of only this address.
+    /// Returns the network that contains only this address.
     fn from(address: IpAddr) -> Self {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         Self { address, bits }
@@ -42,7 +42,7 @@ impl fmt::Display for Network {
 }
 
 impl Network {
-    /// Returns the address. Bits after the prefix may be set.
+    /// Returns the address. Bits beyond the prefix may be set.
     pub fn address(&self) -> IpAddr {
         self.address
     }

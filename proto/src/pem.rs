@@ -1,9 +1,9 @@
-//! Parses untrusted PEM text without silently dropping sections. Pure.
+//! Parses untrusted PEM text without silently dropping sections.
 //!
 //! The underlying parser finds BEGIN only at the start of a line, and drops the rest of a line
-//! after END. It also ignores a missing END before the next BEGIN. So it would drop certificates
-//! after the first in files that are indented, were joined without a line break, or contain a byte
-//! order mark in the middle.
+//! after END. It also accepts a missing END before the next BEGIN. It would drop all certificates
+//! after the first in files that are indented or were joined without a line break. The same applies
+//! to files with a byte order mark in the middle.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Returns all sections of one kind in order, with an error in place of each invalid section.
+/// Returns all sections of type `T` in order, with an error in place of each invalid section.
 pub fn read<T: PemObject>(pem: &[u8]) -> Vec<Result<T, Error>> {
-    // Bytes that are not UTF-8 either are outside of sections or make a section invalid.
+    // Bytes that are not UTF-8 are either outside all sections or make their section invalid.
     let text = String::from_utf8_lossy(pem);
     match lines(&text) {
         Ok(text) => T::pem_slice_iter(text.as_bytes()).collect(),
@@ -23,13 +23,13 @@ pub fn read<T: PemObject>(pem: &[u8]) -> Vec<Result<T, Error>> {
     }
 }
 
-/// Returns the first section of a kind.
+/// Returns the first section of type `T`.
 pub fn read_first<T: PemObject>(pem: &[u8]) -> Result<T, Error> {
     let mut items = read(pem).into_iter();
     items.next().unwrap_or(Err(Error::NoItemsFound))
 }
 
-/// Returns the text with every BEGIN and END at the start of a line. Returns an error if a section
+/// Returns the text with each BEGIN and END at the start of a line. Returns an error if a section
 /// has no END.
 fn lines(text: &str) -> Result<Cow<'_, str>, Error> {
     let (mut separate, mut open, mut is_same) = (String::new(), None, true);

@@ -1,23 +1,23 @@
-//! Names in a snapshot, which identify the origin of each part:
+//! Names in a snapshot, which identify where each part comes from:
 //! `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! This is the only parser of such names. Untrusted reports also contain names, so a name is
-//! accepted only if it formats to exactly the same text.
+//! This is the only parser for such names. Untrusted reports also contain names, so a name is
+//! accepted only if formatting it produces exactly the same text.
 
 use std::fmt;
 
 use crate::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Origin of a part of a snapshot: a part of a namespaced object.
+/// Origin of a part of a snapshot: a namespaced object or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Provenance<'a> {
-    /// Kind of the object, as in the API.
+    /// The object's kind, as in the API.
     pub kind: &'a str,
-    /// Namespace of the object.
+    /// The object's namespace.
     pub namespace: &'a str,
-    /// Name of the object.
+    /// The object's name.
     pub name: &'a str,
-    /// Part of the object.
+    /// The part of the object.
     pub part: ObjectPart<'a>,
 }
 
@@ -26,8 +26,8 @@ pub struct Provenance<'a> {
 pub enum ObjectPart<'a> {
     /// The object itself.
     Whole,
-    /// `listeners/NAME` of a Gateway or ListenerSet, or of a `TLSHost`, i.e. a host of HTTPProxies
-    /// and Ingresses on the Gateway with this name.
+    /// `listeners/NAME` of a Gateway or ListenerSet. Also used for a `TLSHost`, which is a host of
+    /// HTTPProxies and Ingresses on the Gateway with this name.
     Listener(&'a str),
     /// `rules/RULE` of a TLS, TCP or UDP route.
     Rule(usize),
@@ -42,12 +42,12 @@ pub enum ObjectPart<'a> {
     Port {
         /// Port number.
         number: u16,
-        /// Distinguishes backends of the same port: `UDP`, or the digest of the backend's settings.
+        /// Distinguishes backends for the same port: `UDP`, or a digest of the backend's settings.
         variant: Option<&'a str>,
     },
 }
 
-/// The text is not a name in a snapshot.
+/// Error for text that is not a name in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a name in a snapshot; expected Kind/namespace/name, which may be followed by \
@@ -56,12 +56,12 @@ pub enum ObjectPart<'a> {
 pub struct NotProvenance(String);
 
 impl<'a> Provenance<'a> {
-    /// Parses the output of [`Display`](fmt::Display), and rejects all other text.
+    /// Parses the output of [`Display`](fmt::Display), and rejects any other text.
     pub fn parse(text: &'a str) -> Result<Self, NotProvenance> {
         Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
     }
 
-    /// Returns the whole object that contains this part.
+    /// Returns the object that contains this part.
     #[must_use]
     pub fn object(self) -> Self {
         Self {
@@ -70,7 +70,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the name of the listener, if this is a listener.
+    /// Returns the listener's name if this is a listener.
     pub fn listener(&self) -> Option<&'a str> {
         match self.part {
             ObjectPart::Listener(name) => Some(name),
@@ -78,7 +78,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the index of the rule, if this is a rule or a match.
+    /// Returns the rule's index if this is a rule or a match.
     pub fn rule(&self) -> Option<usize> {
         match self.part {
             ObjectPart::Rule(rule) | ObjectPart::Match { rule, .. } => Some(rule),
@@ -129,7 +129,7 @@ impl<'a> ObjectPart<'a> {
     }
 }
 
-/// Parses a number without a sign or leading zeros.
+/// Parses a number that has neither a sign nor leading zeros.
 fn number(text: &str) -> Option<usize> {
     let printed = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
     text.parse().ok().filter(|_| printed)
@@ -151,7 +151,7 @@ impl fmt::Display for Provenance<'_> {
     }
 }
 
-/// Formats the part, without the object name and a slash; empty for the whole object.
+/// Formats the part without the object's name and the slash. The text is empty for a whole object.
 impl fmt::Display for ObjectPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,15 +1,14 @@
-//! Statuses for requests that cannot be forwarded because their rule or backend is invalid, or
-//! because they belong to another listener.
+//! Statuses for requests that cannot be forwarded, because their rule or backend is invalid or they
+//! belong to another listener.
 
 /// Status for HTTP requests.
 pub const HTTP: u32 = 500;
 
-/// Status for requests on a connection of another listener, which makes the client open a new
-/// connection.
+/// Status for requests on another listener's connection. It makes the client open a new connection.
 pub const MISDIRECTED: u32 = 421;
 
-/// Status for gRPC requests, because Envoy maps 503 to UNAVAILABLE but 500 to UNKNOWN.
+/// Status for gRPC requests. Envoy maps 503 to `UNAVAILABLE`, but 500 to `UNKNOWN`.
 pub const GRPC: u32 = 503;
 
-/// Status for requests of an HTTPProxy whose share belongs to an unavailable Service.
+/// Status for the share of an HTTPProxy's requests that belongs to an unavailable Service.
 pub const UNAVAILABLE: u32 = 503;

@@ -13,15 +13,14 @@ use tls_termination::ClientMode;
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
 impl Retry {
-    /// Maximum number of retries per request. Unlimited retries would flood a backend.
+    /// Maximum number of retries per request. Without a limit, retries could flood a backend.
     pub const MAX_ATTEMPTS: u32 = 15;
     /// Minimum backoff in milliseconds, which is Envoy's default.
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
 impl Cors {
-    /// Returns true if the match of `route`, to which this policy belongs, also covers its
-    /// preflights.
+    /// Returns true if `route`, to which this policy belongs, also matches its own preflights.
     pub fn takes_preflights(&self, route: &Route) -> bool {
         let of_method = route.method.is_empty() || route.method == "OPTIONS";
         let mut headers = route.headers.iter();
@@ -43,7 +42,7 @@ impl TlsTermination {
 }
 
 impl DirectResponse {
-    /// Maximum body size in bytes, which is also Envoy's default limit.
+    /// Maximum body size in bytes, which equals Envoy's default limit.
     pub const MAX_BODY: usize = 4096;
 
     /// Returns a response without a body.
@@ -59,7 +58,7 @@ impl DirectResponse {
 impl InternalRedirect {
     /// Maximum number of redirects that the proxy follows per request.
     pub const MAX: u32 = 16;
-    /// Redirect statuses.
+    /// Statuses that can be followed as redirects.
     pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 }
 
@@ -69,17 +68,17 @@ impl HashPolicy {
 }
 
 impl SlowStart {
-    /// Maximum exponent, in thousandths.
+    /// Maximum aggression, in thousandths.
     pub const MAX_AGGRESSION: u32 = 100_000;
 }
 
 impl HealthCheck {
-    /// Maximum timeout in milliseconds. Envoy uses a new backend only after its first check, and a
-    /// configuration change waits for that check.
+    /// Maximum timeout in milliseconds. Envoy uses a new backend only after its first health check,
+    /// and a configuration change waits for that check.
     pub const MAX_TIMEOUT_MS: u64 = 10_000;
-    /// Maximum number of checks that are needed to change the state of an endpoint.
+    /// Maximum number of checks needed to change an endpoint's state.
     pub const MAX_THRESHOLD: u32 = 1_000;
-    /// Maximum number of status ranges.
+    /// Maximum number of ranges of expected statuses.
     pub const MAX_STATUSES: usize = 16;
 }
 
@@ -89,15 +88,15 @@ impl RetryBudget {
 }
 
 impl Keepalive {
-    /// Maximum value of each field on Linux.
+    /// Maximum value for each field, as limited by Linux.
     pub const MAX: u32 = 32_767;
 }
 
-/// Maximum interval or time window in a backend's settings: one day, in milliseconds.
+/// Maximum interval or time window in a backend's settings, in milliseconds: one day.
 pub const MAX_BACKEND_MS: u64 = 86_400_000;
 
 impl retry::Condition {
-    /// Returns the condition that has this name in Envoy and Contour.
+    /// Returns the condition with this name, which Envoy and Contour share.
     pub fn named(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name == "5xx" {
@@ -108,7 +107,7 @@ impl retry::Condition {
         (!matches!(found, Self::Unknown | Self::ServerError)).then_some(found)
     }
 
-    /// Returns the name, or `None` for an unknown condition.
+    /// Returns the condition's name, or `None` if it is unknown.
     pub fn name(self) -> Option<String> {
         match self {
             Self::Unknown => None,
@@ -119,7 +118,8 @@ impl retry::Condition {
 }
 
 impl Port {
-    /// Returns the port that hosts open, unless a host's own settings map it to another port.
+    /// Returns the port number that hosts open, unless a host's own settings map it to another
+    /// port.
     pub fn opened(&self) -> u32 {
         if self.inside == 0 {
             self.port
@@ -131,12 +131,11 @@ impl Port {
 
 impl VirtualHost {
     /// Maximum number of external authorizations. The proxy reserves a slot for each, used or not,
-    /// because changing the number of slots would close the connections of all hostnames on the
-    /// port.
+    /// because changing the number of slots would close connections for every hostname on the port.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
-// These messages contain no floating-point numbers.
+// These messages contain no floating-point numbers, so equality is total.
 impl Eq for RateLimit {}
 impl Eq for SharedFilter {}
 impl Eq for RequestFilters {}
@@ -144,26 +143,27 @@ impl Eq for RequestFilters {}
 impl RateLimit {
     /// Maximum number of limits per Gateway.
     pub const MAX: usize = 1024;
-    /// Maximum number of limits per route.
+    /// Maximum number of rate limits per route.
     pub const MAX_OF_ROUTE: usize = 16;
     /// Maximum number of keys per limit.
     pub const MAX_KEYS: usize = 4;
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the leading limits that are sorted by name, at most `MAX`. Envoy rejects two limits
-    /// with the same name.
+    /// Returns the limits at the start of the list that are sorted by name, at most `MAX`. Envoy
+    /// rejects two limits with the same name.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
 
-    /// Returns true if rejected requests can have this status. The proxy supports a fixed list.
+    /// Returns true if rejected requests may get this status. Envoy supports a fixed list of
+    /// statuses.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
     }
 }
 
-/// Returns the leading entries that are sorted by name, at most `most`.
+/// Returns the entries at the start of the list that are sorted by name, at most `most`.
 fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
@@ -180,14 +180,14 @@ impl SharedFilter {
     /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the leading filters that are sorted by name, at most `MAX`.
+    /// Returns the filters at the start of the list that are sorted by name, at most `MAX`.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }
 }
 
 impl Route {
-    /// Returns the names of the shared filters that the route itself references.
+    /// Returns the names of the shared filters to which the route itself refers.
     pub fn shared_filters(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let filters = self.filters.as_deref();
         filters.into_iter().flat_map(RequestFilters::shared)
@@ -195,7 +195,7 @@ impl Route {
 }
 
 impl RequestFilters {
-    /// Returns the names of the shared filters that these filters reference.
+    /// Returns the names of the shared filters to which these filters refer.
     pub fn shared(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let names = [&self.response, &self.bandwidth].into_iter();
         let names = names.chain(&self.tokens).map(|name| name.as_str().into());
@@ -204,7 +204,8 @@ impl RequestFilters {
             .filter(|name: &Cow<'_, str>| !name.is_empty())
     }
 
-    /// Returns the name of the filter that requires all tokens, or `None` if no token is required.
+    /// Returns the name of the shared filter that requires all tokens, or `None` if no token is
+    /// required.
     pub fn token_set(&self) -> Option<Cow<'_, str>> {
         match self.tokens.as_slice() {
             [] => None,
@@ -215,22 +216,24 @@ impl RequestFilters {
 }
 
 impl TokenSet {
-    /// Returns the name of the set of these policies.
+    /// Returns the name of the set that consists of these policies.
     pub fn name(policies: &[String]) -> String {
         policies.join(",")
     }
 }
 
 impl TokenPolicy {
-    /// Part of an AccessPolicy that the name of its filter ends with.
+    /// Suffix that distinguishes the name of an AccessPolicy's token filter from the policy's own
+    /// name.
     const PART: &str = "/jwt";
 
-    /// Returns the name of the filter of an AccessPolicy, which is `AccessPolicy/namespace/name`.
+    /// Returns the name of an AccessPolicy's token filter. `policy` is
+    /// `AccessPolicy/namespace/name`.
     pub fn name(policy: &str) -> String {
         format!("{policy}{}", Self::PART)
     }
 
-    /// Returns the AccessPolicy of a filter with this name.
+    /// Returns the AccessPolicy to which the token filter with this name belongs.
     pub fn policy(name: &str) -> &str {
         name.strip_suffix(Self::PART).unwrap_or(name)
     }
@@ -247,21 +250,23 @@ impl ClaimHeader {
         !name.is_empty() && name.bytes().all(Self::is_name_character)
     }
 
-    /// Returns true for ASCII letters, ASCII digits, `_` and `-`.
+    /// Returns true for an ASCII letter or digit, `_` or `-`.
     pub fn is_name_character(c: u8) -> bool {
         c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-')
     }
 }
 
 impl Authorization {
-    /// Maximum number of rules. Rules are nested in Envoy's configuration.
+    /// Maximum number of rules per authorization. It is low because rules are nested in Envoy's
+    /// configuration.
     pub const MAX_RULES: usize = 16;
-    /// Maximum number of entries in each list of a rule.
+    /// Maximum number of entries in each of a rule's lists.
     pub const MAX_ENTRIES: usize = 16;
 }
 
-/// Encoded descriptors of the schema, for printing snapshots as JSON and for `bounds`.
+/// Encoded descriptors for the schema, with which snapshots are printed as JSON and `bounds`
+/// measures memory.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
-/// Size of each message type in bytes, without heap allocations.
+/// Size of each message type in memory, in bytes, without heap allocations.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

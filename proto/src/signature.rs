@@ -1,11 +1,13 @@
-//! Signatures of published content, so that write access to a host's source is not enough to change
-//! what the host serves.
+//! Signatures of published content. They ensure that write access to a host's source is not enough
+//! to change the configuration that the host serves.
 //!
-//! Manifests are signed, whose digests cover a whole revision, and endpoint shards, which change
-//! independently. A signature covers the Gateway and the kind of content, so that content cannot be
-//! used in another place. It also covers an increasing stamp, so that old content cannot be
-//! replayed after newer content. Several signing keys and several trusted keys are supported, so
-//! that keys can be replaced. A private key must never leave this module.
+//! Manifests are signed, and their digests cover a whole revision. Endpoint shards are signed
+//! separately, because they change independently. A signature covers the Gateway and the kind of
+//! content, so the content cannot be used in a different place. It also covers an increasing stamp,
+//! so old content cannot be replayed after newer content.
+//!
+//! Several signing keys and several trusted keys are supported, so keys can be replaced. A private
+//! key must never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,11 +25,11 @@ mod threshold;
 
 pub use self::threshold::{GoodSignatures, signers};
 
-/// Context of a signature, so that signatures from other programs cannot be mistaken for ours.
+/// Domain separator for signatures, so signatures from other programs cannot be mistaken for these.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
-/// Version of the stored format.
+/// Version of the format in which signatures are stored.
 const VERSION: u8 = 1;
-/// Maximum number of signing keys, and of trusted keys.
+/// Maximum number of signing keys, and also of trusted keys.
 pub const MAX_KEYS: usize = 8;
 /// Length in bytes of the digest that identifies a public key.
 const ID: usize = 8;
@@ -37,38 +39,38 @@ const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// Statement that a signature covers.
+/// The facts that a signature covers, except its stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
-    /// Gateway as `Gateway/namespace/name`.
+    /// Gateway in the form `Gateway/namespace/name`.
     pub gateway: &'a str,
-    /// Signed piece of the Gateway.
+    /// The kind of content, and what distinguishes it from other content of the Gateway.
     pub piece: SignedPiece<'a>,
-    /// Stored bytes of the piece.
+    /// The content's stored bytes.
     pub content: &'a [u8],
 }
 
-/// Signed piece, with all facts except the content that the signature covers.
+/// The kind of signed content, with all facts that the signature covers besides the content itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignedPiece<'a> {
     /// A manifest.
     Manifest {
-        /// Fleet that the manifest is for; empty outside a cluster.
+        /// Fleet for which the manifest is published; empty outside a cluster.
         fleet: &'a str,
-        /// Number of key Secrets; 0 outside a cluster.
+        /// Number of Secrets that contain keys; 0 outside a cluster.
         key_secrets: usize,
     },
     /// An endpoint shard.
     Endpoints {
-        /// Name of the object or file.
+        /// Name of the object or file that contains the shard.
         name: &'a str,
     },
-    /// Signed part of a bundle, which contains the digests of all other parts.
+    /// The signed part of a bundle, which contains the digests of all its other parts.
     Bundle,
 }
 
 impl Statement<'_> {
-    /// Returns the bytes to sign, which are unique for each statement and stamp.
+    /// Returns the bytes to sign, which differ for different statements and stamps.
     fn message(&self, stamp: u64) -> Vec<u8> {
         let Self {
             gateway,
@@ -93,7 +95,7 @@ impl Statement<'_> {
     }
 }
 
-/// Error from reading keys.
+/// Error when reading keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The text contains no keys of the expected kind.
@@ -117,30 +119,30 @@ pub enum KeyError {
     TooMany,
 }
 
-/// Error for content that is not trusted.
+/// Error if content is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// The content is not signed.
     #[error("is not signed, but a trusted signature is required (--trusted-key)")]
     Missing,
-    /// The signature is malformed.
+    /// The stored signatures are malformed.
     #[error("its signature is malformed ({length} bytes)")]
     Malformed {
-        /// Length of the signature in bytes.
+        /// Length of the stored signatures in bytes.
         length: usize,
     },
-    /// No trusted key has signed.
+    /// None of the signing keys is trusted.
     #[error("is signed by key {signers}, none of which is trusted here (trusted: {trusted})")]
     Stranger {
-        /// The keys that have signed.
+        /// Identifiers of the keys that have signed.
         signers: String,
-        /// The trusted keys.
+        /// Identifiers of the trusted keys.
         trusted: String,
     },
-    /// A trusted key has signed different content.
+    /// A signature by a trusted key does not match this content.
     #[error("its signature by key {key} is for other content, another Gateway or another piece")]
     Wrong {
-        /// The signing key.
+        /// Identifier of the signing key.
         key: String,
     },
     /// Too few trusted keys have signed.
@@ -151,22 +153,22 @@ pub enum SignatureError {
     TooFew {
         /// Number of trusted keys that have signed.
         found: usize,
-        /// Identifiers of these keys.
+        /// Identifiers of the trusted keys that have signed.
         signers: String,
-        /// Required number of keys.
+        /// Required number of trusted keys.
         required: usize,
     },
-    /// Content with a later stamp was accepted before.
+    /// Content with a later stamp has already been accepted.
     #[error("is older than the version accepted before (stamp {found}, accepted {known})")]
     Older {
-        /// Stamp of this content.
+        /// This content's stamp.
         found: u64,
-        /// Stamp of the later content.
+        /// Stamp of the content that was accepted before.
         known: u64,
     },
 }
 
-/// Private keys of a publisher.
+/// A publisher's private keys.
 pub struct SigningKeys(Vec<Ed25519KeyPair>);
 
 impl fmt::Debug for SigningKeys {
@@ -179,7 +181,7 @@ const HOW_PRIVATE: &str = "create one with `openssl genpkey -algorithm ed25519`"
 const HOW_PUBLIC: &str = "take it from the private key with `openssl pkey -in KEY -pubout`";
 
 impl SigningKeys {
-    /// Parses all private keys in PEM text (PKCS#8).
+    /// Parses all private keys (PKCS#8) in a PEM text.
     pub fn from_pem(pem: &[u8]) -> Result<Self, KeyError> {
         let mut keys = Vec::new();
         for (index, der) in pem::read::<PrivatePkcs8KeyDer<'_>>(pem)
@@ -217,7 +219,7 @@ impl SigningKeys {
         TrustedKeys(keys.collect())
     }
 
-    /// Signs with each key. Returns the signatures in stored format.
+    /// Signs with each key, and returns the signatures in stored format.
     pub fn sign(&self, statement: &Statement<'_>, stamp: u64) -> Vec<u8> {
         let message = statement.message(stamp);
         let mut stored = vec![VERSION];
@@ -229,8 +231,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds signatures with keys that have not signed yet. Existing signatures must cover the same
-    /// statement and stamp.
+    /// Adds signatures by those keys that have not signed yet. Existing signatures must cover the
+    /// same statement and stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,
@@ -250,8 +252,8 @@ impl SigningKeys {
         Ok(all)
     }
 
-    /// Returns the stamp if the signatures are valid and made with exactly these keys, or `None`
-    /// otherwise.
+    /// Returns the stamp if exactly these keys have signed and all signatures are valid. Returns
+    /// `None` otherwise.
     pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
         let (stamp, signatures) = parse(stored).ok()?;
         let good = self.sign(statement, stamp) == stored && signatures.len() == self.0.len();
@@ -259,12 +261,12 @@ impl SigningKeys {
     }
 }
 
-/// Public keys of trusted publishers.
+/// Trusted publishers' public keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedKeys(Vec<[u8; 32]>);
 
 impl TrustedKeys {
-    /// Adds all public keys in PEM text.
+    /// Adds all public keys in a PEM text.
     pub fn add_pem(&mut self, pem: &[u8]) -> Result<(), KeyError> {
         let keys = pem::read::<SubjectPublicKeyInfoDer<'_>>(pem);
         let none = keys.is_empty();
@@ -292,7 +294,7 @@ impl TrustedKeys {
         Ok(())
     }
 
-    /// Returns the keys by identifier, in the PEM format of [`TrustedKeys::add_pem`].
+    /// Returns the keys in PEM format by identifier. [`TrustedKeys::add_pem`] can read them.
     pub fn to_pem(&self) -> BTreeMap<String, String> {
         let pem = |key: &[u8; 32]| {
             let body = STANDARD.encode([&PREFIX[..], key].concat());
@@ -307,12 +309,12 @@ impl TrustedKeys {
         self.0.is_empty()
     }
 
-    /// Returns the identifiers of the keys, formatted as a list.
+    /// Returns a list of the keys' identifiers as text.
     pub fn names(&self) -> String {
         list(self.0.iter().map(|key| hex(&id(key))))
     }
 
-    /// Verifies that a trusted key has signed, and returns the stamp.
+    /// Verifies that at least one trusted key has signed, and returns the stamp.
     pub fn verify(
         &self,
         statement: &Statement<'_>,
@@ -322,7 +324,7 @@ impl TrustedKeys {
     }
 }
 
-/// Checks that this stamp is not older than the known stamp.
+/// Checks that a stamp is not older than the last known stamp.
 pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     match known {
         Some(known) if found < known => Err(SignatureError::Older { found, known }),
@@ -330,7 +332,7 @@ pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     }
 }
 
-/// Parsed signatures: the stamp, and the signatures with their key identifiers.
+/// Parsed signatures: their stamp, and each signature with its key's identifier.
 type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
 
 fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {
@@ -367,8 +369,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 mod tests {
     use super::*;
 
-    /// Created with `openssl genpkey -algorithm ed25519`; the public key with `openssl pkey
-    /// -pubout`.
+    /// Created with `openssl genpkey -algorithm ed25519`. `PUBLIC` was derived from it with
+    /// `openssl pkey -pubout`.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
         MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
         -----END PRIVATE KEY-----\n";
@@ -379,7 +381,7 @@ mod tests {
         MC4CAQAwBQYDK2VwBCIEIEzNCJsoXb2Wlk8vptbPp2xE6nuXazJ27Jqmp6w4pvW4\n\
         -----END PRIVATE KEY-----\n";
 
-    /// Signature of the same message, created with `openssl pkeyutl -sign -rawin`.
+    /// Signature of `MANIFEST` by this private key, created with `openssl pkeyutl -sign -rawin`.
     const GOLDEN: &str = "01000000000102030421fe31dfa154a261d4adddaa5518887537f14bebc225f37c37621a315d8f3b1af20cd0322fa198\
         a92a9546f7ee6caa30ce5dbd1270b5b94716148ebb71d3c0523cc31d94df41b101";
     const GOLDEN_MESSAGE: &str = "736573616d6520736e617073686f74207369676e61747572652076310a010000000000000014476174657761792f6465\
@@ -403,8 +405,7 @@ mod tests {
         keys(pem).trusted()
     }
 
-    /// Pins the signed bytes, because hosts and controllers of different versions must agree on
-    /// them.
+    /// Pins the signed bytes, on which hosts and controllers of different versions must agree.
     #[test]
     fn the_bytes_of_a_signature_are_these() {
         let stored = keys(&[PRIVATE]).sign(&MANIFEST, 0x0102_0304);
@@ -477,13 +478,13 @@ mod tests {
         let both = keys(&[PRIVATE, OTHER]);
         let verify = |by: &TrustedKeys, stored: &[u8]| by.verify(&MANIFEST, Some(stored)).is_ok();
         let stored = both.sign(&MANIFEST, 1);
-        // Signatures with both keys satisfy readers that trust either key.
+        // Readers that trust either key accept signatures by both keys.
         assert!(verify(&old.trusted(), &stored) && verify(&new.trusted(), &stored));
-        // A reader that trusts both keys accepts a signature with either key.
+        // A reader that trusts both keys accepts a signature by either key.
         assert!(verify(&both.trusted(), &old.sign(&MANIFEST, 1)));
         assert!(verify(&both.trusted(), &new.sign(&MANIFEST, 1)));
         assert!(!verify(&new.trusted(), &old.sign(&MANIFEST, 1)));
-        // Re-sign unless the signers are exactly the configured keys.
+        // Content must be signed again unless exactly the configured keys have signed it.
         assert_eq!(both.verify_all(&MANIFEST, &stored), Some(1));
         assert_eq!(both.verify_all(&MANIFEST, &old.sign(&MANIFEST, 1)), None);
         assert_eq!(new.verify_all(&MANIFEST, &stored), None);
@@ -546,7 +547,7 @@ mod tests {
                 ..
             }
         ));
-        // A repeated signature counts once.
+        // A signature that occurs twice counts only once.
         let twice = [&by_one[..], &by_one[9..]].concat();
         assert!(found(2, &twice).is_err());
         assert_eq!(one.add_to(&MANIFEST, &by_one), Ok(by_one.clone()));

@@ -1,10 +1,10 @@
-//! Size of the configuration to which a route expands, and its limits. Resolution and rendering
-//! share this measure.
+//! Computes and limits the size to which a route expands in the proxy's configuration. The resolver
+//! and the renderer share this measure.
 //!
-//! The filters and backends of a rule are copied for each match and hostname, and some answers need
-//! several proxy routes per match. So an object of 256 KiB can expand to hundreds of MiB. The size
-//! is computed before anything is copied. It approximates the rendered bytes and is never below the
-//! size of the encoded snapshot; a proxy uses about five times as much memory.
+//! A rule's filters and backends are copied for each match and hostname, and some responses need
+//! several proxy routes per match. An object of 256 KiB can therefore expand to hundreds of MiB.
+//! The size is computed before anything is copied. It approximates the rendered bytes and is never
+//! below the size of the encoded snapshot. The proxy uses about five times as much memory.
 
 mod messages;
 
@@ -21,50 +21,50 @@ use crate::schema::{
     external_auth, string_match,
 };
 
-/// Maximum size of one match for one hostname in bytes. A smaller route fits into a shard even if
-/// it does not compress.
+/// Maximum size per match and hostname, in bytes. A smaller route fits into a shard even if it
+/// cannot be compressed.
 pub const MAX_PER_MATCH: u64 = 768 * 1024;
-/// Maximum size of all matches of a route for all its hostnames, in bytes.
+/// Maximum size of a route in bytes, in total across its matches and hostnames.
 pub const MAX_PER_ROUTE: u64 = 8 * 1024 * 1024;
-/// Maximum size of all routes of a virtual host, in bytes.
+/// Maximum size of a virtual host in bytes, in total across its routes.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
-/// Maximum size of all virtual hosts of a Gateway, in bytes.
+/// Maximum size of a Gateway in bytes, in total across its virtual hosts.
 pub const MAX_PER_GATEWAY: u64 = 96 * 1024 * 1024;
 
-/// Maximum size of a trust bundle with its revocation lists as PEM, in bytes. It fits into a shard,
-/// since Base64 compresses to three quarters.
+/// Maximum size in bytes of a trust bundle with its revocation lists, in PEM format. It fits into a
+/// shard, because Base64 can be compressed to three quarters.
 pub const MAX_TRUST_BUNDLE_BYTES: usize = 1024 * 1024;
-/// Maximum total size of the different trust bundles that the policies of one namespace use, in
-/// bytes.
+/// Maximum size in bytes of all different trust bundles that policies in one namespace use, in
+/// total.
 pub const MAX_BUNDLE_BYTES_PER_NAMESPACE: usize = 8 * 1024 * 1024;
 
-/// Size of a proxy route without its parts, in bytes.
+/// Size in bytes of a proxy route, not counting its parts.
 const ROUTE: u64 = 512;
-/// Overhead of each string in bytes.
+/// Overhead per string, in bytes.
 const TEXT: u64 = 64;
-/// Overhead in bytes of each header to set or add, which the proxy parses as a format string.
+/// Overhead in bytes per header to set or add, which the proxy parses as a format string.
 const HEADER: u64 = 128;
-/// Size in bytes of a regular expression, and of each of its characters.
+/// Size in bytes of a regular expression, and of each character in it.
 const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
-/// Sizes in bytes of external authorization and session persistence, without strings.
+/// Sizes in bytes of external authorization and session persistence, not counting strings.
 const AUTHORIZATION: u64 = 1024;
 const SESSION: u64 = 2048;
-/// Size of an internal redirect policy in bytes.
+/// Size in bytes of an internal redirect policy.
 const INTERNAL_REDIRECT: u64 = 512;
-/// Size of a route's rate limit in bytes.
+/// Size in bytes per rate limit in a route.
 const RATE_LIMIT: u64 = 2048;
-/// Size of the request and response filters without headers, in bytes.
+/// Size in bytes of the request and response filters, not counting headers.
 const REQUEST_FILTERS: u64 = 4096;
-/// Number of times that the session name occurs in the session configuration.
+/// How often the session's name occurs in its configuration.
 const SESSION_NAMES: u64 = 8;
 
 /// Parts of a rule that are copied for each match and hostname.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleParts<'r> {
-    /// Name of the route in the snapshot.
+    /// The route's name in the snapshot.
     pub name: &'r str,
-    /// Answer to requests.
+    /// How the rule responds to requests.
     pub answer: RuleAnswer<'r>,
     /// Changes to request headers.
     pub request_headers: Option<&'r HeaderModifier>,
@@ -76,32 +76,32 @@ pub struct RuleParts<'r> {
     pub external_auth: Option<&'r ExternalAuth>,
     /// Number of rate limits.
     pub rate_limits: usize,
-    /// Filters of requests and responses.
+    /// Request and response filters.
     pub filters: Option<&'r RequestFilters>,
 }
 
-/// A rule's answer to requests.
+/// How a rule responds to requests.
 #[derive(Clone, Copy, Debug)]
 pub enum RuleAnswer<'r> {
     /// Forwards the request.
     Forward(&'r Forward),
     /// Redirects the client.
     Redirect(&'r Redirect),
-    /// Answers directly.
+    /// Responds directly.
     Direct(Option<&'r DirectResponse>),
 }
 
-/// Size of a rule for one hostname.
+/// Size of a rule per match and hostname, without the match's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSize {
     /// Number of proxy routes per match.
     copies: u64,
-    /// Size of one match without its conditions, in bytes.
+    /// Size in bytes per match, without its conditions.
     each: u64,
 }
 
 impl RuleSize {
-    /// Computes the size from a rule's parts.
+    /// Computes the size from the rule's parts.
     pub fn new(parts: &RuleParts<'_>) -> Self {
         let RuleParts {
             name,
@@ -143,14 +143,14 @@ impl RuleSize {
         Self { copies, each }
     }
 
-    /// Returns the size of a match whose conditions take `conditions` bytes.
+    /// Returns the size in bytes of a match whose conditions take `conditions` bytes.
     pub fn with_match(self, conditions: u64) -> u64 {
         self.each
             .saturating_add(self.copies.saturating_mul(conditions))
     }
 }
 
-/// Returns the size of a match's conditions in bytes.
+/// Returns the size in bytes of a match's conditions.
 pub fn of_match(
     path: Option<&PathKind>,
     method: &str,
@@ -178,7 +178,7 @@ pub fn of_match(
     sum(values.chain([path, text(method)]))
 }
 
-/// Returns the size of external authorization in bytes.
+/// Returns the size in bytes of external authorization.
 pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     let ExternalAuth {
         backend,
@@ -203,7 +203,7 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
     sum([AUTHORIZATION, text(backend), protocol])
 }
 
-/// Returns the size of a route in a snapshot, in bytes.
+/// Returns the size in bytes of a route in a snapshot.
 pub fn of_route(route: &Route) -> u64 {
     let Route {
         name,
@@ -239,13 +239,13 @@ pub fn of_route(route: &Route) -> u64 {
     RuleSize::new(&parts).with_match(of_match(path, method, headers, query_params))
 }
 
-/// Formats a size for use in messages.
+/// Formats a size for messages.
 pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts into which a rule's requests are split. Also returns the size of
-/// each part, and of their common parts, in bytes.
+/// Returns into how many parts a rule's requests are split. Also returns, in bytes, the size that
+/// each part repeats and the size that occurs only once.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,
@@ -280,7 +280,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     ];
     let mirrors = mirrors.iter().map(|Mirror { backend, .. }| text(backend));
     let common = sum(mirrors.chain(common));
-    // A backend with its own request header changes repeats the rule's changes.
+    // If any backend changes request headers, each backend repeats the rule's own changes.
     let changes = backends.iter().any(|it| it.request_headers.is_some());
     let repeated = if changes { rule_request } else { 0 };
     let shares = backends.iter().map(|share| {

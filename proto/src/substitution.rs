@@ -1,5 +1,5 @@
-//! Path rewrites with regular expressions, checked so that Envoy accepts them and every result is a
-//! path.
+//! Checks path rewrites with regular expressions: Envoy must accept them, and every result must be
+//! a path.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look};
@@ -8,13 +8,13 @@ use crate::expressions::{self, MAX_INSTRUCTIONS};
 use crate::schema::RegexSubstitution;
 
 impl RegexSubstitution {
-    /// Maximum length in bytes of the pattern, and of the substitution.
+    /// Maximum length in bytes of the pattern, and also of the substitution.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Checks both parts, and returns the substitution without its group references. The error
-    /// starts with the name of the invalid part.
+    /// Checks the pattern and the substitution, and returns the substitution without its group
+    /// references. The error starts with the name of the invalid part.
     ///
-    /// The pattern must match only at the start of a path, and the replacement must start with `/`.
+    /// The pattern must match only at the start of a path, and the result must start with `/`.
     /// Otherwise, a redirect could lead to another host: `https://a.test` and `.evil.test`.
     pub fn literal(&self) -> Result<String, String> {
         let Self {
@@ -59,8 +59,8 @@ impl RegexSubstitution {
 }
 
 fn parse(pattern: &str) -> Option<Hir> {
-    // In RE2, \d and \w are ASCII, so try ASCII mode first. Expressions with other characters need
-    // Unicode mode.
+    // In RE2, `\d` and `\w` match only ASCII, so try ASCII mode first. Expressions that contain
+    // other characters need Unicode mode.
     let parse = |unicode| {
         let mut builder = ParserBuilder::new();
         let mut parser = builder.unicode(unicode).utf8(false).build();
@@ -69,7 +69,7 @@ fn parse(pattern: &str) -> Option<Hir> {
     parse(false).or_else(|| parse(true))
 }
 
-/// Returns the text without group references, and the group with which it starts.
+/// Returns the text without group references, and the number of the group that it starts with.
 fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), String> {
     let mut literal = String::with_capacity(text.len());
     let mut first = None;
@@ -97,8 +97,8 @@ fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), 
     Ok((literal, first))
 }
 
-/// Returns true if the expression consists of the start of the path, followed by a first group that
-/// starts with `/`.
+/// Returns true if the expression anchors at the start of the path and continues with a first group
+/// that starts with `/`.
 fn first_group_starts_with_slash(expression: &Hir) -> bool {
     let HirKind::Concat(parts) = expression.kind() else {
         return false;

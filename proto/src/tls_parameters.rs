@@ -1,10 +1,10 @@
-//! TLS parameters that a listener may set. Resolution and rendering share this table.
+//! TLS parameters that a listener may set. The resolver and the renderer share this table.
 //!
 //! Keep this a closed list of safe choices: without forward secrecy, a leaked key could decrypt
 //! every recorded connection.
 
-/// Allowed TLS 1.2 cipher suites by OpenSSL name. The last four are only for old clients. The TLS
-/// 1.3 suites are fixed.
+/// OpenSSL names of the TLS 1.2 cipher suites that are allowed. The last four are only for old
+/// clients. TLS 1.3 suites cannot be configured.
 pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",
@@ -21,16 +21,16 @@ pub const CIPHER_SUITES: [&str; 10] = [
 /// Length of a session ticket key in bytes.
 pub const TICKET_KEY_BYTES: usize = 80;
 
-/// Maximum length of the name of an application protocol, in bytes.
+/// Maximum length in bytes for the name of an application protocol.
 const MAX_PROTOCOL: usize = 255;
 
-/// Returns true for an allowed cipher suite.
+/// Returns true if a cipher suite is allowed.
 pub fn is_cipher_suite(name: &str) -> bool {
     CIPHER_SUITES.contains(&name)
 }
 
-/// Returns true for a valid name of an application protocol: 1 to 255 visible ASCII characters
-/// without a comma.
+/// Returns true for a valid application protocol name: 1 to 255 visible ASCII characters without a
+/// comma.
 pub fn is_application_protocol(name: &str) -> bool {
     (1..=MAX_PROTOCOL).contains(&name.len())
         && name

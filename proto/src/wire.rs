@@ -1,13 +1,14 @@
 //! Splits and assembles encoded protobuf messages without decoding them.
 //!
-//! A typical update changes one or two of thousands of routes, and decoding and encoding the rest
+//! A typical update changes one or two of thousands of routes, and decoding and encoding the others
 //! would be most of the work. All manual encoding is in this module, and field numbers are
-//! generated from the schema. Content is not validated; an unexpected encoding returns `None`.
+//! generated from the schema. Contents are not validated. If the encoding is not as expected,
+//! functions return `None`.
 
 use prost::Message;
 use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-/// Field numbers in `snapshot.proto`, in one module per message.
+/// Field numbers in the schema, in one module per message.
 #[allow(
     dead_code,
     reason = "generated for all fields; few are encoded by hand"
@@ -16,14 +17,14 @@ pub(crate) mod numbers {
     include!(concat!(env!("OUT_DIR"), "/numbers.rs"));
 }
 
-/// Appends a field that contains a string or an encoded message.
+/// Appends a field that contains a string, bytes or an encoded message.
 pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
     encode_key(field, WireType::LengthDelimited, bytes);
     encode_varint(content.len() as u64, bytes);
     bytes.extend_from_slice(content);
 }
 
-/// Returns the encoded size of a field whose content has this length.
+/// Returns the encoded size of a field whose contents have this length.
 pub(crate) fn appended_len(field: u32, length: usize) -> usize {
     encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
 }
@@ -33,8 +34,8 @@ pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec
     encoding::message::encode(field, message, bytes);
 }
 
-/// Appends a field for each message. Reserves exactly the required capacity, because these are the
-/// largest buffers.
+/// Appends one field per message. Reserves exactly the capacity needed, because these buffers are
+/// the largest.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
     messages: impl IntoIterator<Item = &'m M, IntoIter: Clone>,
@@ -50,7 +51,7 @@ pub(crate) fn append_messages<'m, M: Message + 'm>(
     }
 }
 
-/// Returns the values of this repeated field, or `None` if the message contains any other field.
+/// Returns the values of a repeated field, or `None` if the message contains any other field.
 pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
     each(message, |field, content| {
@@ -60,7 +61,7 @@ pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// Passes the number and content of each field to `take`, in order, until it returns `None`.
+/// Passes each field's number and contents to `take`, in order, until it returns `None`.
 pub(crate) fn each<'m>(
     mut message: &'m [u8],
     mut take: impl FnMut(u32, &'m [u8]) -> Option<()>,
@@ -73,8 +74,8 @@ pub(crate) fn each<'m>(
     Some(())
 }
 
-/// Returns the number and content of the first field of a message, and the remaining bytes. Returns
-/// `None` if the field is not length-delimited.
+/// Returns the first field's number and contents, and the remaining bytes. Returns `None` if the
+/// field is not length-delimited.
 pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (field, wire) = decode_key(&mut message).ok()?;
     if wire != WireType::LengthDelimited {

@@ -1,5 +1,4 @@
-//! Tests that every form of a snapshot converts back to the same snapshot, regardless of the order
-//! of assembly.
+//! Tests that a snapshot can be restored from each of its forms, in whatever order it is assembled.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -106,7 +105,7 @@ proptest! {
         prop_assert_eq!(revision(&shuffled), revision(&original));
         let sharded = split(&shuffled).unwrap();
         prop_assert_eq!(&sharded, &split(&original).unwrap());
-        // Shards do not contain tables without virtual hosts.
+        // Shards do not contain route tables that have no virtual hosts.
         if hosts > 0 {
             let stored = stored(&sharded);
             let joined = join_config(&sharded.manifest, &stored).unwrap().config;
@@ -116,7 +115,7 @@ proptest! {
         }
     }
 
-    /// A used splitter gives the same result as a new splitter.
+    /// A splitter that has been used gives the same result as a new one.
     #[test]
     fn what_a_splitter_remembers_changes_nothing(
         steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)
@@ -130,7 +129,7 @@ proptest! {
             let mut published = splitter.split(&mut next.clone()).unwrap();
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Change only the endpoints of some sets, one of which does not belong to any backend.
+            // Change only endpoints of some sets, one of which does not belong to any backend.
             let changed: Vec<EndpointSet> = (0..=endpoints)
                 .map(|n| EndpointSet {
                     name: format!("Service/default/s{}/80", usize::from(edit) % 7 + n * 13),
@@ -155,8 +154,8 @@ proptest! {
             }
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Add and remove backends, and change virtual hosts, sometimes so much that more shards
-            // are needed.
+            // Add and remove backends, and change virtual hosts. Sometimes this requires more
+            // shards.
             let longer = usize::from(edit % 5) * endpoints * 100;
             let hosts = next.route_tables[0].virtual_hosts.iter_mut();
             let route_tables: RouteTableDelta = hosts
@@ -200,7 +199,7 @@ proptest! {
     }
 }
 
-/// Adds and removes these numbers of backends.
+/// Adds and removes this many backends, and returns the changes.
 fn come_and_go(
     snapshot: &mut Snapshot,
     added: usize,
@@ -224,7 +223,7 @@ fn come_and_go(
             .collect(),
         removed: gone.clone(),
     };
-    // Unsorted.
+    // The endpoints are not in canonical order.
     let endpoint = |last| Endpoint {
         address: format!("10.2.0.{last}"),
         port: 80,

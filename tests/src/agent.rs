@@ -114,7 +114,7 @@ impl AgentUnderTest {
         Request::get(self.address(port), host, path)
     }
 
-    /// Adds arguments of `run`. They take effect at the next start.
+    /// Adds arguments to `sesame-agent run`. They take effect at the next start.
     pub fn add_flags(&mut self, flags: &[&str]) {
         let flags = flags.iter().map(ToString::to_string);
         self.setup.flags.extend(flags);
@@ -191,7 +191,7 @@ impl AgentUnderTest {
         self.child = Some(child);
     }
 
-    /// Replaces an argument of `run`. This takes effect at the next start.
+    /// Replaces an argument of `sesame-agent run`. The change takes effect at the next start.
     pub fn change_flag(&mut self, from: &str, to: &str) {
         let flag = self.setup.flags.iter_mut().find(|flag| *flag == from);
         to.clone_into(flag.expect("the flag is there"));
@@ -225,8 +225,8 @@ impl AgentUnderTest {
         }
     }
 
-    /// Returns the agent's exit code, or the signal that killed it as a negative number. `None` if
-    /// it has not exited.
+    /// Returns the agent's exit code, or the negative number of the signal that killed it. Returns
+    /// `None` if it has not exited.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self
             .child
@@ -240,10 +240,10 @@ impl AgentUnderTest {
         )
     }
 
-    /// Returns the Envoys that the agent serves with.
+    /// Returns the agent's serving Envoy processes.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
-        // Exclude Envoys that only validate.
+        // Exclude Envoys that only validate a configuration.
         found.retain(|process| {
             process.is("envoy") && !process.arguments.iter().any(|a| a == "--mode")
         });
@@ -282,12 +282,12 @@ impl AgentUnderTest {
         self.command(&arguments(&line))
     }
 
-    /// Runs another command of the agent's binary until it exits.
+    /// Runs another `sesame-agent` command and waits until it exits.
     pub fn command(&self, arguments: &[&str]) -> Output {
         Command::new(agent_binary())
             .args(arguments)
             .env("ENVOY", envoy_binary())
-            // Backends in tests are on the loopback. Some commands lack the equivalent flag,
+            // Test backends are on the loopback interface. Some commands lack the equivalent flag,
             // because they do not resolve routes, so set the variable.
             .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
@@ -295,7 +295,7 @@ impl AgentUnderTest {
             .expect("the agent's binary runs")
     }
 
-    /// Runs another command of the agent's binary without blocking the current task.
+    /// Runs another `sesame-agent` command without blocking the current task.
     pub async fn command_beside(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(agent_binary());
         command.args(arguments).stdin(Stdio::null());

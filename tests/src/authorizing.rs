@@ -1,4 +1,4 @@
-//! An authorization service in this process that speaks HTTP and Envoy's gRPC protocol on one port.
+//! An in-process authorization service that speaks HTTP and Envoy's gRPC protocol on one port.
 //!
 //! It allows requests with `authorization: NAME`, where NAME is the service's own name or
 //! `everybody`. It sets headers on allowed requests: some that the Gateway permits, and some that
@@ -35,7 +35,7 @@ pub const WRITTEN: [(&str, &str); 4] = [
     ("host", "evil.test"),
 ];
 
-/// A received check.
+/// An authorization check that the service received.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// `HTTP` or `GRPC`.
@@ -131,7 +131,7 @@ async fn serve(stream: TcpStream, name: &'static str, asked: Memory) {
     };
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, name, Arc::clone(&asked)));
-    // Errors of a disconnecting proxy are irrelevant.
+    // Ignore errors from a proxy that disconnects.
     let _ = if http2 {
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(io, answer)

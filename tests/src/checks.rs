@@ -1,4 +1,4 @@
-//! Collects many checks of one running agent, and reports their failures together.
+//! Collects many checks against one running agent, and reports all failures at the end.
 
 use crate::client::{Reply, Request};
 
@@ -10,7 +10,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Checks that this backend answers with 200.
+    /// Checks that this backend responds with status 200.
     pub async fn backend(&mut self, request: Request, expected: &str) {
         let reply = self.reply(&request).await;
         let got = reply.map(|reply| match reply.backend() {

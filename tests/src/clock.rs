@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Source of the preloaded library.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
-/// The clock of all processes started with [`Clock::variables`].
+/// A clock for all processes started with [`Clock::variables`].
 pub struct Clock {
     directory: TempDir,
     offset: File,
@@ -45,7 +45,7 @@ impl Clock {
 
     /// Sets the clock ahead of the correct time by this many seconds.
     pub fn set(&self, seconds: i64) {
-        // Write in place, because the file is mapped.
+        // Write in place, because running processes have mapped the file into memory.
         let bytes = seconds.to_ne_bytes();
         self.offset.write_all_at(&bytes, 0).expect("set the clock");
     }

@@ -102,8 +102,8 @@ impl TestCluster {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Like [`Self::start`], but with the API server on this address of the machine, so that others
-    /// can reach it.
+    /// Like [`Self::start`], but with the API server on this address of the machine, so that other
+    /// network namespaces can reach it.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let identity = Identity::new(address);
         let servers = Servers::start(&identity, address).await;
@@ -168,7 +168,7 @@ impl TestCluster {
         path
     }
 
-    /// Installs the Gateway API's CRDs of this channel, and waits until all kinds are served.
+    /// Installs this channel's Gateway API CRDs, and waits until all kinds are served.
     ///
     /// The standard channel includes the admission policy that later rejects the experimental
     /// channel.
@@ -242,7 +242,7 @@ impl TestCluster {
         self.servers.stop_apiserver();
     }
 
-    /// Sends SIGSTOP to the API server. The kernel still accepts connections, but nothing answers
+    /// Sends SIGSTOP to the API server. The kernel still accepts connections, but nothing responds
     /// until the server is thawed.
     pub fn freeze_apiserver(&self) {
         self.servers.freeze_apiserver();

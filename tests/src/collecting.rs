@@ -1,4 +1,4 @@
-//! A collector in this process that accepts spans and access logs as OTLP over gRPC and HTTP on one
+//! An in-process collector that accepts spans and access logs as OTLP over gRPC and HTTP on one
 //! port. It also accepts access logs from Envoy's access log service (ALS), and remembers
 //! everything.
 
@@ -30,7 +30,7 @@ use crate::collecting_logs::{self, LogStream, Record};
 /// Timeout for spans to arrive.
 const WAIT: Duration = Duration::from_secs(60);
 
-/// A span.
+/// A received span.
 #[derive(Clone, Debug)]
 pub struct Span {
     /// The trace ID, in hexadecimal.
@@ -79,7 +79,7 @@ pub struct Collecting {
 struct Collected {
     spans: Vec<Span>,
     records: Vec<Record>,
-    /// Errors of messages that could not be read.
+    /// Errors from messages that could not be parsed.
     faults: Vec<String>,
 }
 
@@ -207,7 +207,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory)
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, memory: Memory) {
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, Arc::clone(&memory)));
-    // Errors of a disconnecting proxy are irrelevant.
+    // Ignore errors from a proxy that disconnects.
     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
         .serve_connection(io, answer)
         .await;
@@ -263,7 +263,7 @@ impl Collected {
     }
 }
 
-/// Reads the records of a stream until it ends.
+/// Reads a stream's records until it ends.
 async fn stream(mut body: Incoming, headers: &[(String, String)], memory: &Memory) {
     let mut stream = LogStream::default();
     while let Some(Ok(frame)) = body.frame().await {

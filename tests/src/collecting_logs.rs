@@ -10,7 +10,7 @@ use prost::Message;
 
 use crate::collecting::{KeyValue, Resource, attributes, find};
 
-/// A log record.
+/// A received log record.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     /// `service.name` of the resource, or the log's name if sent by ALS.

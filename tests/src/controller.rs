@@ -73,14 +73,14 @@ pub async fn deployed(channel: Channel) -> TestCluster {
     cluster
 }
 
-/// Applies one file of `controller/deploy`.
+/// Applies one file from `controller/deploy`.
 pub async fn give_rights(cluster: &TestCluster, file: &str) {
     let path = workspace().join("controller/deploy").join(file);
     let text = std::fs::read_to_string(path).expect(file);
     cluster.apply(&text).await.expect(file);
 }
 
-/// Returns the ServiceAccount of `controller/deploy`.
+/// Returns the controller's ServiceAccount from `controller/deploy`.
 pub fn controller_user() -> User {
     User::service_account(NAMESPACE, "sesame-controller")
 }
@@ -147,7 +147,7 @@ impl ControllerUnderTest {
         if !given("--lease-seconds") {
             command.args(["--lease-seconds", "6"]);
         }
-        // Most test clusters have no nodes.
+        // Most test clusters have no nodes, so allow hosts any address.
         if !given("--host-addresses") {
             command.args(["--host-addresses", "0.0.0.0/0,::/0"]);
         }
@@ -375,7 +375,7 @@ pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto:
         .collect()
 }
 
-/// Returns the bytes of an entry of a ConfigMap or Secret.
+/// Returns the decoded bytes of one entry in a ConfigMap or Secret.
 pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     let text = object[field][name].as_str();
     let text =

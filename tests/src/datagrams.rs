@@ -1,4 +1,4 @@
-//! A datagram backend in this process, and a client. The backend sends each datagram back, prefixed
+//! An in-process datagram backend, and a client. The backend sends each datagram back, prefixed
 //! with the backend's name.
 
 use std::net::{Ipv4Addr, SocketAddr};

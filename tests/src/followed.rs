@@ -5,8 +5,8 @@ use crate::cluster::{Channel, TestCluster, User};
 use crate::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use crate::reports::allow_hosts;
 
-/// Starts a cluster, a controller and an agent. The agent is the host `host-1` with its
-/// ServiceAccount's permissions, and gets these additional flags.
+/// Starts a cluster, a controller and an agent. The agent runs as the host `host-1` with its
+/// ServiceAccount's permissions and these additional flags.
 pub async fn followed(
     ports: &[u16],
     flags: &[&str],

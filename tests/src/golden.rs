@@ -32,9 +32,9 @@ pub use self::difference::excerpt;
 pub use self::yaml::to_yaml;
 use crate::rendering::options;
 
-/// The objects of a case.
+/// File with a case's objects.
 pub const INPUT: &str = "input.yaml";
-/// The output files of a case.
+/// A case's output files.
 pub const OUTPUTS: [&str; 2] = ["conditions.yaml", "envoy.yaml"];
 /// Directory of the shared defaults.
 const DEFAULTS: &str = "_defaults";
@@ -66,12 +66,12 @@ pub struct Outcome {
     pub bootstraps: BTreeMap<String, Bytes>,
 }
 
-/// Returns the directory of all cases.
+/// Returns the directory that contains all cases.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// Returns the defaults of an output.
+/// Returns the defaults for an output file.
 pub fn defaults(file: &str) -> Result<Defaults> {
     Defaults::read(&root().join(DEFAULTS).join(file))
 }
@@ -145,7 +145,7 @@ impl Case {
         }
     }
 
-    /// Returns the render options of the case's host.
+    /// Returns the render options for the case's host.
     fn host(&self, gateway: &ResolvedGateway) -> Result<RenderOptions> {
         let own = self.committed(INPUT).unwrap_or_default();
         let place = own.lines().find_map(|line| line.strip_prefix(ACCESS_LOG));
@@ -212,8 +212,8 @@ impl Case {
     }
 }
 
-/// Fails if the snapshot changes when encoded and decoded, also as JSON, or if it contains a
-/// private key.
+/// Fails if the snapshot changes in a round trip through its binary or JSON encoding, or if it
+/// contains a private key.
 fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<()> {
     ensure!(
         encoded.snapshot() == *snapshot,
@@ -244,8 +244,8 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
         .filter_map(|outcome| Some(outcome.ok()?.object.key().to_string()))
 }
 
-/// Returns the options of a host without access logs. It listens on the addresses that the Gateway
-/// requests, or on all addresses if it requests none.
+/// Returns render options for a host without access logs. The host listens on the addresses that
+/// the Gateway requests, or on all addresses if it requests none.
 fn host(gateway: &ResolvedGateway) -> RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot

@@ -1,4 +1,4 @@
-//! TLS handshakes of clients that are restricted to given versions, cipher suites, signatures and
+//! TLS handshakes by clients that are restricted to given versions, cipher suites, signatures and
 //! protocols.
 
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ pub struct Handshake {
 /// The negotiated parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// The version of TLS.
+    /// The TLS version.
     pub version: ProtocolVersion,
     /// The cipher suite.
     pub suite: CipherSuite,

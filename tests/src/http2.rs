@@ -60,8 +60,8 @@ impl Repeater {
     }
 }
 
-/// Sends one request with exactly this path and user agent, and waits until it is answered or
-/// rejected.
+/// Sends one request with exactly this path and user agent, and waits for a response or a
+/// rejection.
 pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]) -> Result<()> {
     // GET, http; then path, host and user agent, named by their table indexes.
     let mut block = vec![0x82, 0x86];

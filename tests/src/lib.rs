@@ -1,6 +1,6 @@
-//! Code shared by tests. It has echo backends for HTTP, gRPC, TLS and datagrams, a client, and a
-//! load generator that counts every failed request. It also has certificates, manifests, and a real
-//! `sesame-agent` with its real Envoy.
+//! Code shared by tests. It provides echo backends for HTTP, gRPC, TLS and datagrams, a client, and
+//! a load generator that counts every failed request. It also provides certificates, manifests, and
+//! a real `sesame-agent` with its real Envoy.
 //!
 //! All traffic stays on the loopback interface. Any setup failure panics with its cause, because a
 //! test that cannot start must not pass.

@@ -1,9 +1,10 @@
 //! Generates load while the configuration changes, and counts failures.
 //!
-//! Each worker is a closed loop: it sends the next request when the previous one is answered. Some
-//! workers keep their connections, and others open a new one for each request. If the server closed
-//! a connection before the request was written, the worker retries on a new connection, because
-//! nothing was sent. Any other unexpected result is a failure, recorded with its time and cause.
+//! Each worker is a closed loop: it sends the next request when the previous one has completed.
+//! Some workers keep their connections, and others open a new one for each request. If the server
+//! closed a connection before the request was written, the worker retries on a new connection,
+//! because nothing was sent. Any other unexpected result is a failure, recorded with its time and
+//! cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -121,7 +122,7 @@ impl Load {
         }
     }
 
-    /// Returns the current number of sent requests.
+    /// Returns the number of requests sent so far.
     pub fn requests(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }

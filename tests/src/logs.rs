@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Connects a process to an empty input, and appends its output to a file.
+/// Gives a process an empty standard input, and appends its output to a file.
 pub(crate) fn log_to(command: &mut Command, path: &Path) {
     let log = OpenOptions::new().create(true).append(true).open(path);
     let log = log.expect("open the log");

@@ -12,7 +12,7 @@ pub const NAMESPACE: &str = "default";
 /// The controller name in test classes.
 pub const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 
-/// The class and Gateway of tests that need only one.
+/// Name of the class and Gateway in tests that need only one of each.
 pub const GATEWAY: &str = "edge";
 
 /// Returns the objects as one YAML stream.
@@ -51,7 +51,7 @@ pub fn edge_name() -> NamespacedName {
     NamespacedName::new(NAMESPACE, GATEWAY)
 }
 
-/// Returns [`GATEWAY`] on port 80 with one route. Its paths are `/always` and `/{number}`.
+/// Returns [`GATEWAY`] on port 80, and one route that matches `/always` and `/{number}`.
 pub fn numbered(host: &str, number: usize, backend: SocketAddr) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -66,7 +66,7 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
 }
 
 /// Returns [`GATEWAY`] with one HTTP listener and its class. The class's parameters are a
-/// SesameConfiguration with this `spec`, which comes first.
+/// SesameConfiguration with this `spec`, which is the first object.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
     let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
     let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
@@ -102,7 +102,7 @@ pub fn https_listener(name: &str, port: u16, hostname: &str, secret: &str) -> Va
     listener
 }
 
-/// Returns a listener that routes connections or datagrams only by port: `TCP` or `UDP`.
+/// Returns a `TCP` or `UDP` listener, which routes connections or datagrams only by port.
 pub fn l4_listener(name: &str, port: u16, protocol: &str) -> Value {
     json!({"name": name, "port": port, "protocol": protocol})
 }
@@ -241,12 +241,12 @@ pub fn on_listener_set(mut route: Value, set: &str) -> Value {
     route
 }
 
-/// Returns a `TrafficPolicy` for a target of the Gateway API.
+/// Returns a `TrafficPolicy` whose target is a Gateway API object.
 pub fn traffic_policy(name: &str, target: Value, spec: &Value) -> Value {
     of_requests("TrafficPolicy", name, target, spec)
 }
 
-/// Returns an `AccessPolicy` for a target of the Gateway API.
+/// Returns an `AccessPolicy` whose target is a Gateway API object.
 pub fn access_policy(name: &str, target: Value, spec: &Value) -> Value {
     of_requests("AccessPolicy", name, target, spec)
 }
@@ -299,12 +299,12 @@ pub fn rule_to(service: &str, matches: &[Value]) -> Value {
     json!({"matches": matches, "backendRefs": [backend_ref(service)]})
 }
 
-/// Refers to port 80 of a Service.
+/// Returns a reference to port 80 of a Service.
 pub fn backend_ref(service: &str) -> Value {
     json!({"name": service, "port": 80})
 }
 
-/// Refers to port 80 of a Service, with a weight.
+/// Returns a weighted reference to port 80 of a Service.
 pub fn weighted_ref(service: &str, weight: u32) -> Value {
     json!({"name": service, "port": 80, "weight": weight})
 }

@@ -1,4 +1,4 @@
-//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and a load of
+//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and load for
 //! each kind.
 
 use std::time::{Duration, Instant};
@@ -99,8 +99,8 @@ impl Mixed {
         }
     }
 
-    /// Starts requests over kept and new connections, including gRPC calls, and a stream of each
-    /// kind.
+    /// Starts requests over keep-alive and new connections, including gRPC calls, and a stream of
+    /// each kind.
     pub fn traffic(&self) -> Traffic {
         let agent = &self.agent;
         let call = grpc::call(agent.address(80), GRPC_HOST, "echo.Echo/Once");

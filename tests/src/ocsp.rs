@@ -21,7 +21,7 @@ pub enum Vouched {
 }
 
 /// Returns the authority's response for a certificate that it signed. The response is valid until
-/// `end`, starting an hour ago.
+/// `end`, from an hour before now or `end`, whichever is earlier.
 pub fn response(authority: &Authority, leaf: &Leaf, vouched: Vouched, end: Timestamp) -> Vec<u8> {
     let start = end.min(Timestamp::now()) - jiff::SignedDuration::from_hours(1);
     let (_, issuer) = X509Certificate::from_der(authority.der()).expect("DER");

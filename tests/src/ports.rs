@@ -1,15 +1,15 @@
 //! Ports that no other test uses.
 //!
 //! After binding port 0 and closing the socket, any other process could take the port. Instead,
-//! take a port below the range for outgoing connections. Reserve it until this process exits with
-//! an abstract Unix socket, which all test processes can see.
+//! this module takes a port below the range for outgoing connections. An abstract Unix socket,
+//! which all test processes can see, reserves the port until this process exits.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 
-/// Range of the ports. The kernel's range for outgoing connections starts at 32768.
+/// Range to take ports from. The kernel's range for outgoing connections starts at 32768.
 const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 

@@ -1,5 +1,5 @@
-//! Publications as a controller would write them, created by the real resolution. They are for
-//! testing agents without a controller.
+//! Builds publications with the real resolver, as a controller would write them, for testing agents
+//! without a controller.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
 /// The host name that test agents use.
 pub const HOST: &str = "host-1";
 
-/// Resolves these objects and returns the Gateways. Endpoints on the loopback are allowed.
+/// Resolves these objects and returns the Gateways. Loopback endpoints are allowed.
 pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("all.yaml"), crate::manifests::yaml(objects)).expect("write");
@@ -179,7 +179,7 @@ pub async fn apply(client: &Client, object: &Value) -> Value {
 
 /// Creates everything that a cluster needs before an agent starts: the namespace, the GatewayAgent
 /// CRD, and a ServiceAccount for agents. The account may only read the key Secrets of these
-/// Gateways. Returns that user.
+/// Gateways. Returns the account as a user.
 pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},

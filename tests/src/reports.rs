@@ -1,4 +1,4 @@
-//! Reports as hosts write them, and the permission to write them.
+//! Writes reports as hosts do, and grants the permission to write them.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;

@@ -1,4 +1,4 @@
-//! Issuer of JSON Web Tokens (RFC 7519), which are signed with ECDSA on P-256.
+//! An issuer of JSON Web Tokens (RFC 7519), which it signs with ECDSA on P-256.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -2,13 +2,14 @@
 //!
 //! Each file subscription needs one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Each subscription is therefore granted here before it is written
-//! into a resource: LDS, CDS, RTDS and ECDS (four filters), then route tables, session ticket
-//! keys, secrets and endpoints. A resource without a subscription is inlined: the endpoints of a
-//! cluster, the route table or the keys of a listener. It is served all the same; only its changes
-//! cost more.
+//! into a resource. LDS, CDS, RTDS and ECDS (four filters) come first, then route tables, session
+//! ticket keys, secrets and endpoints.
+//!
+//! A resource without a subscription is inlined: endpoints in their cluster, a route table or keys
+//! in their listener. It is still served, but updating it costs more.
 //!
 //! When an Envoy is killed, the kernel takes 10 ms to release each watch, and the next Envoy starts
-//! only after that. So only a few endpoint sets have files, even with a large budget.
+//! only after that. Only a few endpoint sets therefore have files, even if the budget is large.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use sesame_proto::schema::{Backend, BackendTls, Listener, Port, TlsTermination};
 use crate::layout::file_name;
 use crate::rendered::{Resource, find};
 
-/// Maximum number of endpoint subscriptions, so that a killed Envoy is gone within 0.3 s.
+/// Maximum number of endpoint subscriptions. It is low enough that a killed Envoy is gone within
+/// 0.3 s.
 pub const MAX_ENDPOINT_FILES: usize = 24;
 
 /// The number of available subscriptions, and the host's preferences.
@@ -27,7 +29,7 @@ pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
     /// True if the session ticket keys are in a file.
     pub(crate) tickets: bool,
-    /// Endpoint sets with priority, by the names of their files.
+    /// File names of the endpoint sets that get a subscription first.
     pub(crate) first: &'a BTreeSet<String>,
 }
 
@@ -36,7 +38,8 @@ pub(crate) struct SubscriptionBudget<'a> {
 pub(crate) struct Subscriptions<'a> {
     pub(crate) route_tables: Granted<'a>,
     pub(crate) secrets: Granted<'a>,
-    /// Names of clusters, not endpoint sets: two clusters with the same file are two subscriptions.
+    /// Names of clusters, not of endpoint sets: two clusters that read the same file need two
+    /// subscriptions.
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
@@ -51,7 +54,7 @@ impl Subscriptions<'_> {
         Arc::new(names.collect())
     }
 
-    /// Returns how many of these backends have inline endpoints.
+    /// Returns the number of these backends whose endpoints are inline.
     pub(crate) fn inline_of(&self, backends: &[&Backend]) -> usize {
         let is_inline = |backend: &&&Backend| {
             !backend.endpoints.is_empty() && !self.endpoints.contains(backend.name.as_str())
@@ -60,7 +63,7 @@ impl Subscriptions<'_> {
     }
 }
 
-/// Names with a subscription, and names without one.
+/// The names that have a subscription, and the names that do not.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Granted<'a> {
     files: BTreeSet<&'a str>,
@@ -86,7 +89,7 @@ impl<'a> Granted<'a> {
     }
 }
 
-/// Subscriptions that every Envoy has: LDS, CDS, RTDS and four of ECDS.
+/// Number of subscriptions that every Envoy has: LDS, CDS, RTDS and four for ECDS.
 const ALWAYS: usize = 7;
 
 /// Grants subscriptions until the budget is used up.
@@ -127,8 +130,8 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // The host gives priority to the sets that change most. The others are ordered by hash. So few
-    // others influence whether a cluster is within the budget, and a new Service moves at most one
+    // The host gives priority to the sets that change most. The others are ordered by hash, so that
+    // few of them affect whether a cluster is within the budget. A new Service moves at most one
     // other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()
@@ -161,7 +164,7 @@ fn resumes(tls: &TlsTermination) -> bool {
     !tls.asks_for_certificate()
 }
 
-/// Returns the names of the secrets that listeners and backends use, in this order.
+/// Returns the names of the secrets that listeners use, followed by those that backends use.
 fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<Item = &'a String> {
     let listeners = ports.iter().flat_map(|port| &port.listeners);
     let of_listeners = listeners.filter_map(|listener| listener.tls.as_ref());
@@ -234,7 +237,7 @@ mod tests {
         assert!(outside.iter().all(|name| after.contains(name)));
         assert_eq!(after.len(), before.len());
         assert_eq!(before.difference(&after).count(), 3);
-        // Having more sets with priority than subscriptions does no harm.
+        // Prioritizing more sets than there are subscriptions does no harm.
         let first = all.iter().map(|b| file_name(&b.name)).collect();
         assert_eq!(plan(&[], &all, &[], files(14, &first)).endpoints, before);
     }

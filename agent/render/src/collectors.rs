@@ -1,4 +1,4 @@
-//! Collectors that receive Envoy's spans and access logs.
+//! Client configuration for collectors, which receive Envoy's spans and access logs.
 //!
 //! Never make a request wait for a collector: data that it does not accept in time is lost.
 
@@ -11,7 +11,7 @@ use sesame_proto::schema::Header;
 
 use crate::{header_checks, wrappers};
 
-/// How many milliseconds a collector has to accept a message.
+/// Timeout in milliseconds for a collector to accept a message.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Returns the gRPC client configuration for a collector's Backend.
@@ -51,10 +51,10 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
     }
 }
 
-/// Returns the headers that Envoy accepts. With any other header, it would reject the listener.
+/// Returns only the headers that Envoy accepts. Any other header would make it reject the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value, parts }| {
-        // Over gRPC, an escaped value would remain escaped, and an unescaped one may be rejected.
+        // Over gRPC, an escaped `%` would stay escaped, and an unescaped one might be rejected.
         let is_plain = !value.contains('%') && parts.is_empty();
         is_plain
             && header_checks::check_writable(name).is_ok()
@@ -62,7 +62,8 @@ fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     })
 }
 
-/// Returns an object's name as a host name, in the form of its Service in the cluster.
+/// Returns a host name for an object in the form `name.namespace`, like a Service's name in the
+/// cluster.
 pub(crate) fn host(object: &str) -> String {
     match Provenance::parse(object) {
         Ok(Provenance {

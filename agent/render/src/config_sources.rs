@@ -1,4 +1,4 @@
-//! Configuration sources for Envoy: always a watched file.
+//! Configuration sources for Envoy, which are always watched files.
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use envoy_types::pb::envoy::config::core::v3::{
     ApiVersion, ConfigSource, PathConfigSource, config_source::ConfigSourceSpecifier,
 };
 
-/// Returns a file source. It has no `watched_directory`, so Envoy reloads when a file is renamed to
-/// exactly this path.
+/// Returns a file source. It has no `watched_directory`, so Envoy reloads the file when another
+/// file is renamed to exactly this path.
 pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),

@@ -1,5 +1,5 @@
-//! The host's options, and the rendering context: the facts that one translator may use from other
-//! translators.
+//! The host's options, and the rendering context with the facts that one translator may use from
+//! others.
 //!
 //! Never translate anything here.
 
@@ -21,18 +21,18 @@ use crate::layout::XdsLayout;
 use crate::limits::Limits;
 use crate::rendered::{Resource, find};
 
-/// Options set by the host, in addition to the snapshot.
+/// Rendering options that are set by the host, not by the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
     /// The addresses to listen on; each listener uses all of them.
     pub addresses: Vec<IpAddr>,
-    /// Outside port → port to bind, overriding the snapshot.
+    /// Ports to bind, by the port number that clients use; these override the snapshot.
     pub port_map: BTreeMap<u32, u32>,
     /// Maximum number of Envoy's file subscriptions (inotify instances).
     pub subscription_budget: usize,
-    /// Endpoint sets with priority for subscriptions, by the names of their files.
+    /// File names of the endpoint sets that get a subscription first.
     pub first_in_files: Arc<BTreeSet<String>>,
-    /// Limits on all resources that Envoy may use.
+    /// Limits on the resources that Envoy may use.
     pub limits: Limits,
     /// The files that Envoy watches, with paths as Envoy sees them.
     pub layout: XdsLayout,
@@ -40,9 +40,9 @@ pub struct RenderOptions {
     pub admin_socket: PathBuf,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
-    /// The system's certificate authorities in one PEM file, with the path as Envoy sees it.
+    /// A PEM file with the system's certificate authorities, with the path as Envoy sees it.
     pub system_ca: PathBuf,
-    /// Rules for the served endpoints.
+    /// Rules that decide which endpoints are served.
     pub endpoints: EndpointRules,
     /// True if the layout has a file for session ticket keys.
     pub session_tickets: bool,
@@ -50,30 +50,31 @@ pub struct RenderOptions {
     pub stand_in_tickets: Option<StandInTickets>,
     /// The destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
-    /// Additional trusted authorities, by the name of the trust bundle.
+    /// Additional trusted authorities, by trust bundle name.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 
 impl RenderOptions {
-    /// Returns the number of a port as bound on this host.
+    /// Returns the port number to bind on this host.
     pub fn bound(&self, port: &Port) -> u32 {
         let mapped = self.port_map.get(&port.port).copied();
         mapped.unwrap_or_else(|| port.opened())
     }
 }
 
-/// Session ticket keys that replace missing keys of a Secret, concatenated; the first one encrypts.
+/// Concatenated session ticket keys, used if the keys of a Secret are missing. The first one
+/// encrypts.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StandInTickets(pub Arc<[u8]>);
 
-// Written by hand, because these keys decrypt recorded traffic.
+// Implemented by hand, because these keys can decrypt recorded traffic.
 impl fmt::Debug for StandInTickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StandInTickets")
     }
 }
 
-/// Authorities that a rotation removed from a trust bundle but that are still trusted.
+/// Authorities that a rotation has removed from a trust bundle but that are still trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedAuthorities {
     /// The authorities' certificates.
@@ -91,11 +92,11 @@ pub enum AccessLogSink {
     Stdout,
 }
 
-/// Rules for which endpoints this host serves. The snapshot is not trusted here, because anyone
-/// with write access to an endpoint shard could send requests to the host itself.
+/// Rules that decide which endpoints this host serves. The snapshot is not trusted here, because
+/// anyone with write access to an endpoint shard could direct requests to the host itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRules {
-    /// The host's own, link-local and cloud metadata addresses.
+    /// True to also serve the host's own, link-local and cloud metadata addresses.
     pub local: bool,
     /// Sockets on which Envoy and the agent listen; requests to them would loop.
     pub own: BTreeSet<SocketAddr>,
@@ -103,15 +104,14 @@ pub struct EndpointRules {
     pub host: BTreeSet<IpAddr>,
 }
 
-/// Maximum number of a Gateway's routes with separate statistics.
+/// Maximum number of routes per Gateway that have separate statistics.
 pub(crate) const MAX_MEASURED: usize = 32;
 
-/// The filters of the snapshot itself, and the shared filters that virtual hosts and routes
-/// reference.
+/// The snapshot's default filters, and the shared filters that virtual hosts and routes refer to.
 pub(crate) struct SnapshotFilters<'a> {
-    /// The filters for virtual hosts that set none. Each route table contains them once.
+    /// Filters for virtual hosts that set none. Each route table contains them once.
     pub(crate) default: Option<&'a RequestFilters>,
-    /// The default filters by place, or why Envoy would reject one of them.
+    /// The default filters by place, or an error if Envoy would reject one of them.
     pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
     pub(crate) shared: SharedPlaces<'a>,
 }
@@ -122,12 +122,13 @@ pub(crate) type SharedPlaces<'a> = BTreeMap<&'a str, SharedPlace<'a>>;
 /// A shared filter.
 pub(crate) struct SharedPlace<'a> {
     pub(crate) filter: &'a SharedFilter,
-    /// Its place, or the reason why Envoy would reject it. Empty until a route needs it.
+    /// Place of the filter, or an error if Envoy would reject it. Unset until a route needs the
+    /// filter.
     pub(crate) place: OnceCell<Result<&'static str, String>>,
 }
 
-/// The parts of the snapshot that any translator may use; resources are already rendered. Lists are
-/// sorted by name.
+/// The parts of the snapshot and the already rendered resources that any translator may use. Lists
+/// are sorted by name.
 pub(crate) struct RenderContext<'a> {
     pub(crate) options: &'a RenderOptions,
     /// The name of the Gateway, for access logs.
@@ -151,7 +152,7 @@ pub(crate) struct RenderContext<'a> {
 }
 
 impl<'a> RenderContext<'a> {
-    /// Returns a context in which only secrets are rendered.
+    /// Returns a context in which only the secrets have been rendered.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         secrets: &'a [Resource],
@@ -183,10 +184,9 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the statistics name of a route, which is its object's name, or `None` if the route
-    /// has no separate statistics. In Envoy only memory limits such names, so the snapshot's count
-    /// is not trusted.
-    /// trusted.
+    /// Returns the name of a route in statistics, which is the name of its object. Returns `None`
+    /// if the route has no separate statistics. The snapshot is not trusted to limit the number of
+    /// such names, because Envoy does not limit it either.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MAX_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);

@@ -1,11 +1,11 @@
-//! Header checks: which headers a snapshot may set, and which ones Envoy accepts.
+//! Checks whether a snapshot may set a header and whether Envoy accepts it.
 //!
-//! Never assume that resolution has checked a header, because a snapshot may come from anyone.
+//! Never assume that the resolver has checked a header, because a snapshot may come from anyone.
 
 use sesame_proto::field_names;
 
-/// Checks that a route may write a field. The snapshot may contain fields that frame a message, so
-/// it is not trusted.
+/// Checks that a route may write a header field. The snapshot may contain fields that frame a
+/// message, so it is not trusted.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));
@@ -22,7 +22,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that Envoy accepts a value: no line break, no NUL, and a limited length.
+/// Checks that Envoy accepts a value: no line break, no NUL, and at most 16,384 bytes.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");
@@ -33,8 +33,8 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a value that a route writes into a request line or `Host`. The value must not be able to
-/// end the line.
+/// Checks a value that a route writes into a request line or into `Host`. Such a value must not be
+/// able to end the line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;
     if value.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {

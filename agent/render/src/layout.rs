@@ -1,15 +1,15 @@
-//! File paths of one Envoy.
+//! Paths of the files that one Envoy watches.
 //!
-//! Each subscription has its own directory, because each event in a directory makes Envoy wake
-//! every watcher of that directory. File names are hashes, because an object's name is never used
-//! as a path. A staging directory on the same file system allows moving every file into place with
-//! `rename(2)`.
+//! Each subscription has its own directory, because each event in a directory wakes all of Envoy's
+//! watchers for that directory. File names are hashes, because an object's name is never used as a
+//! path. There is a staging directory on the same file system, so every file can be moved into
+//! place with `rename(2)`.
 
 use std::path::{Path, PathBuf};
 
 use sesame_proto::digest::sha256;
 
-/// The directory of the files that one Envoy watches.
+/// The directory with the files that one Envoy watches.
 ///
 /// ```text
 /// <root>/lds/lds.pb   <root>/rds/<hash>/rds.pb   <root>/sds/<hash>/sds.pb
@@ -22,57 +22,57 @@ pub struct XdsLayout {
 }
 
 impl XdsLayout {
-    /// Returns a layout under `root`, without creating anything.
+    /// Returns a layout under `root`. Does not create any files.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Root directory of all files.
+    /// Returns the root directory of all files.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// File of all listeners.
+    /// Returns the path of the file with all listeners.
     pub fn lds(&self) -> PathBuf {
         self.root.join("lds/lds.pb")
     }
 
-    /// File of all clusters.
+    /// Returns the path of the file with all clusters.
     pub fn cds(&self) -> PathBuf {
         self.root.join("cds/cds.pb")
     }
 
-    /// File of the shares of listeners and backends.
+    /// Returns the path of the file with the connection limits of listeners and clusters.
     pub fn rtds(&self) -> PathBuf {
         self.root.join("rtds/rtds.pb")
     }
 
-    /// File of the session ticket keys.
+    /// Returns the path of the file with the session ticket keys.
     pub fn tickets(&self) -> PathBuf {
         self.root.join("tickets/tickets.pb")
     }
 
-    /// File of one route table.
+    /// Returns the path of a route table's file.
     pub fn rds(&self, name: &str) -> PathBuf {
         self.leaf("rds", name)
     }
 
-    /// File of one cluster's endpoints.
+    /// Returns the path of an endpoint set's file.
     pub fn eds(&self, name: &str) -> PathBuf {
         self.leaf("eds", name)
     }
 
-    /// File of one secret.
+    /// Returns the path of a secret's file.
     pub fn sds(&self, name: &str) -> PathBuf {
         self.leaf("sds", name)
     }
 
-    /// File of one filter.
+    /// Returns the path of a filter's file.
     pub fn ecds(&self, name: &str) -> PathBuf {
         self.leaf("ecds", name)
     }
 
-    /// Directory in which files are written before they are renamed into place.
+    /// Returns the directory in which files are written before they are renamed into place.
     pub fn staging(&self) -> PathBuf {
         self.root.join("tmp")
     }
@@ -85,7 +85,7 @@ impl XdsLayout {
     }
 }
 
-/// Returns a file name for any name: 32 hexadecimal digits of its SHA-256.
+/// Returns a safe file name for any name: the first 32 hexadecimal digits of its SHA-256 digest.
 pub fn file_name(name: &str) -> String {
     let mut digest = sha256(name.as_bytes());
     digest.truncate(32);

@@ -1,61 +1,64 @@
-//! Limits of one Envoy, computed from the limits of its process.
+//! Limits for one Envoy, computed from the limits of its process.
 //!
-//! An Envoy that runs out of descriptors crashes, because a TCP or UDP proxy aborts the process if
-//! it cannot open a socket for its backend. Everything that clients can make Envoy open is
-//! therefore limited, and the sum remains below the limit of the process. Connections are divided
-//! among namespaces first, then among the listeners or backends of each namespace. So a tenant with
-//! many of them takes nothing from other tenants.
+//! An Envoy that runs out of file descriptors crashes: its TCP and UDP proxies abort the process if
+//! they cannot open a socket to a backend. Everything that clients can make Envoy open is therefore
+//! limited, and the total stays below the process limit.
+//!
+//! Connections are divided among namespaces first, then among the listeners or backends in each
+//! namespace. A tenant with many of them therefore takes nothing away from other tenants.
 
 use std::collections::BTreeMap;
 
-/// Bytes that Envoy buffers per connection. Its default of 1 MiB is meant for trusted clients.
+/// Number of bytes that Envoy buffers per connection. Its default of 1 MiB is meant for trusted
+/// clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Maximum and minimum number of bytes of a request body that Envoy keeps for a retry. At 1 Gbit/s,
-/// they take 2 ms and 1 ms.
+/// Maximum and minimum number of request body bytes that Envoy keeps for a retry. At 1 Gbit/s,
+/// these take 2 ms and 1 ms to arrive.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
-/// Divisor for the heap: one body may use the result.
+/// A single request body may use the heap size divided by this number.
 const BODIES: u64 = 8_192;
 
-/// Maximum number of descriptors used, because a host does not serve a million connections.
+/// Maximum number of descriptors to divide, because a host does not serve a million connections.
 const MAX_FILES: u64 = 1 << 20;
-/// Minimum number of descriptors for an Envoy that can serve.
+/// Minimum number of descriptors with which an Envoy can serve.
 const FEWEST_FILES: u64 = 512;
-/// Descriptors for watched files, listening sockets, logs, workers, the admin socket, and a hot
-/// restart.
+/// Minimum number of descriptors reserved for watched files, listening sockets, logs, workers, the
+/// admin socket and a hot restart.
 const LEAST_RESERVE: u64 = 192;
-/// Bytes of heap for one connection, including its buffers in both directions.
+/// Bytes of heap per connection, including its buffers in both directions.
 const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
-/// Returns the heap of an Envoy on a host, or in a control group, with this much memory. The rest
-/// is for the agent, for the kernel's buffers, and for Envoy's memory outside the heap.
+/// Returns the heap size for an Envoy on a host, or in a control group, with this much memory. The
+/// rest is for the agent, for the kernel's buffers, and for Envoy's memory outside the heap.
 pub fn heap_of(memory: u64) -> u64 {
     memory / 4 * 3
 }
 
-/// Bytes of heap for a request that is waiting for a connection to its backend, mainly its headers.
+/// Bytes of heap per request that is waiting for a backend connection, mainly for its headers.
 const HEAP_OF_A_REQUEST: u64 = 64 << 10;
-/// Maximum number of waiting requests, more than enough for every healthy backend.
+/// Maximum number of waiting requests, which is more than any healthy backend needs.
 const MAX_WAITING: u32 = 100_000;
-/// Number of connections below which a backend is hardly usable.
+/// Number of connections below which a listener or backend is hardly usable.
 pub(crate) const FEW: u32 = 16;
 
-/// Limits of one Envoy.
+/// Resource limits for one Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of client connections of all TCP listeners together.
+    /// Maximum total number of client connections, across all TCP listeners.
     pub from_clients: u32,
-    /// Maximum number of connections to all TCP backends together.
+    /// Maximum total number of connections to TCP backends.
     pub to_backends: u32,
-    /// Maximum number of UDP client sessions to all backends together; each holds a socket.
+    /// Maximum total number of UDP client sessions, across all backends. Each session holds a
+    /// socket.
     pub udp_sessions: u32,
-    /// Maximum number of files that may be watched.
+    /// Maximum number of watched files.
     pub watched: usize,
     /// Maximum heap in bytes.
     pub heap: u64,
 }
 
-/// The process may open too few files.
+/// Error: the process may not open enough files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this process and the Envoys that it starts may open {files} files each; at least {FEWEST_FILES} are needed to serve: raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`)"
@@ -67,7 +70,7 @@ pub struct TooFewFiles {
 impl Limits {
     /// Divides `files` descriptors. After the reserve, three eighths are for client connections.
     /// Another three eighths are for backend connections, because most client connections need one.
-    /// One eighth is for UDP client sessions. The last eighth is for first connections to an
+    /// One eighth is for UDP client sessions. The last eighth is for the first connection to each
     /// endpoint, which each of Envoy's workers may open beyond any limit.
     pub fn new(files: u64, heap: u64) -> Result<Self, TooFewFiles> {
         if files < FEWEST_FILES {
@@ -86,9 +89,9 @@ impl Limits {
         })
     }
 
-    /// Returns the connection limit of Gateways' ports, given `own` such ports and `added` ports
-    /// that only ListenerSets declare. Gateways get a share proportional to their ports, and at
-    /// least half, but leave one connection for each added port.
+    /// Returns the total connection limit for Gateways' ports. `own` is the number of these ports,
+    /// and `added` is the number of ports that only ListenerSets declare. Gateways get at least
+    /// half, or more in proportion to their ports, but leave one connection for each added port.
     pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -99,20 +102,20 @@ impl Limits {
         count(part.min(all.saturating_sub(added)))
     }
 
-    /// Returns how many bytes of a request body Envoy keeps for a retry. It cannot retry a longer
-    /// body once more than this has arrived. Refused connections are known earlier.
+    /// Returns how many bytes of a request body Envoy keeps for a retry. Once more than this has
+    /// arrived, the request cannot be retried. A refused connection is detected earlier.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }
 
-    /// Returns the number of requests that may wait for a connection to one backend. They may use
+    /// Returns how many requests may wait for a connection to one backend. Together, they may use
     /// an eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MAX_WAITING)
     }
 }
 
-/// The limits of a host with ample resources, for rendering without a host.
+/// Limits for a host with ample resources, used for rendering without a host.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -125,9 +128,10 @@ impl Default for Limits {
     }
 }
 
-/// Divides connections among users, given the namespaces of each user. Each namespace gets the same
-/// part, which its users share equally. A user with several namespaces gets a part from each. Every
-/// user gets at least one, so the shares exceed `all` if there are more users than connections.
+/// Divides connections among users, given the namespaces that each user belongs to. Each namespace
+/// gets the same part, which its users share equally. A user in several namespaces gets a part from
+/// each. Every user gets at least one connection, so the sum exceeds `all` if there are more users
+/// than connections.
 pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     let mut users: BTreeMap<&'n str, u32> = BTreeMap::new();
     for &namespace in namespaces_of.iter().flatten() {
@@ -145,7 +149,7 @@ pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     namespaces_of.iter().map(share).collect()
 }
 
-/// Divides connections evenly among namespaces, given the number of users of each. Each namespace
+/// Divides connections evenly among namespaces, given the number of users in each. Each namespace
 /// gets at least one connection per user.
 fn divide(all: u32, users: &[u32]) -> Vec<u32> {
     let mut most_first = users.to_vec();
@@ -175,8 +179,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Returns the namespaces of users: `mix` contains the number of users per namespace, followed
-    /// by `shared` users of the first two.
+    /// Returns the namespaces of each user. `mix` contains the number of users per namespace;
+    /// `shared` more users belong to the first two.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         let of_one = NAMES.iter().zip(mix);
@@ -201,7 +205,7 @@ mod tests {
             let limits = Limits::new(files, 64 * GIB).unwrap();
             let (own, added) = (users(&own, 0), users(&added, shared));
             let size = |users: &[Vec<&str>]| u32::try_from(users.iter().flatten().count()).unwrap();
-            // With more users than connections, each gets one.
+            // If there are more users than connections, each gets one.
             let most = |all: u32, users: u32| u64::from(all.max(users));
             let of_gateways = limits.of_gateways(size(&own), size(&added));
             let gateways = shares(of_gateways, &own);
@@ -241,18 +245,18 @@ mod tests {
         assert_eq!(limits.from_clients, 6_561);
         assert_eq!(limits.of_gateways(2, 0), 6_561);
         assert_eq!(limits.of_gateways(0, 8), 0);
-        // Each on two addresses.
+        // Each port is bound on two addresses.
         assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
-        // With few added ports, the share is proportional to the ports.
+        // With only a few added ports, the share is proportional to the number of ports.
         assert_eq!(limits.of_gateways(20, 2), 5_964);
-        // Half is not enough here to leave one connection for each port.
+        // Half of the connections would not leave one for each added port.
         assert_eq!(limits.of_gateways(2, 6_000), 561);
         assert_eq!(limits.of_gateways(2, 60_000), 0);
     }
 
     #[test]
     fn joining_a_foreign_port_adds_a_part() {
-        // Namespace `b` has one port, and also listens on the port of `a`.
+        // Namespace `b` has its own port, and also listens on `a`'s port.
         let namespaces = [vec!["a", "b"], vec!["b"]];
         assert_eq!(shares(100, &namespaces), [75, 25]);
     }

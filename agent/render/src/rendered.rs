@@ -1,7 +1,7 @@
-//! The outcome of rendering: encoded resources by name, and the parts of the snapshot that were
-//! left out.
+//! The result of rendering: encoded resources by name, and the parts of the snapshot that were left
+//! out.
 //!
-//! Never print the content of a resource, because it may be a private key.
+//! Never print a resource's contents, because they may include a private key.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// One encoded resource.
+/// An encoded resource.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// The resource's own name.
+    /// The name that the resource itself contains.
     pub name: String,
-    /// The encoded message, without `Any`.
+    /// The encoded message, not wrapped in `Any`.
     pub bytes: Bytes,
 }
 
-// Written by hand, because the bytes of a secret contain a private key.
+// Implemented by hand, because a secret's bytes contain a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resource")
@@ -28,36 +28,37 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// All of Envoy's resources, each list sorted by name. Renderings share identical lists.
+/// All resources for one Envoy, in lists sorted by name. Renderings share lists that are identical.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
-    /// LDS, one file.
+    /// LDS, in one file.
     pub listeners: Arc<[Resource]>,
-    /// RDS, one file each.
+    /// RDS, in one file per table.
     pub route_tables: Arc<[Resource]>,
-    /// CDS, one file.
+    /// CDS, in one file.
     pub clusters: Arc<[Resource]>,
-    /// EDS, one file each, but only for clusters whose endpoints have a subscription.
+    /// EDS, in one file per endpoint set. Only for clusters whose endpoints have a subscription.
     pub endpoints: Arc<[Resource]>,
-    /// SDS, one file each, mode 0600: key pairs and trust bundles.
+    /// SDS, in one file per key pair or trust bundle, with mode 0600.
     pub secrets: Arc<[Resource]>,
-    /// ECDS, one file each: rate limits and shared filters, if there are HTTP listeners.
+    /// ECDS, in one file per kind of filter: rate limits and shared filters. Empty unless there are
+    /// HTTP listeners.
     pub filters: Arc<[Resource]>,
-    /// RTDS, one file: the connection limit of each listener and backend, as a `Runtime`.
+    /// RTDS, in one file: a `Runtime` with the connection limits of listeners and clusters.
     pub shares: Bytes,
-    /// The parts that Envoy cannot express, in the snapshot's order.
+    /// The parts of the snapshot that Envoy cannot express, in the snapshot's order.
     pub problems: Vec<RenderProblem>,
-    /// Number of backends whose endpoints are inlined in the cluster list, because the watch budget
-    /// is used up.
+    /// Number of backends whose endpoints are inlined in their clusters because the subscription
+    /// budget is used up.
     pub inline: usize,
     /// Names of the backends whose endpoints are in files.
     pub in_files: Arc<BTreeSet<String>>,
-    /// Number of files that Envoy watches for all these resources.
+    /// Number of files that Envoy watches for these resources.
     pub subscriptions: usize,
 }
 
 impl Rendered {
-    /// Shares identical lists with another rendering, so that they use memory only once.
+    /// Shares identical lists with another rendering, so they occupy memory only once.
     pub fn share_with(&mut self, other: &Self) {
         for (list, same) in [
             (&mut self.listeners, &other.listeners),
@@ -77,9 +78,9 @@ impl Rendered {
 /// A part of the snapshot that was left out, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RenderProblem {
-    /// The snapshot's name of the object: `HTTPRoute/namespace/name/rules/0/matches/1`.
+    /// The object's name in the snapshot, for example `HTTPRoute/namespace/name/rules/0/matches/1`.
     pub object: String,
-    /// The field, its value, the expected form, and the consequence.
+    /// The field, its value, the expected format, and the consequence.
     pub message: String,
 }
 
@@ -89,7 +90,7 @@ impl fmt::Display for RenderProblem {
     }
 }
 
-/// Collector of problems.
+/// Collects problems while rendering.
 #[derive(Debug, Default)]
 pub(crate) struct RenderProblems(Vec<RenderProblem>);
 
@@ -101,8 +102,8 @@ impl RenderProblems {
         });
     }
 
-    /// Returns the value. On error, returns `None` and adds a problem with the reason and the
-    /// consequence.
+    /// Returns the value. If there is an error instead, returns `None` and adds a problem with the
+    /// reason and the consequence.
     pub(crate) fn value<T>(
         &mut self,
         object: &str,
@@ -122,7 +123,7 @@ impl RenderProblems {
         self.0.is_empty()
     }
 
-    /// Returns each problem once, because a route may be in several tables, and invalid in each of
+    /// Returns each problem only once. A route can be in several tables, and be invalid in each of
     /// them.
     pub(crate) fn distinct(mut self) -> Vec<RenderProblem> {
         let mut seen = BTreeSet::new();
@@ -131,7 +132,7 @@ impl RenderProblems {
     }
 }
 
-/// Sorts resources by name. Keeps only the first of several resources with the same name.
+/// Sorts resources by name. If several have the same name, keeps only the first.
 pub(crate) fn by_name(
     mut resources: Vec<Resource>,
     problems: &mut RenderProblems,
@@ -148,7 +149,7 @@ pub(crate) fn by_name(
     resources
 }
 
-/// Returns the resource with this name from a sorted list.
+/// Looks up a resource in a list sorted by name.
 pub(crate) fn find<'r>(by_name: &'r [Resource], name: &str) -> Option<&'r Resource> {
     let place = by_name.binary_search_by(|resource| resource.name.as_str().cmp(name));
     by_name.get(place.ok()?)

@@ -1,4 +1,4 @@
-//! Renders a complete snapshot, in dependency order: secrets, clusters, route tables, listeners.
+//! Renders a complete snapshot in dependency order: secrets, clusters, route tables and listeners.
 //!
 //! The same snapshot must always produce the same bytes.
 
@@ -19,7 +19,7 @@ use crate::listeners;
 use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
 use crate::tls::secrets;
 
-/// Renders a snapshot with its keys.
+/// Renders a snapshot with its private keys.
 pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) -> Rendered {
     let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
         let tables = snapshot.route_tables.iter();
@@ -33,11 +33,10 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
     rendered
 }
 
-/// Renders an encoded snapshot, with the same outcome as [`render`]. Virtual hosts, which make up
-/// most of a snapshot, are decoded one at a time, because decoded values take seven times the
-/// memory.
+/// Renders an encoded snapshot, with the same result as [`render`]. Virtual hosts make up most of a
+/// snapshot and are decoded one at a time, because decoded values take seven times as much memory.
 pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
-    // A snapshot with an unexpected encoding is decoded as a whole.
+    // If the encoding is unexpected, decode the complete snapshot.
     by_hosts(encoded, options)
         .unwrap_or_else(|| render(&encoded.snapshot(), encoded.keys(), options))
 }
@@ -56,17 +55,17 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     render_around(tables, &snapshot, encoded.keys(), options).ok()
 }
 
-/// Renders everything except the route tables. `tables` returns those for the given context, sorted
-/// by name.
+/// Renders everything except the route tables, which `tables` renders in the given context. It must
+/// return them sorted by name.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
     snapshot: &Snapshot,
     keys: &[KeyPair],
     options: &RenderOptions,
 ) -> Result<Rendered, E> {
-    // `addresses` are only requested: `options` contains the addresses that the host listens on,
-    // and the certificates that it trusts longer than declared. `edge`, `tracing`, `log_output` and
-    // `measured_routes` are in the context.
+    // `addresses` is only a request: `options` contains the addresses that the host listens on. It
+    // also contains the certificates that the host still trusts after `rotation`. `edge`,
+    // `tracing`, `log_output` and `measured_routes` are in the context.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -74,7 +73,7 @@ pub(crate) fn render_around<E>(
         route_tables: _,
         backends,
         endpoints,
-        // Secrets are rendered from the complete snapshot.
+        // Secrets are rendered directly from the snapshot.
         keys: _,
         trust_bundles: _,
         edge: _,
@@ -125,7 +124,7 @@ pub(crate) fn render_around<E>(
     })
 }
 
-/// Returns the resources that are in files rather than inlined.
+/// Returns the resources that are written to files rather than inlined.
 fn in_files(resources: &[Resource], granted: &Granted<'_>) -> Arc<[Resource]> {
     let in_files = resources.iter().filter(|it| !granted.is_inline(&it.name));
     in_files.cloned().collect()

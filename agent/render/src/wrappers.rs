@@ -1,4 +1,4 @@
-//! Short constructors for protobuf wrapper types and Envoy matchers.
+//! Short constructors for protobuf wrapper types and for Envoy's matchers.
 
 #![allow(
     clippy::unnecessary_wraps,
@@ -35,7 +35,7 @@ pub(crate) fn percent(percent: u32) -> Option<FractionalPercent> {
     })
 }
 
-/// 100 years, close to the maximum duration that Envoy can represent in nanoseconds.
+/// 100 years in seconds. Envoy's maximum duration in nanoseconds is only a little longer.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
@@ -45,7 +45,7 @@ pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
 }
 
 pub(crate) fn regex(regex: impl Into<String>) -> RegexMatcher {
-    // `engine_type` is not set, because RE2 is the only engine, and setting it is deprecated.
+    // `engine_type` is unset, because RE2 is the only engine, and setting the field is deprecated.
     RegexMatcher {
         regex: regex.into(),
         engine_type: None,
@@ -67,13 +67,14 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
-/// Returns a case-insensitive matcher for every string except the given words (in lower case).
+/// Returns a case-insensitive matcher for every non-empty string that is not in `words`, which must
+/// be in lower case.
 pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
     matching(format!("(?i:{})", none_of(words)))
 }
 
-/// Returns an expression for every string except the given words. RE2 has no negative lookahead, so
-/// the expression branches at each character.
+/// Returns a regular expression for every non-empty string that is not in `words`. RE2 has no
+/// negative lookahead, so the expression branches at each character.
 fn none_of(words: &[&str]) -> String {
     let mut rests: BTreeMap<char, Vec<&str>> = BTreeMap::new();
     for word in words {
@@ -97,12 +98,12 @@ fn none_of(words: &[&str]) -> String {
     branches.join("|")
 }
 
-/// Returns an Envoy format that produces the literal text.
+/// Returns an Envoy format that produces this text literally.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// Returns a header to add to a message; `value` is an Envoy format.
+/// Returns a header to add to a request or response. `value` is an Envoy format.
 pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue {
@@ -115,7 +116,7 @@ pub(crate) fn header(name: &str, value: String, action: HeaderAppendAction) -> H
     }
 }
 
-/// Returns an address to bind or connect to.
+/// Returns a socket address to bind or connect to.
 pub(crate) fn socket(address: IpAddr, port: u32, protocol: socket_address::Protocol) -> Address {
     Address {
         address: Some(address::Address::SocketAddress(SocketAddress {

@@ -1,10 +1,10 @@
-//! Derives `data/envoy-api.binpb.zst`, the descriptors for printing Envoy resources, and compares
-//! it with the stored file.
+//! Derives `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed, and
+//! compares it with the stored file.
 //!
-//! The `envoy-types` crate ships the descriptors of the whole Envoy API, including all comments.
-//! The derived file contains only what rendered messages need, without comments, options, services
-//! and unused imports. After an update of that crate, or after adding a message to `ROOTS`, run
-//! `make regenerate`.
+//! The `envoy-types` crate ships descriptors for the whole Envoy API, including all comments. The
+//! derived file contains only the types that rendered messages need, without comments, options,
+//! services and unused imports. After updating that crate, or after adding a message to `ROOTS`,
+//! run `make regenerate`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,7 +24,7 @@ use envoy_types::pb::google::protobuf::{
 use prost::Message as _;
 use sesame_kit::generated::is_requested;
 
-/// The messages that are rendered, directly or inside another one.
+/// Messages that are rendered, either directly or inside another message.
 const ROOTS: [&str; 62] = [
     ".envoy.config.bootstrap.v3.Bootstrap",
     ".envoy.config.cluster.v3.Cluster",
@@ -94,7 +94,7 @@ const ROOTS: [&str; 62] = [
 fn envoy_descriptors_are_current() -> Result<(), Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/envoy-api.binpb.zst");
     let derived = derive()?;
-    // The compressed bytes may differ between versions of the compressor.
+    // Different versions of the compressor may write different bytes.
     if zstd::decode_all(&*std::fs::read(&file)?)? != derived {
         assert!(
             is_requested(),
@@ -106,7 +106,7 @@ fn envoy_descriptors_are_current() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the pruned descriptors, encoded.
+/// Returns the encoded descriptors of the types that are needed.
 fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     let all = FileDescriptorSet::decode(&*std::fs::read(source()?)?)?;
     let files: BTreeMap<&str, &FileDescriptorProto> =
@@ -147,7 +147,7 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
         open.extend(&needed);
         imports.insert(name, needed);
     }
-    // In source order, which puts imports first.
+    // Keeps the source order, in which imports come first.
     let file = all
         .file
         .iter()
@@ -165,10 +165,11 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
     Ok(FileDescriptorSet { file }.encode_to_vec())
 }
 
-/// Returns the path of `types.bin` in the `envoy-types` crate that this build uses.
+/// Returns the path of `types.bin` in the `envoy-types` crate used by this build.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        // Crates for other systems may not be downloaded yet, so `--offline` could fail.
+        // No `--offline`, which could fail because crates for other systems may not be downloaded
+        // yet.
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()?;
@@ -216,7 +217,7 @@ fn references<'a>(message: &'a DescriptorProto, types: &mut BTreeSet<&'a str>) {
 
 fn plain(message: &DescriptorProto) -> DescriptorProto {
     let mut message = message.clone();
-    // These options mark map entries.
+    // Keep this option, because it marks map entries.
     message.options = message
         .options
         .and_then(|options| options.map_entry)
@@ -228,7 +229,7 @@ fn plain(message: &DescriptorProto) -> DescriptorProto {
     message.reserved_name.clear();
     for field in &mut message.field {
         field.options = None;
-        // Derived from the name.
+        // The default is derived from the field's name.
         field.json_name = None;
     }
     for oneof in &mut message.oneof_decl {
@@ -240,7 +241,7 @@ fn plain(message: &DescriptorProto) -> DescriptorProto {
 }
 
 fn plain_enum(mut kind: EnumDescriptorProto) -> EnumDescriptorProto {
-    // This option allows two names for one number.
+    // Keep this option, because it allows two names for the same number.
     kind.options = kind
         .options
         .and_then(|options| options.allow_alias)

@@ -1,5 +1,5 @@
-//! Files of one Gateway's log (`access.log`, and older files with a number appended), and the
-//! symbolic link that Envoy opens.
+//! Manages the files of one Gateway's log (`access.log`, and older files with a number appended),
+//! and the symbolic link that Envoy opens.
 //!
 //! Never follow another user's link, and never let users outside the group read a log.
 
@@ -15,19 +15,19 @@ use super::ACCESS_LOG;
 use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
-/// Target of the link while nothing is logged.
+/// Target of the symbolic link while nothing is logged.
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Mode of a log file: log collectors read it through the group.
+/// Mode of a log file. Log collectors read it through the group.
 const LOG_MODE: u32 = 0o640;
 /// Mode of the log directory.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// Files of one Gateway's log.
+/// The files of one Gateway's log.
 #[derive(Clone, Debug)]
 pub(super) struct LogDirectory {
-    /// Directory of the files.
+    /// Directory that contains the files.
     directory: PathBuf,
-    /// Link that Envoy opens.
+    /// Symbolic link that Envoy opens.
     link: PathBuf,
 }
 
@@ -41,8 +41,8 @@ impl LogDirectory {
         self.directory.join(ACCESS_LOG)
     }
 
-    /// Creates the directory and the file if missing. Returns an error if this user cannot append
-    /// to the file.
+    /// Creates the directory and the file if they are missing. Fails if this user cannot append to
+    /// the file.
     pub(super) fn prepare(&self) -> io::Result<()> {
         for directory in self
             .directory
@@ -90,10 +90,10 @@ impl LogDirectory {
         fs::read_link(&self.link).is_ok_and(|target| target == self.current())
     }
 
-    /// Returns facts about the files and their disk.
+    /// Returns facts about the files and the file system that they are on.
     pub(super) fn facts(&self) -> io::Result<LogFacts> {
         let current = fs::symlink_metadata(self.current())?;
-        // Not every file system records the creation time.
+        // Not every file system records creation times.
         let begun = current.created().unwrap_or_else(|_| SystemTime::now());
         let disk = rustix::fs::statvfs(&self.directory)?;
         Ok(LogFacts {
@@ -108,7 +108,7 @@ impl LogDirectory {
         })
     }
 
-    /// Returns number and size in bytes of each older file, oldest first.
+    /// Returns the number and the size in bytes of each older file, oldest first.
     fn older(&self) -> io::Result<Vec<(u64, u64)>> {
         let mut older = Vec::new();
         for path in entries(&self.directory)? {
@@ -120,8 +120,8 @@ impl LogDirectory {
         Ok(older)
     }
 
-    /// Renames the current file to the next number, and creates a new one. Envoy keeps writing to
-    /// the old file until it reopens the log.
+    /// Renames the current file to the next number, and creates a new current file. Envoy keeps
+    /// writing to the old file until it reopens the log.
     pub(super) fn rotate(&self) -> io::Result<()> {
         let last = self.older()?.last().map_or(0, |(number, _)| *number);
         fs::rename(self.current(), self.numbered(last.saturating_add(1)))?;
@@ -137,7 +137,7 @@ impl LogDirectory {
         self.directory.join(format!("{ACCESS_LOG}.{number}"))
     }
 
-    /// Returns all files of the log that `current` belongs to, oldest first.
+    /// Returns all files of the log whose current file is `current`, oldest first.
     pub(super) fn files_beside(current: &Path) -> io::Result<Vec<PathBuf>> {
         let directory = current.parent().unwrap_or(Path::new("/"));
         let mut older: Vec<(u64, PathBuf)> = entries(directory)?
@@ -150,12 +150,12 @@ impl LogDirectory {
     }
 }
 
-/// Opens a log written by an agent of this user, or of any user if root reads it.
+/// Opens a log. It must have been written by an agent of this user, unless root reads it.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
     Ok(open::open(path, crate::host::written_by_agent())?.0)
 }
 
-/// Returns the number of an older file.
+/// Returns the number in an older file's name, or `None` if the file is not an older log file.
 fn number_of(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix(ACCESS_LOG)?

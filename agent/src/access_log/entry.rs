@@ -1,25 +1,25 @@
-//! Parsed lines of an access log, and filters on their fields. Pure.
+//! Parses the lines of an access log, and filters them by their fields. Pure.
 //!
-//! Never trust a line: clients choose some of its fields.
+//! Never trust a line, because clients choose some of its fields.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
-/// Fields of a line about a request or connection. Absent fields are `None`.
+/// Fields of a line, which describes a request or connection. Absent fields are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {
-    /// Start time.
+    /// When the request or connection started.
     pub(crate) time: Option<Timestamp>,
     pub(crate) duration_ms: Option<u64>,
-    /// Consecutive parts of the duration.
+    /// Consecutive parts of the total duration.
     pub(crate) before_backend_ms: Option<u64>,
     pub(crate) upload_ms: Option<u64>,
     pub(crate) backend_ms: Option<u64>,
     pub(crate) download_ms: Option<u64>,
-    /// Time spent in authorization services, which is part of the time before the backend.
+    /// Time spent in authorization services, which is included in the time before the backend.
     #[serde(deserialize_with = "number_as_text")]
     pub(crate) authorization_us: Option<u64>,
     #[serde(deserialize_with = "number_as_text")]
@@ -35,7 +35,7 @@ pub(crate) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Parses a line. Returns `None` if the line is invalid, for instance truncated.
+    /// Parses a line. Returns `None` if the line is invalid, for example because it is truncated.
     pub(crate) fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
@@ -57,26 +57,26 @@ impl LogEntry {
     }
 }
 
-/// Parses a number that Envoy writes as a string, as it does for all filter state.
+/// Parses a number that Envoy writes as a string, which it does for all filter state.
 fn number_as_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
     let text = Option::<String>::deserialize(input)?;
     Ok(text.and_then(|text| text.parse().ok()))
 }
 
-/// Conditions on a line. A line must meet all of them.
+/// Conditions that a line must meet. A line must meet all of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogFilter {
-    /// Accepted statuses; all if empty.
+    /// Accepted statuses; any if empty.
     pub(crate) statuses: Vec<StatusPattern>,
-    /// Accepted routes; all if empty.
+    /// Accepted routes; any if empty.
     pub(crate) routes: Vec<ObjectPattern>,
-    /// Accepted backends; all if empty.
+    /// Accepted backends; any if empty.
     pub(crate) backends: Vec<ObjectPattern>,
-    /// Requested host.
+    /// Host that the client must have requested.
     pub(crate) host: Option<String>,
-    /// Earliest end time.
+    /// Earliest accepted end time.
     pub(crate) since: Option<Timestamp>,
-    /// Minimum duration.
+    /// Minimum duration of the request.
     pub(crate) slow: Option<SignedDuration>,
 }
 
@@ -135,10 +135,10 @@ impl LogFilter {
     }
 }
 
-/// A status (`404`) or a class of statuses (`5xx`).
+/// A status (`404`) or a status class (`5xx`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusPattern {
-    /// Single status; 0 means that the client disconnected before the response.
+    /// A single status. 0 means that the client disconnected before it got a response.
     Exactly(u16),
     /// All statuses with this first digit.
     Class(u16),
@@ -165,7 +165,7 @@ impl StatusPattern {
     }
 }
 
-/// Prefix of an object's logged name, with or without its kind: `shop/cart`,
+/// Prefix of an object's name in the log, with or without its kind: `shop/cart`,
 /// `HTTPRoute/shop/cart/rules/0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectPattern(Vec<String>);
@@ -184,7 +184,7 @@ impl ObjectPattern {
         Ok(Self(parts))
     }
 
-    /// Returns true if the logged name of an object starts with this prefix.
+    /// Returns true if an object's name in the log starts with this prefix.
     pub(crate) fn names(&self, object: &str) -> bool {
         let parts: Vec<&str> = object.split('/').collect();
         let begins = |parts: &[&str], is_kind: bool| {

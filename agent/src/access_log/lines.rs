@@ -1,4 +1,4 @@
-//! Reads the lines of a log: first all existing lines, then new ones.
+//! Reads the lines of a log: first all existing lines, then new ones as they are written.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -10,22 +10,23 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
 
-/// Maximum length of a line in bytes. Envoy limits the parts that clients choose to far less.
+/// Maximum length of a line in bytes. Envoy limits the parts that clients choose to far less than
+/// this.
 const MAX_BYTES: u64 = 1 << 20;
 /// How long Envoy may keep writing to a rotated file.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Returns the file that an Envoy with this runtime directory writes to, if any.
+/// Returns the file to which the Envoy in this runtime directory writes, if any.
 pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
     let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
     (target != Path::new(NOWHERE)).then_some(target)
 }
 
-/// Reader of one log.
+/// Reads one log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     current: PathBuf,
-    /// Files left to read. The current one is last.
+    /// Files that remain to be read. The current one is last.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }
@@ -42,7 +43,7 @@ struct OpenLog {
 }
 
 impl LogReader {
-    /// Starts with the oldest file of the log that `current` belongs to.
+    /// Starts with the oldest file of the log whose current file is `current`.
     pub(crate) fn open(current: &Path) -> io::Result<Self> {
         Ok(Self {
             current: current.to_owned(),
@@ -61,7 +62,7 @@ impl LogReader {
         Ok(log)
     }
 
-    /// Returns the next complete line without its line break, or `None` if there is none yet.
+    /// Returns the next complete line without its line break, or `None` if no such line exists yet.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<String>> {
         loop {
             let Some(open) = &mut self.open else {
@@ -70,7 +71,7 @@ impl LogReader {
                 };
                 match OpenLog::open(&path) {
                     Ok(open) => self.open = Some(open),
-                    // The rotator has removed the file.
+                    // The rotator has removed this file.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -115,7 +116,8 @@ impl OpenLog {
         Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
     }
 
-    /// Returns true if the file was rotated at least `LATE` ago. Envoy no longer writes to it.
+    /// Returns true if the file was rotated at least `LATE` ago, so that Envoy no longer writes to
+    /// it.
     fn is_over(&mut self, current: &Path) -> bool {
         let same = fs::symlink_metadata(current).is_ok_and(|now| (now.dev(), now.ino()) == self.id);
         if same {

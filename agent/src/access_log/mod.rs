@@ -1,9 +1,9 @@
-//! Access log files: keeps the logs of the Envoys within bounds, and reads them.
+//! Keeps access log files within their limits, and reads them.
 //!
 //! Envoy opens a symbolic link in its runtime directory. The link points to a file in the log
 //! directory, or to `/dev/null` if Envoy cannot write to that file: Envoy would reject a whole
-//! listener if it could not open the log. The target may change at any time without a change to any
-//! listener.
+//! listener if it could not open the log. The link's target may change at any time without a change
+//! to any listener.
 //!
 //! Access logs must never prevent Envoy from serving, or fill the disk that Envoy and the agent
 //! need.
@@ -26,7 +26,7 @@ pub(crate) use self::lines::{LogReader, current_of};
 pub(crate) use self::readable::Readability;
 pub(crate) use self::rotator::LogRotator;
 
-/// Name of the link in an Envoy's runtime directory, and of the current file.
+/// Name of the symbolic link in an Envoy's runtime directory, and of the current log file.
 pub(crate) const ACCESS_LOG: &str = "access.log";
 
 /// Place to which Envoys write access logs.
@@ -41,26 +41,26 @@ pub enum AccessLogTo {
     Off,
 }
 
-/// Settings of access logs.
+/// Settings for access logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
     /// Where Envoys write access logs.
     pub to: AccessLogTo,
-    /// Directory of the log files.
+    /// Directory that contains the log files.
     pub directory: PathBuf,
-    /// Limits for the files of each Gateway.
+    /// Limits on each Gateway's files.
     pub bounds: LogBounds,
 }
 
-/// Limits for the files of one Gateway.
+/// Limits on one Gateway's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
-    /// Size in bytes at which the file is rotated.
+    /// Size in bytes at which the current file is rotated.
     pub file_bytes: u64,
-    /// Number of files, including the current one.
+    /// Maximum number of files, including the current one.
     pub files: usize,
-    /// Age at which the file is rotated.
+    /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Bytes of the disk to keep free, unless a tenth of the disk is less.
+    /// Number of bytes to keep free on the disk, or a tenth of the disk if that is less.
     pub free_bytes: u64,
 }

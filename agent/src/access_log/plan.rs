@@ -1,33 +1,33 @@
-//! Decides which files of a log to remove, and whether to log at all. Pure.
+//! Decides which of a log's files to remove, and whether to log at all. Pure.
 
 use super::LogBounds;
 use std::time::Duration;
 
-/// Facts about one Gateway's log, and about its disk.
+/// Facts about one Gateway's log and the disk that it is on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFacts {
-    /// Size in bytes of the current file, and its age.
+    /// Size in bytes and age of the current file.
     pub(super) current: (u64, Duration),
-    /// Number and size in bytes of the older files, oldest first.
+    /// Number and size in bytes of each older file, oldest first.
     pub(super) older: Vec<(u64, u64)>,
-    /// True if Envoy currently logs to the file.
+    /// True if Envoy currently logs to the current file.
     pub(super) written: bool,
-    /// Free and total bytes of the disk.
+    /// Free and total space on the disk, in bytes.
     pub(super) disk: (u64, u64),
 }
 
 /// Steps that bring a log within its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogPlan {
-    /// True if the current file is due for rotation.
+    /// True if the current file is to be rotated.
     pub(super) rotate: bool,
     /// Numbers of the files to remove, oldest first.
     pub(super) remove: Vec<u64>,
-    /// True if Envoy should log; false if the disk is too full.
+    /// True if Envoy should log, or false if the disk is too full.
     pub(super) write: bool,
 }
 
-/// Plans the next steps.
+/// Plans how to bring a log within its limits.
 pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
     let LogFacts {
         current: (bytes, age),
@@ -42,7 +42,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         free_bytes,
     } = bounds;
     let reserve = free_bytes.min(all / 10);
-    // On a small disk, logs may use at most a quarter.
+    // On a small disk, logs may use at most a quarter of the space.
     let file_bytes = file_bytes.min(all / 4 / files.max(1) as u64);
     let rotate = *bytes > 0 && (*bytes >= file_bytes || *age >= period);
     let mut kept: Vec<(Option<u64>, u64)> = older
@@ -66,7 +66,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         remove.push(*number);
         (count, total, freed) = (count - 1, total - bytes, freed + bytes);
     }
-    // Hysteresis, so that logging does not flap at the limit.
+    // Hysteresis keeps logging from flapping at the limit.
     let wanted = if *written { reserve } else { reserve / 4 * 5 };
     LogPlan {
         rotate,

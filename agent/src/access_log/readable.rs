@@ -1,7 +1,7 @@
 //! Detects whether a log contains JSON lines, or lines in a custom text format that cannot be
 //! parsed. Pure.
 //!
-//! A single line that a power failure truncated must not make a log count as text.
+//! A single line that was truncated by a power failure must not make a log count as text.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use super::LogEntry;
 /// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
-/// Statistics about the lines of one log.
+/// Counts that show whether a log's lines are JSON objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readability {
-    /// Number of lines since the last JSON object.
+    /// Number of lines since the last line that was a JSON object.
     foreign: u64,
     /// True if any line was a JSON object.
     known: bool,
 }
 
 impl Readability {
-    /// Counts a line. `entry` is the result of parsing it.
+    /// Counts a line. `entry` is the parsed line, or `None` if it could not be parsed.
     pub(crate) fn note(&mut self, line: &str, entry: Option<&LogEntry>) {
         if entry.is_some() {
             self.foreign = 0;

@@ -1,4 +1,4 @@
-//! Maintains the log of one Gateway while its Envoy is running.
+//! Maintains one Gateway's log while its Envoy is running.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,39 +13,39 @@ use crate::envoy::Admin;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 
-/// Interval between checks of the file. Envoy may exceed the size limit until the next check.
+/// Interval between checks of the file. Until the next check, Envoy may exceed the size limit.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause before retrying a file that Envoy cannot write to.
 const RETRY: Duration = Duration::from_secs(5);
-/// Timeout for Envoy's answer.
+/// Time limit for a response from Envoy.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Rotator of one Gateway's log.
+/// Rotates one Gateway's log.
 #[derive(Debug)]
 pub(crate) struct LogRotator {
     log: LogDirectory,
     bounds: LogBounds,
     /// True if the log is written to files.
     wanted: bool,
-    /// Launcher of the Envoy. It may see a different file system than the agent.
+    /// What launches the Envoy. It may see a different file system than the agent.
     launcher: Launcher,
-    /// Why Envoy cannot write to the file, and when that was found.
+    /// Why Envoy cannot write to the file, and when that was detected.
     unwritable: Option<(String, Instant)>,
     /// True if the launcher has tried to open the file.
     asked: bool,
-    /// True if Envoy has yet to reopen its log.
+    /// True if Envoy still has to reopen its log.
     untold: bool,
-    /// Current file at the last check.
+    /// Current file, as found by the last check.
     written: Option<WrittenFile>,
     /// File that another program deleted while Envoy had it open.
     deleted: Option<WrittenFile>,
-    /// Last reported reason for not logging.
+    /// Last reported reason why nothing is logged.
     told: Option<String>,
 }
 
 impl LogRotator {
-    /// Creates a rotator for the log in the subdirectory `name` of the log directory. `link` points
-    /// to that log.
+    /// Creates a rotator for the log in the subdirectory `name` of the log directory. `link` is the
+    /// symbolic link to that log.
     pub(crate) fn new(
         settings: &AccessLogSettings,
         name: &str,
@@ -59,7 +59,7 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            // A killed agent may have rotated the file, but not yet have made Envoy reopen it.
+            // A killed agent may have rotated the file without making Envoy reopen it.
             untold: true,
             written: None,
             deleted: None,
@@ -72,13 +72,13 @@ impl LogRotator {
         self.wanted
     }
 
-    /// Points the link to a file that Envoy can open. Call this before Envoy starts.
+    /// Points the link to a file that Envoy can open. Must be called before Envoy starts.
     pub(crate) fn prepare(&mut self) {
         self.look_and_say();
     }
 
-    /// Keeps the log within its bounds forever. Reports the reason for not logging whenever it
-    /// changes.
+    /// Keeps the log within its limits forever. Calls `tell` with the reason why nothing is logged,
+    /// first at the start and then whenever the reason changes.
     pub(crate) async fn run(mut self, admin: Admin, tell: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
         tell(self.told.clone());
@@ -90,17 +90,17 @@ impl LogRotator {
             if self.untold {
                 // A new Envoy may have taken over.
                 admin.reconnect().await;
-                // Retried at the next check if Envoy does not answer or is about to start.
+                // If Envoy does not respond or is about to start, the next check retries this.
                 self.untold = admin.post("/reopen_logs").await.is_err();
             } else if let Some(deleted) = self.deleted.take() {
-                // By the next check the old file is complete, because Envoy flushes within a
+                // At the next check the old file is complete, because Envoy flushes within a
                 // second.
                 self.rescue(deleted);
             }
         }
     }
 
-    /// Runs one check. Returns true if the reason for not logging has changed.
+    /// Runs one check. Returns true if the reason why nothing is logged has changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -115,10 +115,11 @@ impl LogRotator {
         true
     }
 
-    /// Runs one check. Returns the reason if nothing is logged.
+    /// Runs one check. Returns the reason why nothing is logged, or `None` if Envoy logs.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
-            // An old Envoy may open the link until it gets new listeners, so keep it valid.
+            // An old Envoy may open the link until it receives new listeners, so keep the link
+            // valid.
             let _ = self.lead(false);
             return None;
         }
@@ -136,8 +137,8 @@ impl LogRotator {
         })
     }
 
-    /// Returns why Envoy cannot write to the file, or `None` if it can. The launcher is tested only
-    /// if the link points elsewhere, and no more often than `RETRY` after a failure.
+    /// Returns why Envoy cannot write to the file, or `None` if it can. The launcher is asked at
+    /// the start and while the link points elsewhere, but no sooner than `RETRY` after a failure.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {
@@ -164,7 +165,7 @@ impl LogRotator {
         why
     }
 
-    /// Rotates and removes files as planned. Returns true if Envoy logs to the file.
+    /// Rotates and removes files as planned. Returns true if Envoy should log to the file.
     fn bring_within_bounds(&mut self) -> io::Result<bool> {
         let facts = self.log.facts()?;
         let LogPlan {
@@ -184,7 +185,7 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// Detects whether Envoy still has a file open that is not the current one.
+    /// Detects whether Envoy still has a file open that is no longer the current one.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();
@@ -199,7 +200,8 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Copies the lines that Envoy wrote to a file after its deletion to the current file.
+    /// Copies the lines that Envoy wrote to a deleted file after its deletion into the current
+    /// file.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

@@ -1,4 +1,4 @@
-//! The file that Envoy writes to, kept open. If another program renames or deletes the file, Envoy
+//! Keeps the file open that Envoy writes to. If another program renames or deletes the file, Envoy
 //! keeps writing to it.
 
 use std::fs::{File, OpenOptions};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use sesame_files::open::{self, Rule};
 
-/// State of the file at one check.
+/// The file that Envoy writes to, as found by one check.
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     file: File,
@@ -28,17 +28,18 @@ impl WrittenFile {
         })
     }
 
-    /// Returns true if both are the same file, possibly at different times.
+    /// Returns true if both are the same file, possibly checked at different times.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// Returns true if the file has no name left.
+    /// Returns true if the file has been deleted, so that it no longer has a name.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends the bytes written since the last check, but at most `most`, to the file at `path`.
+    /// Appends the bytes written since the last check, but at most `most` bytes, to the file at
+    /// `path`.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;

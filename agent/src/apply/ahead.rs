@@ -1,7 +1,8 @@
-//! Splits a change into the parts that have to wait and the parts that may be applied first:
-//! endpoints of unchanged clusters, and route tables if nothing else changes but inline endpoints.
+//! Splits a change into parts that may be applied first and parts that have to wait. Endpoints of
+//! unchanged clusters may go first, and so may route tables if only inline endpoints change
+//! besides.
 //!
-//! Pure. Never combines a cluster with endpoints of another version of it, or routes with another
+//! Pure. Never combines a cluster with endpoints for another version of it, or routes with another
 //! version of a cluster.
 
 use std::collections::BTreeSet;
@@ -19,14 +20,14 @@ use super::plan::merge;
 use super::removal::is_encrypted;
 use crate::xds::XdsKind;
 
-/// Number of the `load_assignment` field of a cluster.
+/// Field number of `load_assignment` in Envoy's `Cluster` message.
 const LOAD_ASSIGNMENT: u32 = 33;
 
 /// Maximum number of clusters that may be added before the shares file is written. Until then, each
-/// of them may open as many connections as Envoy allows by default.
+/// added cluster may open as many connections as Envoy allows by default.
 const MAX_BEFORE_SHARES: usize = 4;
 
-/// Parts of a change that Envoy does not have yet.
+/// Kinds of changes that Envoy has not received yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -39,7 +40,7 @@ pub struct Waiting {
     pub route_tables: bool,
     /// Endpoints inside the cluster list.
     pub inline_endpoints: bool,
-    /// Anything else: other cluster changes, listeners, keys. Route tables never go ahead of it.
+    /// Anything else: other cluster changes, listeners, keys. Route tables must wait for these.
     pub rest: bool,
 }
 
@@ -72,9 +73,9 @@ impl Waiting {
     }
 }
 
-/// Returns true if Envoy may have to warm some of these clusters: new ones, and those that differ
-/// from the disk in more than inline endpoints. With thousands of clusters, querying Envoy costs it
-/// milliseconds.
+/// Returns true if Envoy may have to warm some of these clusters. That applies to new clusters, and
+/// to clusters that differ from the disk in more than inline endpoints. With thousands of clusters,
+/// asking Envoy about warming takes it milliseconds.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -86,8 +87,8 @@ pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     !old.has_clusters || merge(&old.content.clusters, wanted).any(waits)
 }
 
-/// Returns false if Envoy uses the cluster as soon as it has read it: the cluster contains all its
-/// endpoints, and waits for neither keys nor health checks.
+/// Returns false if Envoy uses the cluster as soon as it has read it. Such a cluster contains all
+/// its endpoints, and waits for neither keys nor health checks.
 fn waits_for_something(cluster: &Resource) -> bool {
     let Ok(cluster) = Cluster::decode(&*cluster.bytes) else {
         return true;
@@ -104,7 +105,7 @@ fn waits_for_something(cluster: &Resource) -> bool {
         || !cluster.health_checks.is_empty()
 }
 
-/// Returns whether any files of a kind differ in content, and whether any were added or removed.
+/// Returns whether any files of this kind differ in content, and whether any were added or removed.
 fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     let (before, after) = (resources(&old.content, kind), resources(new, kind));
     if Arc::ptr_eq(before, after) {
@@ -120,8 +121,8 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     (content, names)
 }
 
-/// Returns whether any clusters differ in inline endpoints, and whether any differ otherwise, were
-/// added or were removed. Removed clusters that were already unused do not count.
+/// Returns whether any clusters differ in inline endpoints, and whether any differ in another way,
+/// were added or were removed. Ignores removed clusters that were already unused.
 fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
     // Avoids comparing thousands of clusters if the list is unchanged.
     if std::ptr::eq(old.content.clusters.as_ref(), wanted) {
@@ -142,11 +143,11 @@ fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
     (inline, false)
 }
 
-/// Part of a cluster in which two versions differ.
+/// Which part of a cluster differs between two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangedCluster {
     Nowhere,
-    /// Only the endpoints that the cluster itself contains.
+    /// Only the endpoints listed in the cluster itself.
     InlineEndpoints,
     Form,
 }
@@ -165,7 +166,7 @@ fn changed_cluster(before: &Resource, after: &Resource) -> ChangedCluster {
     }
 }
 
-/// Returns the encoded fields of a message except field `left_out`, or `None` if the message is
+/// Returns a message's encoded fields except field `left_out`, or `None` if the message is
 /// malformed.
 fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     let mut fields = Vec::new();
@@ -180,8 +181,8 @@ fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     Some(fields)
 }
 
-/// Returns true if a change may be applied before the shares of listeners and backends: it adds no
-/// listeners and only a few clusters.
+/// Returns true if a change may be applied before the shares file is written: it adds no listeners
+/// and at most `MAX_BEFORE_SHARES` clusters.
 pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     let (before, now) = (&old.content.clusters, &new.clusters);
     let come = || merge(before, &**now).filter(|pair| matches!(pair, EitherOrBoth::Right(_)));
@@ -190,8 +191,8 @@ pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     old.content.listeners == new.listeners && (Arc::ptr_eq(before, now) || few_come())
 }
 
-/// Returns the content on disk with the newer endpoints of unchanged clusters, or `None` if no such
-/// endpoints changed.
+/// Returns the content on disk, with newer endpoints for clusters that did not change. Returns
+/// `None` if none of those endpoints changed.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     if Arc::ptr_eq(&old.content.endpoints, &new.endpoints) {
         return None;

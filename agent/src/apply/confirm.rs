@@ -12,7 +12,7 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 
 impl Applier {
-    /// Records the files whose current version the running Envoy has not accepted.
+    /// Records which files the running Envoy has not accepted in their current version.
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
             // The transaction itself will report the error.
@@ -36,8 +36,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // An Envoy that never accepted a version of a list serves at most parts of it. It would
-        // reject a union of that list and the new one again.
+        // An Envoy that never accepted any version of a list uses at most parts of the list on
+        // disk. It would also reject a union of that list and the new one.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

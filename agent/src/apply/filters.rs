@@ -1,4 +1,4 @@
-//! Filter files with entries that route tables reference by name. Pure.
+//! Filter files whose entries are referenced by name in route tables. Pure.
 //!
 //! Envoy reads such a file and the route tables independently. If an entry were removed while a
 //! route still references it, requests would pass unfiltered, or would be rejected although they
@@ -14,7 +14,7 @@ use prost::{Message as _, Name as _};
 use sesame_render::Resource;
 
 /// Returns the new file plus the entries that only the old file has, or `None` if no entry is
-/// removed. Protobuf merges concatenated messages, and the entries of the later message win.
+/// removed. Protobuf merges concatenated messages, and on conflict the later message's entries win.
 pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
     let (old, new) = (config(before)?, config(after)?);
     let (names, kept) = (names(&old)?, names(&new)?);
@@ -39,7 +39,7 @@ fn config(resource: &Resource) -> Option<Any> {
     config.typed_config
 }
 
-/// Returns the names of the entries, or `None` if the filter has no named entries.
+/// Returns the names of the filter's entries, or `None` if its entries have no names.
 fn names(config: &Any) -> Option<Vec<String>> {
     fn keys<V>(map: HashMap<String, V>) -> Vec<String> {
         map.into_keys().collect()

@@ -1,13 +1,13 @@
-//! Envoy's files on disk, replaced by rename and restorable.
+//! Replaces Envoy's files on disk by rename, and can restore the previous ones.
 //!
 //! A transaction keeps each previous file in a journal until Envoy has accepted the whole
 //! transaction. If the agent is killed halfway, the next agent uses the journal to undo the
 //! unaccepted changes. Directories are created once and never removed while Envoy may watch them,
 //! because a watch is bound to the inode.
 //!
-//! Envoy 1.40 does not treat a half-written file as an error. It parses as much of a `.pb` as it
-//! can, reports success and removes all other resources: a zero-byte file removes everything. Only
-//! a rename is safe.
+//! Envoy 1.40 does not treat a half-written file as an error. It parses as much of a `.pb` file as
+//! it can, reports success and removes all resources that it did not find. A zero-byte file removes
+//! everything. Only a rename is safe.
 
 use std::fs;
 use std::io;
@@ -26,27 +26,27 @@ use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::no_shares;
 
-/// Suffix of a journal entry for a file that did not exist.
+/// Suffix of a journal entry that marks a file as previously absent.
 const ABSENT: &str = "absent";
 
-/// Files of one Envoy, and the journal of changes since the last commit.
+/// One Envoy's files, and the journal of changes since the last commit.
 #[derive(Debug)]
 pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<JournalEntry>,
     next: u64,
-    /// Content of the shares file, if known.
+    /// Content of the shares file on disk, or `None` if unknown.
     shares: Option<Bytes>,
 }
 
-/// Change that can be undone.
+/// Change that the journal can undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalEntry {
     /// Kind of the file.
     pub(crate) kind: XdsKind,
-    /// Path of the file that was changed.
+    /// Path of the changed file.
     pub(crate) path: PathBuf,
-    /// Path of the saved file, or of the marker that no file existed.
+    /// Path of the saved previous file, or of a marker that there was no previous file.
     saved: PathBuf,
     /// True if the file existed before.
     pub(crate) existed: bool,
@@ -71,7 +71,7 @@ impl Files {
         if !files.layout.rtds().exists() {
             files.share_out(&no_shares())?;
         }
-        // Staged files were never renamed, so Envoy has not seen them.
+        // Staged files were never renamed into place, so Envoy has not seen them.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
                 fs::remove_file(path)?;
@@ -107,14 +107,13 @@ impl Files {
         self.place(&path, bytes)
     }
 
-    /// Replaces a file by rename, without a journal entry. For files that exist but that Envoy has
-    /// not seen yet.
+    /// Replaces a file by rename, without a journal entry. Used for files that exist but that Envoy
+    /// has not read yet.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         replace_file(path, &self.layout.staging().join("new"), bytes)
     }
 
-    /// Renames a file onto itself, so that Envoy reads it again. Does nothing if the file is
-    /// missing.
+    /// Renames a file onto itself to make Envoy reread it. Does nothing if the file is missing.
     pub(crate) fn place_again(&self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if !path.try_exists()? {
@@ -134,8 +133,8 @@ impl Files {
         Ok(())
     }
 
-    /// Forgets the content of the shares file, so that it is rewritten. Another program may have
-    /// changed the file.
+    /// Forgets the known content of the shares file, because another program may have changed the
+    /// file. The next call of `share_out` then rewrites it.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;
     }
@@ -148,7 +147,7 @@ impl Files {
         remove_if_exists(&path)
     }
 
-    /// Restores the file that was changed last. Returns `None` if the journal is empty.
+    /// Restores the most recently changed file. Returns `None` if the journal is empty.
     pub(crate) fn undo(&mut self) -> io::Result<Option<JournalEntry>> {
         let Some(entry) = self.entries.last() else {
             return Ok(None);
@@ -161,19 +160,19 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // Saved, but the agent was killed before it changed the file.
+        // The entry was saved, but the agent was killed before it changed the file.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal after Envoy has accepted everything. A single rename drops it, because
-    /// half a journal would undo half a transaction.
+    /// Drops the journal after Envoy has accepted everything. A single rename drops all entries at
+    /// once, because half a journal would undo half a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
         }
         let dropped = self.layout.staging().join("dropped");
-        // Left behind by a commit on a full disk.
+        // A previous commit may have failed to delete this directory, for example on a full disk.
         remove_directory_if_exists(&dropped)?;
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
@@ -181,8 +180,8 @@ impl Files {
         fs::remove_dir_all(dropped)
     }
 
-    /// Removes directories that contain no file. Envoy must not be running, because it would lose
-    /// its watch on a removed directory.
+    /// Removes directories that contain no files. Must not be called while Envoy is running,
+    /// because Envoy would lose its watch on a removed directory.
     pub(crate) fn remove_empty_directories(&self) -> io::Result<()> {
         for kind in XdsKind::LEAVES {
             for directory in entries(&self.layout.root().join(kind.directory()))? {
@@ -203,7 +202,7 @@ impl Files {
 
     fn save(&mut self, subscription: &Subscription, path: &Path) -> io::Result<()> {
         let kind = subscription.kind;
-        // The last commit may have failed to create the directory on a full disk.
+        // On a full disk, the last commit may have failed to recreate the directory.
         create_directory(&self.journal())?;
         let existed = path.try_exists()?;
         let leaf = if kind.is_list() {
@@ -232,7 +231,7 @@ impl Files {
         Ok(())
     }
 
-    /// Parses the name of a journal entry. Returns `None` for other files.
+    /// Parses the file name of a journal entry. Returns `None` for any other file name.
     fn parse(&self, saved: &Path) -> Option<(u64, JournalEntry)> {
         let name = saved.file_name()?.to_str()?;
         let mut parts = name.split('.');

@@ -1,8 +1,9 @@
-//! Content of the files on disk, used as `old` by the next plan.
+//! Reads back the files on disk, which are the starting point (`old`) for the next plan.
 //!
-//! A process may have died at any moment, so any file may be damaged. A file counts only if it is
-//! intact: its version is the digest of its content, its type matches its directory, and its name
-//! hashes to its path. Any other file is treated as absent; the next plan removes or overwrites it.
+//! A writing process may have died at any moment, so any file may be damaged. A file counts only if
+//! it is intact: its version is the digest of its content, its type matches its directory, and the
+//! hash of its name matches its path. Any other file is treated as absent; the next plan removes or
+//! overwrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,7 +25,7 @@ use sesame_render::{Rendered, Resource};
 /// Maximum size of a file written by this agent, in bytes.
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
-/// Accepted content of the files; each list is sorted by name.
+/// Accepted content of the files. Each list is sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnDisk {
     /// Resources in the intact files.
@@ -33,16 +34,18 @@ pub struct OnDisk {
     pub has_listeners: bool,
     /// True if the CDS file exists and is intact; Envoy does not start without it.
     pub has_clusters: bool,
-    /// Files that the running Envoy has not accepted; rewritten even if their bytes do not change.
+    /// Files that the running Envoy has not accepted. They are rewritten even if their bytes are
+    /// the same.
     pub unconfirmed: BTreeSet<Subscription>,
-    /// Clusters in `content` that nothing on disk uses, as far as the agent saw them become unused.
+    /// Clusters in `content` that nothing on disk uses. Contains only clusters that became unused
+    /// while this agent was running.
     pub unused: BTreeSet<String>,
 }
 
 /// Result of reading the files.
 pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
-    /// Version of every intact file, for comparison with the versions that Envoy reports.
+    /// Version of each intact file, for comparison with the versions that Envoy reports.
     pub(crate) versions: BTreeMap<Subscription, String>,
     /// Files that are damaged or were not written by the agent.
     pub(crate) junk: Vec<PathBuf>,
@@ -54,13 +57,13 @@ impl OnDisk {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// Returns true if the files have clusters beyond those of `rendered`, which must all be on
+    /// Returns true if the disk has more clusters than `rendered`, whose clusters must all be on
     /// disk.
     pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
         self.content.clusters.len() > rendered.clusters.len()
     }
 
-    /// Returns true if the files have route tables that `rendered` lacks.
+    /// Returns true if the disk has route tables that `rendered` lacks.
     pub(super) fn has_more_tables_than(&self, rendered: &Rendered) -> bool {
         let both = merge(
             self.of(XdsKind::RouteTable),
@@ -70,15 +73,15 @@ impl OnDisk {
             .any(|pair| matches!(pair, EitherOrBoth::Left(_)))
     }
 
-    /// Returns an upper bound for the number of files that Envoy watches if it reads these.
+    /// Returns an upper bound for the number of files that Envoy watches with this configuration.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
         // Listeners, clusters, shares and session ticket keys.
         4 + leaves.iter().sum::<usize>()
     }
 
-    /// Returns the content without the clusters, endpoints and secrets whose names `rendered`
-    /// lacks.
+    /// Returns the content without the clusters, endpoints and secrets that are missing in
+    /// `rendered`.
     pub fn only(&self, rendered: &Rendered) -> Rendered {
         let mut content = self.content.clone();
         for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {
@@ -93,18 +96,18 @@ impl OnDisk {
         content
     }
 
-    /// Returns the resources of a kind.
+    /// Returns the resources on disk of one kind.
     pub(crate) fn of(&self, kind: XdsKind) -> &[Resource] {
         resources(&self.content, kind)
     }
 
-    /// Returns true if the running Envoy has not accepted the file.
+    /// Returns true if the running Envoy has not accepted this file.
     pub(super) fn is_unconfirmed(&self, kind: XdsKind, name: &str) -> bool {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
     }
 }
 
-/// Returns the resources of a kind.
+/// Returns the rendered resources of one kind.
 pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> {
     let Rendered {
         listeners,
@@ -129,7 +132,7 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
     }
 }
 
-/// Returns the resources of a kind, for modification.
+/// Returns a mutable reference to the resources of one kind.
 pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<[Resource]> {
     match kind {
         XdsKind::Listeners => &mut rendered.listeners,
@@ -213,7 +216,7 @@ fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
     resources.into()
 }
 
-/// Reads an intact file. Returns `None` if it is absent, damaged or not a regular file.
+/// Reads a file if it is intact. Returns `None` if it is absent, damaged or not a regular file.
 pub(crate) fn whole(kind: XdsKind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,

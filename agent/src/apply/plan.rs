@@ -7,11 +7,11 @@
 //! (old ∪ new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete
 //! orphans
 //!
-//! The last two steps can be postponed ([`Removal`]), so that the next change need not wait for
-//! them.
+//! Removing clusters and orphans can be postponed ([`Removal`]), so that the next change need not
+//! wait for it.
 //!
-//! Unchanged files are not written: a route change is one RDS write, and an endpoint change is one
-//! EDS write. A file is written twice only if something is removed from it.
+//! Unchanged files are not written. A route change writes one RDS file, and an endpoint change
+//! writes one EDS file. A file is written twice only if something is removed from it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 
-/// Place of a step in the order.
+/// Phase of a plan. The variants are listed in the order in which their steps run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Keys, endpoints, filters (old ∪ new), and new route tables.
@@ -47,7 +47,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// All phases, in the order of the enum.
+    /// All phases, in order.
     pub const ALL: [Self; 8] = [
         Self::Leaves,
         Self::ClustersUnion,
@@ -74,21 +74,21 @@ impl Phase {
     }
 }
 
-/// File to write.
+/// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Subscription of the file.
+    /// Subscription through which Envoy reads the file.
     pub subscription: Subscription,
-    /// Resources in the file, by name. Only LDS and CDS files can contain several.
+    /// Resources in the file, sorted by name. Only LDS and CDS files can contain several.
     pub resources: Vec<Resource>,
     /// True if the file is new. Envoy may not be subscribed to it yet.
     pub new: bool,
 }
 
-/// Writes that can happen together. Envoy must accept all of them before the next step.
+/// Writes whose relative order does not matter. Envoy must accept all of them before the next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// Phase to which the step belongs.
+    /// Phase that the step belongs to.
     pub phase: Phase,
     /// Files to write.
     pub writes: Vec<Write>,
@@ -96,12 +96,12 @@ pub struct PlanStep {
     pub removals: Vec<Subscription>,
 }
 
-/// Ordered steps. Empty if nothing changes.
+/// Ordered steps from one state to another. Empty if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Steps in the order of their phases.
+    /// Steps, sorted by phase.
     pub steps: Vec<PlanStep>,
-    /// Unused clusters that remain afterwards.
+    /// Unused clusters that remain on disk after the last step.
     left_over: LeftOver,
 }
 
@@ -111,12 +111,13 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the files on disk once Envoy has accepted `new`, for which this plan was made.
+    /// Returns the content on disk after Envoy has accepted `new`, the state this plan was made
+    /// for.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
 
-    /// Returns the number of additional files that Envoy will watch.
+    /// Returns how many more files Envoy will watch.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes
@@ -133,7 +134,7 @@ pub enum PlanError {
     Duplicate(String),
 }
 
-/// Plans the steps from `old` to `new`.
+/// Plans the steps that lead from `old` to `new`.
 pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, PlanError> {
     let ClusterWrites {
         union,
@@ -171,7 +172,7 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
     })
 }
 
-/// Writes and removals of all files except LDS and CDS, by phase.
+/// Writes and removals for all files except LDS and CDS, grouped by phase.
 #[derive(Default)]
 struct LeafWrites {
     first: Vec<Write>,
@@ -252,7 +253,7 @@ fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanE
     Ok(all)
 }
 
-/// Listener writes: at most one before and one after the route tables change.
+/// Writes to the LDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 struct ListenerWrites {
     union: Vec<Write>,
@@ -296,7 +297,7 @@ fn listeners(old: &OnDisk, new: &Rendered) -> Result<ListenerWrites, PlanError> 
     Ok(writes)
 }
 
-/// Returns the addresses that the desired listeners bind.
+/// Returns the addresses to which the desired listeners bind.
 fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
     wanted
         .iter()
@@ -304,9 +305,9 @@ fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
         .collect()
 }
 
-/// Returns true if a removed listener has an address that a desired listener with another name
-/// binds. Envoy rejects a file that contains both ("duplicate address"), but accepts a file in
-/// which one replaces the other.
+/// Returns true if a removed listener's address is also bound by a desired listener with another
+/// name. Envoy rejects a file that contains both ("duplicate address"), but accepts a file in which
+/// one replaces the other.
 fn clashes(gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
     response::listener_addresses(&gone.bytes)
         .iter()

@@ -1,4 +1,4 @@
-//! A model of Envoy's files, and random configurations, for the tests of plans.
+//! Model of Envoy's files, and a generator for random configurations, used to test plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use sesame_render::layout::file_name;
 use super::super::*;
 use super::{listener, resource};
 
-/// A consistent configuration: it contains every table, cluster and endpoint file that it
-/// references.
+/// Generates consistent configurations: each contains every route table, cluster and endpoint file
+/// that it references.
 pub(super) fn config() -> impl Strategy<Value = Rendered> {
-    // Tables refer to clusters, and listeners to tables. Each has variants, so that it can change
-    // on its own.
+    // Route tables refer to clusters, and listeners to route tables. Each has variants, so that it
+    // can change independently of the others.
     let tables = proptest::collection::btree_map(
         0..4_u32,
         proptest::collection::btree_set(0..6_u32, 0..4),
@@ -51,7 +51,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
                 clusters: clusters
                     .iter()
                     .map(|c| {
-                        // In some variants, clusters with odd numbers have inline endpoints.
+                        // In some variants, odd-numbered clusters have inline endpoints.
                         let eds = if c % 2 == 0 || variant == 0 {
                             "eds"
                         } else {
@@ -74,7 +74,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
     )
 }
 
-/// The files as Envoy sees them.
+/// Files in the versions that Envoy has loaded.
 #[derive(Default)]
 pub(super) struct Files {
     pub(super) lists: BTreeMap<XdsKind, Vec<Resource>>,

@@ -19,7 +19,7 @@ fn resource(name: &str, content: &str) -> Resource {
     }
 }
 
-/// Returns a listener on a port; its statistics prefix is `content`.
+/// Returns a listener on this port, with `content` as its statistics prefix.
 fn listener(name: &str, port: u32, content: &str) -> Resource {
     let message = Listener {
         name: name.to_owned(),
@@ -232,7 +232,7 @@ proptest! {
         for step in &plan.steps {
             for write in &step.writes {
                 files.write(write);
-                // Envoy may read the writes of a step in any order.
+                // Envoy may read a step's files in any order.
                 prop_assert_eq!(files.check(), Ok(()), "{:?} of {:?}", write, text(&plan));
             }
             for gone in &step.removals {
@@ -251,7 +251,7 @@ fn with_file(name: &str) -> Resource {
     resource(name, &format!("eds {}", file_name(name)))
 }
 
-/// Returns the base configuration, with its table pointing to the cluster of this name.
+/// Returns the base configuration, with its route table pointing to the cluster of this name.
 fn moved_to(name: &str) -> Rendered {
     Rendered {
         route_tables: [resource("t1", name)].into(),
@@ -300,14 +300,14 @@ fn unused_clusters_go_with_next_cluster_write() {
     );
     let both = ["c1".to_owned(), "c2".to_owned()].into();
     assert_eq!(held.outcome(&third).unused, both);
-    // Back to the cluster that still exists: only the table changes.
+    // Switch back to the cluster that still exists: only the route table changes.
     let back = plan(&disk, &moved_to("c1"), Removal::Later).unwrap();
     assert_eq!(text(&back), [r#"RouteTables: rds t1["t1"]"#]);
     assert_eq!(
         back.outcome(&moved_to("c1")).unused,
         ["c2".to_owned()].into()
     );
-    // Without another change, the cluster is removed on its own.
+    // Without another change, a separate transaction removes the cluster.
     let clean = plan(&disk, &second, Removal::AtOnce).unwrap();
     assert_eq!(
         text(&clean),

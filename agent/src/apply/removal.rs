@@ -1,8 +1,8 @@
-//! Removal of clusters that are no longer used: immediately, or later, so that the next change does
-//! not wait for it.
+//! Decides when clusters that are no longer used are removed: immediately, or later, so that the
+//! next change need not wait for the removal.
 //!
 //! Pure. Never removes a cluster that a route table on disk may use, or a file that a cluster on
-//! disk references. Never keeps connections that were made with keys or trust bundles.
+//! disk references. Never keeps a cluster whose connections were made with keys or trust bundles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Maximum number of unused clusters that are kept for later. Each may hold an inotify instance.
+/// Maximum number of unused clusters to keep for later. Each may use up one inotify instance.
 const MAX_UNUSED: usize = 16;
 
-/// When a transaction removes unused resources.
+/// When a transaction removes resources that have become unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removal {
-    /// In its last step.
+    /// In the last step of the same transaction.
     #[default]
     AtOnce,
-    /// In a later transaction, if only a few resources are left over. Earlier leftovers are removed
-    /// as soon as the cluster list is written for another reason.
+    /// In a later transaction, unless more than a few resources are left over. Earlier leftovers
+    /// are removed the next time the cluster list is written for another reason.
     Later,
-    /// Not now, if only a few resources are left over. Connections of removed listeners are
-    /// draining, and Envoy keeps their route tables, which may use any of these resources.
+    /// Not yet, unless more than a few resources are left over. Connections to removed listeners
+    /// are still draining. Envoy keeps their route tables, which may use any of these resources.
     Hold,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct LeftOver {
     leaves: Vec<(XdsKind, Resource)>,
 }
 
-/// Writes of the cluster list: at most one before and one after the route tables switch.
+/// Writes to the CDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 pub(super) struct ClusterWrites {
     pub(super) union: Option<Vec<Resource>>,
@@ -49,8 +49,8 @@ pub(super) struct ClusterWrites {
     pub(super) left_over: LeftOver,
 }
 
-/// Plans how to get from the clusters on disk to `wanted`, which is sorted by name. With `again`,
-/// the file is written even if it is unchanged.
+/// Plans the writes that lead from the clusters on disk to `wanted`, which is sorted by name. If
+/// `again` is set, the file is written even if it is unchanged.
 pub(super) fn clusters(
     old: &OnDisk,
     wanted: &[&Resource],
@@ -98,8 +98,8 @@ pub(super) fn clusters(
     }
 }
 
-/// Returns true if the cluster may have connections made with a key or trust bundle. Such a cluster
-/// is removed immediately, so that a later cluster of the same name cannot reuse old connections.
+/// Returns true if the cluster's connections may use a key or trust bundle. Such a cluster is
+/// removed immediately, so that a later cluster of the same name cannot reuse old connections.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }
@@ -117,8 +117,8 @@ fn together_all<'r>(some: &[&'r Resource], others: &[&'r Resource]) -> Vec<&'r R
 }
 
 impl LeftOver {
-    /// Keeps a file that no wanted resource uses if one of the leftover clusters references it.
-    /// Returns true if the file was kept.
+    /// Keeps a file that no desired resource uses if a leftover cluster references it. Returns true
+    /// if the file was kept.
     pub(super) fn keeps(&mut self, kind: XdsKind, leaf: &Resource) -> bool {
         let may_name = matches!(kind, XdsKind::Endpoints | XdsKind::Secret);
         if !may_name || self.clusters.is_empty() {
@@ -133,7 +133,7 @@ impl LeftOver {
         kept
     }
 
-    /// Returns the files on disk once Envoy has accepted `new` plus the leftovers.
+    /// Returns the content on disk after Envoy has accepted `new` plus the leftovers.
     pub(super) fn beside(&self, new: &Rendered) -> OnDisk {
         let mut content = new.clone();
         let mut add = |kind: XdsKind, more: Vec<&Resource>| {
@@ -159,7 +159,7 @@ impl LeftOver {
     }
 }
 
-/// Returns the write of the cluster list.
+/// Returns the write to the CDS file, or nothing if `resources` is `None`.
 pub(super) fn write(resources: Option<Vec<Resource>>, new: bool) -> Vec<Write> {
     let write = |resources| Write {
         subscription: Subscription::new(XdsKind::Clusters, ""),

@@ -5,31 +5,31 @@ use std::time::{Duration, Instant};
 use super::plan::Phase;
 use crate::xds::Subscription;
 
-/// Outcome of a transaction. Except after `Applied` and `NotRunning`, the files are the same as
-/// before.
+/// Outcome of a transaction. After any outcome except `Applied` and `NotRunning`, the files are
+/// unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// Disk and Envoy already had the desired state.
+    /// The files and Envoy already had the desired state.
     #[default]
     Unchanged,
-    /// Envoy reports every file as accepted.
+    /// Envoy reports that it accepted every file.
     Applied,
-    /// No Envoy is running: the files are final, but unverified.
+    /// No Envoy is running. The files are in place, but no Envoy has verified them.
     NotRunning,
     /// Envoy rejected a file.
     Refused(Refusal),
-    /// Envoy did not react to a file, not even to a second rename.
+    /// Envoy did not react to a file, even after it was renamed a second time.
     Unseen {
         /// Phase of the interrupted step.
         phase: Phase,
         /// Subscriptions of the files.
         subscriptions: Vec<Subscription>,
     },
-    /// Envoy died or does not answer.
+    /// Envoy died or does not respond.
     Gone {
         /// Phase of the interrupted step.
         phase: Phase,
-        /// Last error of its admin interface.
+        /// Last error from its admin interface.
         reason: String,
     },
 }
@@ -45,7 +45,7 @@ pub struct Refusal {
     pub envoy_words: Vec<String>,
 }
 
-/// Step that Envoy accepted.
+/// A step that Envoy accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
     /// Phase of the step.
@@ -54,7 +54,7 @@ pub struct StepReport {
     pub writes: usize,
     /// When the step began.
     pub began: Instant,
-    /// Time until the last rename, which depends only on the agent.
+    /// Time until the last rename. Depends only on the agent, not on Envoy.
     pub until_renamed: Duration,
     /// Time until Envoy had accepted everything.
     pub until_accepted: Duration,
@@ -67,8 +67,8 @@ pub struct ApplyReport {
     pub outcome: Outcome,
     /// Accepted steps, in order.
     pub steps: Vec<StepReport>,
-    /// Subscriptions accepted without the usual proof: secrets whose serial number `/certs` does
-    /// not list, and new files whose version Envoy did not report.
+    /// Subscriptions accepted without the usual proof. These are secrets whose serial number
+    /// `/certs` does not list, and new files whose version Envoy did not report.
     pub unverified: Vec<Subscription>,
     /// Clusters that were still warming when the transaction continued.
     pub still_warming: Vec<String>,

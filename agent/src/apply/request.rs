@@ -8,20 +8,21 @@ use super::plan::PlanError;
 use crate::host::reserve::LackingInstances;
 use sesame_render::Rendered;
 
-/// Error that prevented a transaction, or the writing of its files. The files are unchanged, unless
+/// Error that prevents a transaction or the writing of its files. The files are unchanged, unless
 /// restoring them failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The desired state contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Unconfirmed removal of all listeners: to Envoy, an empty file means "remove everything".
+    /// The transaction would remove all listeners, and `may_empty` is not set. To Envoy, an empty
+    /// file means "remove everything".
     #[error("refusing to remove all {count} listeners at once; confirm that this is intended")]
     Empties {
         /// Number of listeners that are currently served.
         count: usize,
     },
-    /// Not enough inotify instances for the new files: Envoy would abort.
+    /// There are not enough inotify instances for the new files. Envoy would abort.
     #[error("Envoy cannot watch the new files: {0}")]
     Watches(#[from] LackingInstances),
     /// A file could not be written, read or restored.
@@ -36,7 +37,7 @@ pub enum ApplyError {
     },
 }
 
-/// State that a transaction should establish.
+/// State that a transaction is to establish.
 #[derive(Clone, Copy)]
 pub struct Desired<'a> {
     /// All resources to serve.

@@ -1,5 +1,5 @@
-//! Rolls files back, newest first, so that undoing a change drops no more requests than applying
-//! it.
+//! Rolls files back, newest first, so that undoing a change drops no more requests than applying it
+//! did.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,8 +10,9 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// How long Envoy may take to accept one restored file. It has accepted these bytes before, so the
-/// limit is rarely reached. After it, continuing is better than leaving newer files in place.
+/// How long to wait for Envoy to accept one restored file. Envoy has accepted these bytes before,
+/// so the limit is rarely reached. After it, continuing is better than leaving newer files in
+/// place.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Undoes the whole journal and returns the number of undone changes.
@@ -23,7 +24,7 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             None => None,
         };
         let mut restored = Vec::new();
-        // Lists one at a time; adjacent leaves together.
+        // Restore lists one at a time, and adjacent leaves in one batch.
         while let Some(entry) = files.entries().last() {
             let together =
                 entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());
@@ -48,8 +49,8 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
     envoy.counters(r"\.update_attempt$").await.ok()
 }
 
-/// Waits until Envoy has reread the restored files. The version alone is not enough: a rejection
-/// leaves it unchanged, while parts of the rejected file are in use.
+/// Waits until Envoy has reread the restored files. Comparing versions is not enough: a rejection
+/// leaves the version unchanged, although parts of the rejected file are in use.
 async fn taken(
     envoy: &Admin,
     restored: &[JournalEntry],

@@ -1,5 +1,5 @@
-//! Proof that Envoy serves new keys: the serial numbers of its certificates. Never judges a key by
-//! the version of its file.
+//! Verifies that Envoy serves new keys, by the serial numbers of its certificates. Never judges a
+//! key by the version of its file.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::wait::{Expectation, Watcher};
 use crate::envoy::admin::serial;
 use crate::xds::{Subscription, XdsKind};
 
-/// Checks that Envoy serves changed certificates. The version of a secret proves little, because
-/// Envoy reports a bad pair as accepted when it arrives a second time. The serial numbers of
-/// certificates in use are proof. A changed certificate must appear; a new one may not be in use
-/// yet.
+/// Checks that Envoy serves changed certificates. A secret's version proves little, because Envoy
+/// reports a bad key pair as accepted when it arrives a second time. The serial numbers of
+/// certificates in use are proof. A changed certificate must appear in `/certs`. A new certificate
+/// may not be in use yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],

@@ -1,13 +1,14 @@
-//! The last accepted generations on persistent disk: everything that a cold start needs.
+//! Stores the last accepted generations on persistent disk, with everything that a cold start
+//! needs.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
 //! ```
 //!
-//! A generation gets its name only when it is complete: it is written to a temporary path, synced
-//! and renamed. `accepted` contains the number of the generation to start from. Whichever write a
-//! power cut interrupts, the last accepted generation or its predecessor is intact, and damage is
-//! reported. Snapshots and keys are opaque to this module.
+//! A generation gets its final name only when it is complete: it is written to a temporary path,
+//! synced and renamed. `accepted` contains the number of the generation to start from. A power cut
+//! may interrupt any of these writes. Even then, the last accepted generation or its predecessor is
+//! intact, and damage is reported. Snapshots and keys are opaque to this module.
 
 mod keys;
 
@@ -25,7 +26,7 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{PathError, durable, entries, written_by_agent};
 
-/// Maximum sizes of the agent's files, in bytes. The largest snapshot that fits into a cluster is
+/// Maximum sizes of the stored files, in bytes. The largest snapshot that fits into a cluster is
 /// far smaller.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
@@ -42,7 +43,7 @@ pub struct Accepted<'a> {
     pub revision: &'a str,
     /// Digest of the revision without its endpoints.
     pub config: &'a str,
-    /// Cause of the change: the name of a source, `rollback`, …
+    /// Cause of the change: a source's name, `rollback`, …
     pub cause: &'a str,
     /// When Envoy accepted the generation.
     pub time: Timestamp,
@@ -50,18 +51,18 @@ pub struct Accepted<'a> {
     pub snapshot: &'a [u8],
     /// Keys, in the caller's encoding.
     pub keys: &'a [u8],
-    /// Addresses that the generation is served on.
+    /// Addresses on which the generation is served.
     pub addresses: &'a [IpAddr],
 }
 
-/// Description of a generation, without its content.
+/// Metadata of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Number of the generation. Numbers increase and are never reused.
     pub number: u64,
     /// See [`Accepted`].
     pub revision: String,
-    /// See [`Accepted`]; empty in generations of older agents.
+    /// See [`Accepted`]. Empty in generations stored by older agents.
     #[serde(default)]
     pub config: String,
     /// See [`Accepted`].
@@ -72,15 +73,15 @@ pub struct Meta {
     pub snapshot_sha256: String,
     /// SHA-256 of the keys in hexadecimal.
     pub keys_sha256: String,
-    /// See [`Accepted`]; empty in generations of older agents.
+    /// See [`Accepted`]. Empty in generations stored by older agents.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
 }
 
-/// Generation that was read and is intact.
+/// An intact generation, as read from disk.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Generation {
-    /// Description of the generation.
+    /// Metadata of the generation.
     pub meta: Meta,
     /// Bytes of the snapshot.
     pub snapshot: Bytes,
@@ -88,7 +89,7 @@ pub struct Generation {
     pub keys: Bytes,
 }
 
-/// Omits the keys.
+/// Prints only the metadata, because the keys are secret.
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Generation").field(&self.meta).finish()
@@ -98,7 +99,7 @@ impl std::fmt::Debug for Generation {
 /// Generation to start from, and damage found while loading it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Last accepted generation, or the newest intact one; `None` if there is none.
+    /// Last accepted generation, or the newest intact one; `None` if no generation is intact.
     pub generation: Option<Generation>,
     /// Messages about damaged or missing parts; normally empty.
     pub damage: Vec<String>,
@@ -107,20 +108,20 @@ pub struct Loaded {
 /// Error while storing or reading a generation.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Error of a file or directory.
+    /// A file or directory could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// Content is too large to be read back.
+    /// A part is larger than the agent would read back.
     #[error("{what}: {len} bytes are too large for the state directory, maximum {max}")]
     TooLarge {
-        /// Name of the part: snapshot or keys.
+        /// Name of the part: `snapshot` or `keys`.
         what: &'static str,
         /// Size of the part in bytes.
         len: usize,
         /// Limit in bytes.
         max: u64,
     },
-    /// Generation exists but cannot be used.
+    /// The generation exists but cannot be used.
     #[error("generation {number}: {reason}")]
     Damaged {
         /// Number of the generation.
@@ -130,7 +131,7 @@ pub enum StateError {
     },
 }
 
-/// Directory of the generations.
+/// Directory that stores the generations.
 #[derive(Debug)]
 pub struct StateDir {
     directory: PathBuf,
@@ -138,13 +139,13 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Number of generations that are kept by default.
+    /// Default number of generations to keep.
     pub const KEEP: usize = 20;
-    /// Maximum total size of the generations, in bytes. Beyond it, only the generations needed for
-    /// a start are kept.
+    /// Maximum total size of the generations, in bytes. Beyond it, only the generations that a
+    /// start needs are kept.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates the directory for writing, and removes leftovers of an interrupted write.
+    /// Opens or creates the directory for writing, and removes leftovers of interrupted writes.
     /// Keeps `keep` generations, but at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
@@ -161,8 +162,7 @@ impl StateDir {
         Ok(state)
     }
 
-    /// Opens a directory for reading only. Another process may be writing to it, and it need not
-    /// exist.
+    /// Opens a directory read-only. Another process may be writing to it, and it may not exist.
     pub fn view(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -170,9 +170,9 @@ impl StateDir {
         }
     }
 
-    /// Stores a generation, makes it the accepted one and returns its number. Drops the oldest
-    /// generations, and those that differ from the next only in endpoints. Otherwise, a busy
-    /// cluster would soon have only generations that differ in endpoints.
+    /// Stores a generation, marks it as the accepted one and returns its number. Drops the oldest
+    /// generations, and generations that differ from the next one only in endpoints. Otherwise, a
+    /// busy cluster would soon have only generations that differ in endpoints.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
@@ -223,7 +223,7 @@ impl StateDir {
         Ok(number)
     }
 
-    /// Returns the generation to start from.
+    /// Loads the generation to start from.
     pub fn load_accepted(&self) -> Result<Loaded, StateError> {
         let numbers = self.numbers()?;
         let mut loaded = Loaded::default();
@@ -235,8 +235,9 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // The accepted generation first, then older ones, then newer ones, each from the newest.
-        // Newer ones are complete: the agent was interrupted before it could mark them as accepted.
+        // Try the accepted generation first, then older ones, then newer ones, each from the
+        // newest. Newer ones are complete, but the agent was interrupted before it could mark them
+        // as accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();
@@ -259,7 +260,7 @@ impl StateDir {
         Ok(loaded)
     }
 
-    /// Reads one generation and checks its digests.
+    /// Reads one generation and verifies its digests.
     pub fn load(&self, number: u64) -> Result<Generation, StateError> {
         let directory = self.generations().join(number.to_string());
         let damaged = |reason: String| StateError::Damaged { number, reason };
@@ -282,7 +283,8 @@ impl StateDir {
         })
     }
 
-    /// Returns the stored generations, oldest first. Skips generations that cannot be read.
+    /// Returns the metadata of the stored generations, oldest first. Skips generations whose
+    /// metadata cannot be read.
     pub fn list(&self) -> Result<Vec<Meta>, StateError> {
         let numbers = self.numbers()?;
         Ok(numbers.iter().filter_map(|n| self.meta(*n).ok()).collect())
@@ -291,7 +293,7 @@ impl StateDir {
     /// Returns the number of the accepted generation.
     pub fn accepted(&self) -> Option<u64> {
         let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
-        // The newline is required, because a truncated number would be a different number.
+        // Without its newline, the number may be truncated, and thus a different number.
         let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
         text.parse().ok()
     }
@@ -317,8 +319,8 @@ impl StateDir {
         Ok(durable::replace_file(&path, number.as_bytes()).map_err(PathError::at(&path))?)
     }
 
-    /// Removes the oldest generations beyond the limits of number and size, and generations that
-    /// differ from the next one only in endpoints. Keeps the newest two and the accepted one.
+    /// Removes the oldest generations beyond the limits on count and total size, and generations
+    /// that differ from the next one only in endpoints. Keeps the newest two and the accepted one.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();

@@ -63,7 +63,7 @@ fn endpoint_only_changes_do_not_crowd_out_history() {
     }
     // The two newest generations are always kept.
     assert_eq!(kept(), ["a", "b", "c", "c"]);
-    // Generations without a digest never count as equal.
+    // Generations without a config digest never count as equal.
     for config in ["", "", "", "d"] {
         state.accept(of(config)).unwrap();
     }
@@ -104,7 +104,7 @@ fn interrupted_write_keeps_new_or_previous_generation() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // Order of the writes: three staged files, the rename, the staged pointer, the pointer.
+    // The writes, in order: three staged files, the rename, the staged pointer, the pointer.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
@@ -205,8 +205,8 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Brings `disk` to a possible state after a power cut behind these steps: everything that was
-/// synced, and a random part of the rest.
+/// Brings `disk` into a state that a power cut after these steps may leave behind: everything that
+/// was synced, plus a random part of the rest.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -216,14 +216,14 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // A step that depends on a lost step is lost, too.
+        // A step is also lost if it depends on a lost step.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
             DiskStep::Write(path, bytes) => {
                 let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
-                // If the file existed before, only its content may be lost.
+                // If the file existed before, the cut can lose only its content.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
@@ -248,7 +248,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     }
 }
 
-/// Repeats random power cuts in a sequence of writes that begins in an empty directory.
+/// Simulates random power cuts during a sequence of writes to an initially empty directory.
 #[test]
 fn power_cut_keeps_new_or_previous_generation() {
     let seed = std::env::var("SESAME_SEED").ok();
@@ -264,7 +264,7 @@ fn power_cut_keeps_new_or_previous_generation() {
     fs::create_dir(&root).unwrap();
     let own = root.join("gateways/0123");
     STEPS.take();
-    // Number of steps at which each revision was accepted.
+    // Number of steps after which each revision was accepted.
     let mut accepted_at = Vec::new();
     let state = StateDir::open(&own, 3).unwrap();
     for revision in ["a", "b", "c", "d", "e", "f"] {
@@ -289,8 +289,8 @@ fn power_cut_keeps_new_or_previous_generation() {
         let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
         let got = revision(&found);
         let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
-        // The last generation that the agent knew to be stored, its predecessor, or the generation
-        // being stored.
+        // Allowed are the last generation that the agent knew to be stored, its predecessor, and
+        // the generation being stored.
         let last = done.checked_sub(1);
         let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
             .into_iter()
@@ -301,7 +301,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // Until the first generation is stored, there may be none.
+            // Before the first generation is stored, there may be none.
             None => done == 0,
             found => allowed.contains(&found),
         };
@@ -309,7 +309,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             expected,
             "cut {cut} behind step {at}, {done} accepted: {got:?}"
         );
-        // The next start continues from the found state.
+        // The next start continues from the state that it found.
         found.accept(accepted("next", b"next")).unwrap();
         assert_eq!(revision(&found).as_deref(), Some("next"));
     }

@@ -1,4 +1,5 @@
-//! Executes a plan against a running Envoy: writes, waits for the proof, continues or rolls back.
+//! Executes a plan against a running Envoy: writes files, waits until Envoy has provably accepted
+//! them, and continues or rolls back.
 //!
 //! Only accepted files remain on disk: a rejected file would turn the next start into an outage.
 
@@ -28,7 +29,7 @@ use crate::xds::{Subscription, XdsKind, response};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
 
-/// Applies rendered resources to the files of one Envoy.
+/// Applies rendered resources to one Envoy's files.
 #[derive(Debug)]
 pub struct Applier {
     files: Files,
@@ -48,8 +49,8 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Takes over the files under the layout, and undoes an interrupted transaction. `envoy` is the
-    /// process running on these files, if any.
+    /// Takes over the files under `layout`, and undoes an interrupted transaction. `envoy` is the
+    /// process that uses these files, if it is running.
     pub async fn open(
         layout: XdsLayout,
         log: EnvoyLog,
@@ -85,30 +86,31 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Replaces the reserve that provides inotify instances for Envoy's new files.
+    /// Replaces the reserve from which inotify instances for Envoy's new files are borrowed.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Sets the pause between steps, for an Envoy that reads the same files while it is replaced.
+    /// Sets the pause between steps. Used while an Envoy that reads the same files is being
+    /// replaced.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
 
-    /// Sets when future transactions of a running Envoy remove unused resources.
+    /// Sets when future transactions remove unused resources from a running Envoy.
     pub fn set_removal(&mut self, removal: Removal) {
         self.removal = removal;
     }
 
     /// Returns true if a transaction has removed route tables since the last call. Draining
-    /// connections keep using the last version of such tables.
+    /// connections keep using the last version of a removed table.
     pub fn take_retired(&mut self) -> bool {
         std::mem::take(&mut self.retired)
     }
 
-    /// Rereads the files after Envoy has read them on its own, because other programs may have
-    /// changed them. Removes and returns foreign or damaged files.
+    /// Rereads the files after Envoy has read them outside a transaction, because other programs
+    /// may have changed them. Removes and returns foreign or damaged files.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
@@ -121,28 +123,29 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// Writes the shares file unless it is current. Not part of transactions: Envoy rejects nothing
-    /// in it, and outdated shares are harmless. The file must exist before Envoy starts, and must
-    /// be current before many backends are added.
+    /// Writes the shares file unless it is current. This is not part of a transaction: Envoy
+    /// rejects nothing in the file, and outdated shares are harmless. The file must exist before
+    /// Envoy starts, and must be current before many backends are added.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
     }
 
-    /// Renames a file onto itself, so that Envoy rereads it. Does nothing if the file is missing.
+    /// Renames a file onto itself to make Envoy reread it. Does nothing if the file is missing.
     pub fn place_again(&self, subscription: &Subscription) -> Result<(), ApplyError> {
         let placed = self.files.place_again(subscription);
         placed.map_err(|source| self.io("rewriting a file", source))
     }
 
-    /// Returns the content of the disk. After a transaction, this is the state that Envoy last
+    /// Returns the content on disk. After a transaction, this is the state that Envoy last
     /// accepted.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
     }
 
-    /// Brings the files, and a running Envoy, to the desired state. Must not be canceled halfway;
-    /// if it is, the next `apply` or `open` undoes it.
+    /// Brings the files, and Envoy if it is running, to the desired state. Must not be canceled
+    /// halfway. If it is canceled, the next call of `apply` or `open` undoes the partial
+    /// transaction.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,
@@ -152,7 +155,7 @@ impl Applier {
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
-        // Left by a transaction whose future was dropped.
+        // A transaction whose future was dropped may have left entries behind.
         if !self.files.entries().is_empty() {
             self.restore(envoy).await?;
         }
@@ -178,7 +181,7 @@ impl Applier {
         if plan.is_empty() {
             return Ok(report);
         }
-        // Borrowed until Envoy has accepted the files.
+        // On loan until Envoy has accepted the files.
         let _loan = match envoy {
             Some(_) => Some(self.instances.borrow(plan.new_leaves())?),
             None => None,
@@ -202,7 +205,7 @@ impl Applier {
                 Ok(report)
             }
             Ok(Err(outcome)) => {
-                // Do not wait for a dead Envoy: it restarts from these files.
+                // Do not wait for a dead Envoy, which will restart from these files.
                 let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
                 self.restore(alive).await?;
                 report.outcome = outcome;
@@ -216,8 +219,8 @@ impl Applier {
         }
     }
 
-    /// Writes all files. Without an Envoy, the only order that matters is that referenced files
-    /// exist first.
+    /// Writes all files. Without a running Envoy, the only ordering requirement is that referenced
+    /// files exist first.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;
@@ -245,7 +248,7 @@ impl Applier {
         Ok(expected)
     }
 
-    /// Returns true if Envoy may have to wait for something before it uses the resources of a step.
+    /// Returns true if Envoy may have to warm the resources that a step writes.
     fn may_warm(&self, step: &PlanStep) -> bool {
         match step.phase {
             Phase::ListenersUnion => true,
@@ -262,7 +265,8 @@ impl Applier {
         }
     }
 
-    /// Returns the endpoints that prove a written set, if the set replaces an existing one.
+    /// Returns the endpoints that prove that Envoy applied a set, if the set replaces an existing
+    /// one.
     fn shown(&self, write: &Write) -> Option<ShownEndpoints> {
         if write.new || write.subscription.kind != XdsKind::Endpoints {
             return None;
@@ -280,7 +284,7 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // New leaves are proven once Envoy accepts a resource that refers to them.
+        // New leaves are proven when Envoy accepts a resource that refers to them.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {
@@ -352,7 +356,7 @@ impl Applier {
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
         self.on_disk = plan.outcome(rendered);
-        // The same state as after a reload from disk.
+        // Reset the fields that a reload from disk would not fill in.
         self.on_disk.content.shares = Bytes::new();
         self.on_disk.content.inline = 0;
         self.on_disk.content.in_files = Arc::default();

@@ -1,9 +1,9 @@
-//! Proof that Envoy accepted the written files.
+//! Waits for proof that Envoy accepted the written files.
 //!
 //! A file is accepted when Envoy reports its version, a digest of its content, as the
 //! subscription's `version_text`. Any rejection, even a partial one, leaves `version_text`
-//! unchanged. Envoy reads files, logs its complaints and answers admin requests on the same thread.
-//! If an answer lacks the version, a complaint in the log therefore means a rejection. Without a
+//! unchanged. Envoy reads files, logs its complaints and serves admin requests on the same thread.
+//! If a response lacks the version, a complaint in the log therefore means a rejection. Without a
 //! complaint, Envoy has not read the file yet.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,21 +19,22 @@ use crate::envoy::admin::{Admin, AdminError, ListenerCounts, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::{Subscription, VersionTexts, XdsKind};
 
-/// Limits for the time spent waiting for Envoy. The defaults suit production hosts; correctness
-/// does not depend on them.
+/// Limits on the time spent waiting for Envoy. The defaults suit production hosts. Correctness does
+/// not depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Limit for a whole step, as long as Envoy answers.
+    /// Limit for a whole step, as long as Envoy responds.
     pub step: Duration,
-    /// Limit for warming clusters and listeners. After it, the transaction continues without them.
+    /// Limit for warming clusters and listeners. After it, the transaction continues while they
+    /// warm.
     pub warming: Duration,
     /// Time after which a file counts as unseen and is renamed again.
     pub unseen: Duration,
     /// Time after which Envoy counts as dead if its admin socket refuses connections.
     pub gone: Duration,
-    /// Limit for a serial number to appear in `/certs`.
+    /// Limit for the wait until a serial number appears in `/certs`.
     pub serial: Duration,
-    /// Limit for the workers to use a changed listener.
+    /// Limit for the wait until the workers use a changed listener.
     pub workers: Duration,
 }
 
@@ -53,26 +54,28 @@ impl Default for Patience {
 /// Minimum and maximum pause between two queries to Envoy.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Number of answers after which Envoy's main thread has certainly run its other events. On a busy
-/// host, elapsed time proves little.
+/// Number of responses after which Envoy's main thread has certainly handled its other events. On a
+/// busy host, elapsed time proves little.
 const ANSWERS: u32 = 10;
-/// How long the other files of a step may take after a complaint about one of them.
+/// How long the step's other files may take after Envoy complained about one file.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Version that Envoy is expected to report for a subscription.
+/// Version that Envoy must report for a subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed; otherwise it need not know the file.
+    /// True if Envoy must be subscribed to the file. Otherwise, Envoy need not know it.
     pub(crate) must_exist: bool,
-    /// True if a missing version is only recorded: the subscription may be about to end.
+    /// True if a missing version is recorded but is not an error, because the subscription may be
+    /// about to end.
     pub(crate) advisory: bool,
-    /// Endpoints that also prove the file, if it is a set whose endpoints change.
+    /// Endpoints that also prove that Envoy read the file, if the file is an endpoint set that
+    /// changes.
     pub(crate) shown: Option<ShownEndpoints>,
 }
 
-/// Observer of one Envoy during a step.
+/// Observes one Envoy during a step.
 pub(crate) struct Watcher<'a> {
     pub(crate) envoy: &'a Admin,
     pub(crate) log: &'a EnvoyLog,
@@ -81,7 +84,7 @@ pub(crate) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Waits until all files are accepted. The error is the outcome of the transaction.
+    /// Waits until all files are accepted. The error contains the outcome of the transaction.
     pub(crate) async fn accepted(
         &self,
         phase: Phase,
@@ -150,8 +153,8 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Returns the files that are not accepted yet: judged by their endpoints if there is a filter
-    /// for them, otherwise by their versions.
+    /// Returns the files that are not accepted yet. Compares endpoints if there is a filter for the
+    /// clusters, and versions otherwise.
     async fn pending<'a>(
         &self,
         expected: &'a [Expectation],
@@ -169,7 +172,7 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Queries the versions of all these files in the way that costs Envoy least.
+    /// Queries the versions of all these files with the query that is cheapest for Envoy.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {
@@ -181,13 +184,14 @@ impl Watcher<'_> {
             if expected.iter().all(is_told) {
                 return Ok(versions);
             }
-            // Some names are not valid labels, or a resource is unused: only the full statistics
-            // list those versions.
+            // Some names are not valid labels, or a resource is unused. Only the full statistics
+            // list their versions.
         }
         self.envoy.version_texts_without_endpoints().await
     }
 
-    /// Handles files that Envoy neither accepted nor complained about. `Some` ends the wait.
+    /// Handles files that Envoy has neither accepted nor complained about. Returns `Some` to end
+    /// the wait.
     async fn unseen(
         &self,
         phase: Phase,
@@ -199,7 +203,7 @@ impl Watcher<'_> {
             report.unverified.extend(names(pending));
             return Some(Ok(()));
         }
-        // Before Envoy is live, it subscribes to one kind after another.
+        // Until Envoy is live, it subscribes to one kind of resource after another.
         if !matches!(self.envoy.ready().await, Ok(Readiness::Live)) {
             return None;
         }
@@ -239,7 +243,7 @@ impl Watcher<'_> {
         }))
     }
 
-    /// Returns the number of rejected updates of each subscription.
+    /// Returns the number of rejected updates per subscription.
     async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
         let counters = self
             .envoy
@@ -249,8 +253,8 @@ impl Watcher<'_> {
         sum_by_subscription(&names(pending), &counters)
     }
 
-    /// Waits until nothing is warming. After the time limit, records the clusters that are still
-    /// warming.
+    /// Waits until nothing is warming. When the time limit is reached, records the clusters that
+    /// are still warming.
     pub(crate) async fn warm(&self, phase: Phase, report: &mut ApplyReport) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut rhythm = Rhythm::new();
@@ -275,11 +279,11 @@ impl Watcher<'_> {
     }
 
     /// Waits until the workers use the listeners that changed since `before`. Envoy's main thread
-    /// accepts a list first; until the workers follow, new connections get the old filter chains.
-    /// After the time limit, the transaction continues.
+    /// accepts a list first. Until the workers follow, new connections get the old filter chains.
+    /// When the time limit is reached, the transaction continues.
     ///
-    /// Returns the number of listeners that failed to listen since then. Envoy has removed both
-    /// their old and their new versions.
+    /// Returns the number of listeners that failed to listen since `before`. Envoy has removed both
+    /// the old and the new versions of these listeners.
     pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;
@@ -295,8 +299,8 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits for the wanted serial numbers to appear. Returns the subscriptions whose number is
-    /// still missing.
+    /// Waits for the wanted serial numbers to appear in `/certs`. Returns the subscriptions whose
+    /// serial number is still missing.
     pub(crate) async fn missing_serials(
         &self,
         mut wanted: BTreeMap<Subscription, String>,
@@ -316,14 +320,14 @@ impl Watcher<'_> {
     }
 }
 
-/// Record of a second rename.
+/// Files that were renamed a second time, and when.
 struct Again {
     at: Instant,
     files: Vec<Subscription>,
     counters: BTreeMap<Subscription, u64>,
 }
 
-/// Growing pauses between queries to Envoy.
+/// Increasing pauses between queries to Envoy.
 pub(crate) struct Rhythm(Duration);
 
 impl Rhythm {
@@ -337,7 +341,7 @@ impl Rhythm {
     }
 }
 
-/// When Envoy stopped answering.
+/// When Envoy stopped responding.
 #[derive(Default)]
 struct Silence(Option<Instant>);
 
@@ -368,7 +372,7 @@ fn gone(phase: Phase, error: &AdminError) -> Outcome {
     }
 }
 
-/// Adds up the counters of each subscription, ignoring the last segment of their names.
+/// Sums counters per subscription, ignoring the last segment of their names.
 pub(crate) fn sum_by_subscription(
     subscriptions: &[Subscription],
     counters: &HashMap<String, u64>,
@@ -384,7 +388,7 @@ pub(crate) fn sum_by_subscription(
     sums
 }
 
-/// Returns Envoy's listener counts if `phase` writes listeners, or `None` in other phases.
+/// Returns Envoy's listener counts if `phase` writes listeners, or `None` otherwise.
 pub(super) async fn listener_counts(phase: Phase, envoy: &Admin) -> Option<ListenerCounts> {
     match phase {
         Phase::ListenersUnion | Phase::Listeners => envoy.listener_counts().await.ok(),

@@ -1,4 +1,4 @@
-//! Access log options.
+//! Options for access logs.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
 
-/// Environment variable in which systemd passes the unit's log directory.
+/// Environment variable in which systemd passes the log directories of a unit.
 const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) struct AccessLogArgs {
 }
 
 impl AccessLogArgs {
-    /// Returns the access log settings for an agent with this state directory.
+    /// Returns the access log settings for an agent that uses this state directory.
     pub(super) fn settings(self, state_dir: &Path) -> AccessLogSettings {
         let Self {
             access_log,
@@ -86,7 +86,7 @@ impl AccessLogArgs {
             .unwrap_or_else(|| state_dir.join("access-logs"));
         AccessLogSettings {
             to: access_log,
-            // The path must be absolute, because a link in another directory points there.
+            // The path must be absolute, because a symbolic link in another directory points to it.
             directory: std::path::absolute(&directory).unwrap_or(directory),
             bounds: LogBounds {
                 file_bytes: access_log_mib << 20,

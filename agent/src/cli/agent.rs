@@ -1,4 +1,4 @@
-//! Shared options of commands that talk to a running agent, and the client of its socket.
+//! Shared options for commands that talk to a running agent, and the client for the agent's socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,11 +25,11 @@ use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
-/// Timeout for the agent's answer.
+/// Time limit for a response from the agent.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Size limit of an answer in bytes.
+/// Maximum size of a response in bytes.
 const MAX_BYTES: usize = 256 << 20;
-/// Size limit of an error in bytes.
+/// Maximum size of an error response in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
 /// The options of every command that talks to an agent. They may come before or after the command's
@@ -60,8 +60,8 @@ impl AgentArgs {
         self.runtime_dir.join(AGENT_SOCKET)
     }
 
-    /// Returns the state directory that belongs to the runtime directory, or `None` if the runtime
-    /// directory is neither the default nor from the settings file.
+    /// Returns the state directory that belongs to the runtime directory. Returns `None` if the
+    /// runtime directory is neither the default nor set in the settings file.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
         match &self.state_dir_in_file {
@@ -71,14 +71,14 @@ impl AgentArgs {
     }
 }
 
-/// Sends a GET request for `path` to the agent at `socket`. Returns `None` if no agent is running
-/// there.
+/// Sends a GET request for `path` to the agent listening on `socket`. Returns `None` if no agent is
+/// running there.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     answer_to(socket, Request::get(path).body(Full::default())?)
 }
 
-/// Posts a value to the agent at `socket`, and returns its answer. Returns `None` if no agent is
-/// running there.
+/// Posts a value to the agent listening on `socket`, and returns the response. Returns `None` if no
+/// agent is running there.
 pub(crate) fn ask_about(
     socket: &Path,
     path: &str,
@@ -108,7 +108,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
     })
 }
 
-/// Returns the error for a command that needs a running agent.
+/// Returns the error to report if a command needs a running agent and there is none.
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
         "no agent is running at {}; start one with `sesame-agent run`, or set its --runtime-dir",
@@ -116,7 +116,7 @@ pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     )
 }
 
-/// Creates the async runtime of a command that talks to an agent.
+/// Creates the async runtime for a command that talks to an agent.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -144,12 +144,12 @@ pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
     UnixStream::connect(agent.socket()).await.is_ok()
 }
 
-/// Asks the agent to stop, together with its Envoys. Returns as soon as the agent has answered.
+/// Asks the agent to stop, together with its Envoys. Returns as soon as the agent has responded.
 pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
     post(agent, "/stop", request).await.map(|_| ())
 }
 
-/// Posts a value to the agent. Returns an error if no agent is running.
+/// Posts a value to the agent. Fails if no agent is running.
 async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::Result<Incoming> {
     let socket = agent.socket();
     let request = Request::post(path).body(Full::from(serde_json::to_vec(value)?))?;
@@ -157,8 +157,8 @@ async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::
     answer.ok_or_else(|| not_running(&socket))
 }
 
-/// Sends a request to the agent, if it is running. Returns the response body as soon as the head
-/// has arrived. Returns the agent's message as an error if the status is an error.
+/// Sends a request to the agent, if it is running. Returns the response body as soon as the headers
+/// have arrived. If the status is an error, fails with the agent's message.
 async fn send(
     socket: &Path,
     mut request: Request<Full<Bytes>>,
@@ -188,7 +188,7 @@ async fn send(
     bail!("the agent answered {status}: {}", words.trim());
 }
 
-/// Posts to the agent's endpoint `path`, and parses its answer.
+/// Posts to the agent's endpoint `path`, and parses the response.
 pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow::Result<T> {
     let answer = async {
         let body = post(agent, path, &()).await?;
@@ -207,12 +207,12 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
     })
 }
 
-/// Sends a command to the agent and prints its replies. Returns the exit code.
+/// Sends a command to the agent and prints the agent's replies. Returns the exit code.
 pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Result<u8> {
     runtime()?.block_on(send_command(agent, command))
 }
 
-/// Like [`command`], inside a runtime.
+/// Does the same as [`command`], but inside an async runtime.
 pub(crate) async fn send_command(
     agent: &AgentArgs,
     command: InstanceCommand,

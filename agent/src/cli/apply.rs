@@ -1,4 +1,4 @@
-//! `sesame-agent apply`: passes a bundle to the running agent and waits for the outcome.
+//! `sesame-agent apply`: passes a bundle to the running agent, and waits for the outcome.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,11 +21,11 @@ use crate::source::bundles::state::BundleState;
 use crate::source::bundles::{BundleFileState, BundleReport};
 use crate::source::update::gateway_of;
 
-/// Interval for polling the outcome.
+/// Interval at which the outcome is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a Gateway may be degraded while it applies the change.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Prefix of the files that this command creates in the agent's directory.
+/// File name prefix of the bundles that this command creates in the agent's directory.
 const APPLIED: &str = "applied.";
 
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(crate) struct ApplyArgs {
     timeout_seconds: u64,
 }
 
-/// Answer of the command.
+/// Output of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApplyAnswer {
@@ -121,16 +121,16 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// File name of a bundle in the agent's directory.
+/// File name for a bundle in the agent's directory.
 struct AppliedName {
-    /// Common prefix of all applied bundles of the Gateway.
+    /// Common prefix of all bundles applied to this Gateway.
     stem: String,
     name: String,
 }
 
 impl AppliedName {
-    /// Creates a unique name, so that an earlier verdict on another file cannot be mistaken for a
-    /// verdict on this file.
+    /// Creates a unique name, so that the agent's earlier verdict on another file cannot be
+    /// mistaken for its verdict on this file.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;
@@ -144,14 +144,14 @@ impl AppliedName {
     }
 }
 
-/// The outcome of waiting.
+/// What happened to the bundle.
 enum Outcome {
     Accepted,
     /// The agent rejected the bundle.
     Refused(String),
     /// The agent accepted the bundle, but does not serve all of it.
     Wrong(String),
-    /// The timeout expired without a decision.
+    /// The agent did not decide before the timeout.
     Late(String),
 }
 
@@ -169,7 +169,7 @@ impl Outcome {
 
 struct Waiting<'a> {
     agent: &'a AgentArgs,
-    /// Name of the file in the directory.
+    /// Name of the bundle's file in the agent's directory.
     name: &'a str,
     digest: &'a str,
     gateway: String,
@@ -177,7 +177,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Waits until the agent has decided.
+    /// Waits until the agent has decided about the bundle.
     fn outcome(&self) -> anyhow::Result<Outcome> {
         let mut degraded: Option<Instant> = None;
         loop {
@@ -249,7 +249,7 @@ fn is_served(gateway: &GatewayReport) -> bool {
         && gateway.wanted == gateway.applied
 }
 
-/// Removes bundles of this Gateway that were applied earlier.
+/// Removes bundles that were applied to this Gateway earlier.
 fn forget_others(directory: &Path, stem: &str, name: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();
@@ -259,7 +259,7 @@ fn forget_others(directory: &Path, stem: &str, name: &str) {
             .and_then(|rest| rest.strip_suffix(SUFFIX));
         let ours = nonce.is_some_and(|nonce| nonce.bytes().all(|byte| byte.is_ascii_hexdigit()));
         if ours && *found != *name {
-            // Ignore failures: a leftover file is harmless.
+            // Ignore failures, because a leftover file is harmless.
             let _ = std::fs::remove_file(entry.path());
         }
     }

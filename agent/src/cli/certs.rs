@@ -1,5 +1,5 @@
-//! `sesame-agent certs`: lists this host's certificates and trust bundles, and which of them expire
-//! soon.
+//! `sesame-agent certs`: lists this host's certificates and trust bundles, and shows which of them
+//! expire soon.
 
 use std::path::Path;
 
@@ -16,9 +16,9 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Digits of a serial number to show in the table.
+/// Number of digits of a serial number to show in the table.
 const SERIAL: usize = 16;
-/// Number of names and uses of a certificate to show in the table.
+/// Number of names, and of uses, to show in the table per certificate.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
@@ -59,7 +59,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
 /// Queries the agent, or reads the last accepted configuration from a state directory.
 fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateReport>> {
     let offline = |directory: &Path| {
-        // A mistyped directory must not look as if nothing expired.
+        // A mistyped directory must not look as if no certificate expired.
         if !directory.is_dir() {
             bail!("{}: no such directory", directory.display());
         }
@@ -82,7 +82,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
     }
 }
 
-/// Parses a duration such as `14d`, `36h` or `2w 3d`; a day has 24 hours.
+/// Parses a duration such as `14d`, `36h` or `2w 3d`, in which a day has 24 hours.
 fn time(text: &str) -> Result<SignedDuration, String> {
     let expected = || format!("invalid time {text:?}; expected for example 14d, 36h or \"2w 3d\"");
     let span: Span = text.parse().map_err(|_| expected())?;
@@ -156,7 +156,7 @@ fn table(certificates: &[CertificateReport], now: Timestamp) -> String {
     format!("{table}\n")
 }
 
-/// Formats the remaining time.
+/// Formats the time that remains until `end`.
 fn left(end: Timestamp, now: Timestamp) -> String {
     let seconds = end.duration_since(now).as_secs();
     let days = seconds.abs() / DAY;
@@ -168,7 +168,7 @@ fn left(end: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Joins the first items of a list, and appends the number of omitted items.
+/// Joins the first items in a list, and appends how many items were omitted.
 fn few(list: &[String]) -> String {
     let shown: Vec<&str> = list.iter().take(FEW).map(String::as_str).collect();
     match list.len().saturating_sub(FEW) {

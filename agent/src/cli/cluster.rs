@@ -1,4 +1,4 @@
-//! Options of the cluster as a configuration source.
+//! Options for a cluster as the configuration source.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Builds the source. Returns an error if this host has no usable name.
+    /// Builds the source. Fails if this host has no usable name.
     pub(super) fn source(
         self,
         trusted: Trusted,

@@ -1,4 +1,4 @@
-//! `sesame-agent collect`: writes one file without secrets for a bug report.
+//! `sesame-agent collect`: collects the data for a bug report in one file that contains no secrets.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -62,8 +62,8 @@ pub(crate) fn main(
     };
     let state_dir = value("state-dir").unwrap_or_default();
     let gateways = inspect::accepted(&state_dir);
-    // If the service manager's credentials are not accessible here, the collected files cannot
-    // contain them either.
+    // If the service manager's credentials are not accessible to this process, the collected files
+    // cannot contain them either.
     let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
     let mut tokens: Vec<PathBuf> = value("metrics-token-file").into_iter().collect();
     #[cfg(feature = "cluster")]
@@ -104,7 +104,7 @@ fn part(name: &str, value: &impl Serialize) -> ReportPart {
     }
 }
 
-/// Returns the status of the agent and of all objects.
+/// Returns the status of the agent and of all objects, as JSON.
 fn status(agent: &AgentArgs) -> anyhow::Result<String> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, "/status")?.ok_or_else(|| agent::not_running(&socket))?;

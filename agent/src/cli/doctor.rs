@@ -65,7 +65,7 @@ pub(crate) fn main(
     Ok(if examination.healthy { 0 } else { EXIT_FAULT })
 }
 
-/// Facts about this host, and its effective settings.
+/// Facts about this host, and the settings that take effect on it.
 pub(crate) struct Examined {
     pub(crate) facts: HostFacts,
     pub(crate) settings: Vec<Setting>,
@@ -95,9 +95,9 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let options = match options {
         Ok(options) => Some(options),
         Err(why) => {
-            // Without a settings file, the command line of the service is unknown. A running agent
-            // has already accepted its options. Only the unit itself can resolve credentials of the
-            // service manager.
+            // Without a settings file, the service's command line is unknown. A running agent has
+            // already accepted its options. Only the unit itself can resolve the service manager's
+            // credentials.
             let mut values = settings.iter().flat_map(|setting| &setting.values);
             let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
@@ -137,7 +137,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     Ok(Examined { facts, settings })
 }
 
-/// Queries the agent for its state and its settings.
+/// Queries the agent's state and settings.
 fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     let socket = agent.socket();
     let report = match agent::ask(&socket, "/gateways") {
@@ -171,7 +171,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
                 reasons: report.reasons,
                 warnings: report.warnings,
             };
-            // Older agents do not return their settings.
+            // Older agents do not report their settings.
             (
                 facts,
                 settings.and_then(|answer| serde_json::from_slice(&answer).ok()),
@@ -192,7 +192,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     }
 }
 
-/// Returns the PID of the agent that holds the lock of the runtime directory, if it is alive.
+/// Returns the PID of the agent that holds the runtime directory's lock, if the agent is alive.
 fn holder(agent: &AgentArgs) -> Option<u32> {
     let text = std::fs::read_to_string(agent.runtime_dir.join("agent.lock")).ok()?;
     let pid = text.trim().parse().ok()?;
@@ -200,7 +200,7 @@ fn holder(agent: &AgentArgs) -> Option<u32> {
     runs.then_some(pid)
 }
 
-/// Builds the command line that yields these settings.
+/// Builds a command line that results in these settings.
 fn command_line(settings: &[Setting]) -> Vec<OsString> {
     let program = Cli::command();
     let switches: Vec<&str> = super::settings::arguments::options(&program)
@@ -228,7 +228,7 @@ fn command_line(settings: &[Setting]) -> Vec<OsString> {
     line
 }
 
-/// Returns the accepted Gateways, updated from the manifests if these are the source.
+/// Returns the accepted Gateways, updated from the manifests if manifests are the source.
 fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
     let mut gateways = inspect::accepted(state_dir);
     let Some(RunOptions {
@@ -288,8 +288,8 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Returns the owner of the state directory, in the syntax of `sudo -u`, if this process is root
-/// and the owner is not. Root must not use a kubeconfig that another user can modify.
+/// Returns the state directory's owner, in the syntax of `sudo -u`, if this process is root and the
+/// owner is not. Root must not use a kubeconfig that another user can modify.
 fn left_to(state_dir: &Path) -> Option<String> {
     let owner = std::fs::metadata(state_dir).ok()?.uid();
     (geteuid().is_root() && owner != 0).then(|| {

@@ -9,7 +9,7 @@ use super::{EXIT_FAULT, EXIT_USAGE, output};
 use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
-/// Time for clients that connect between the end of the drain and the exit of Envoy.
+/// How long clients may take if they connect between the end of the drain and Envoy's exit.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -62,10 +62,10 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     agent::command(agent, command)
 }
 
-/// Drains, then stops the agent with its Envoys, then any Envoys without an agent.
+/// Drains, then stops the agent and its Envoys, and finally any Envoys that run without an agent.
 async fn stop(agent: &AgentArgs, drain: InstanceCommand, timeout: Duration) -> anyhow::Result<u8> {
     let told = if agent::is_there(agent).await {
-        // Stop even if connections remain at the timeout, or without any Gateway.
+        // Stop even if connections remain at the timeout, or if there are no Gateways.
         let grace = match agent::send_command(agent, drain).await {
             Ok(0) => LAST_GUESTS,
             Ok(_) => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! `sesame-agent endpoints`: the endpoints of backends as the running Envoys see them.
+//! `sesame-agent endpoints`: shows the endpoints of backends as seen by the running Envoys.
 
 use std::fmt::Write as _;
 
@@ -27,22 +27,22 @@ pub(crate) struct EndpointsArgs {
     failing: bool,
 }
 
-/// Backend of a Gateway.
+/// A Gateway's backend and its endpoints.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BackendEndpoints {
     gateway: String,
     backend: String,
-    /// Open connections to all endpoints.
+    /// Number of open connections to all endpoints.
     connections: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_connections: Option<u64>,
-    /// Requests that are queued for a connection.
+    /// Number of requests that are queued for a connection.
     waiting: u64,
     endpoints: Vec<EndpointRow>,
 }
 
-/// Endpoint with its counters since it was added or Envoy started.
+/// An endpoint, with counters since it was added or since Envoy started.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EndpointRow {
@@ -74,7 +74,7 @@ impl BackendEndpoints {
         }
     }
 
-    /// Returns true if the connection limit is reached.
+    /// Returns true if the backend has reached its connection limit.
     fn is_full(&self) -> bool {
         self.max_connections
             .is_some_and(|most| self.connections >= most)
@@ -135,7 +135,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
         let clusters = clusters
             .with_context(|| gateway.gateway.clone())?
             .into_iter();
-        // Envoy versions without the filter parameter return all clusters.
+        // Envoy versions that do not support the filter parameter return all clusters.
         let chosen = |name: &str| {
             let mut patterns = args.backends.iter();
             patterns.len() == 0 || patterns.any(|pattern| pattern.names(name))
@@ -151,7 +151,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// Returns a regular expression that matches the names of all possible clusters.
+/// Returns a regular expression that matches the names of all clusters that the backends may have.
 fn filter(backends: &[ObjectPattern]) -> String {
     let escaped = backends.iter().map(|backend| {
         let name = backend.to_string();

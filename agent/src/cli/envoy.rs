@@ -1,4 +1,4 @@
-//! Options shared by `run` and `launcher`: the Envoy binary, and the common directory.
+//! Options shared by `run` and `launcher`: the Envoy binary and the common directory.
 
 use std::path::PathBuf;
 use std::time::Duration;

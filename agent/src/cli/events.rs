@@ -14,7 +14,7 @@ use super::logs::since;
 use super::output::Format;
 use crate::run::events::{self, EVENTS_PATH, HostEvent};
 
-/// Polling interval of `--watch`.
+/// Interval at which `--watch` polls.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EventsArgs) -> anyhow::Result<u8> {
             return Ok(0);
         }
         thread::sleep(EVERY);
-        // Ignore errors while the agent restarts, and poll again.
+        // Ignore errors and poll again, because the agent may be restarting.
         events = newer().unwrap_or_default();
     }
 }
@@ -93,7 +93,7 @@ fn table(events: &[HostEvent]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// Returns the cells, without control characters.
+/// Returns an event's cells, without control characters.
 fn cells(event: &HostEvent) -> [String; 4] {
     event.cells().map(|cell| plain(&cell.into()))
 }

@@ -87,8 +87,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     })
 }
 
-/// Returns the objects that Envoy rejects, and the problems of the source. Both are empty if no
-/// agent is running.
+/// Returns the objects that Envoy rejects, and the source's problems. Both are empty if no agent is
+/// running.
 fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
     let socket = agent.socket();
     let Some(answer) = agent::ask(&socket, "/gateways")? else {
@@ -101,7 +101,7 @@ fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<Source
     Ok((refused, report.source.problems))
 }
 
-/// Returns a note for each matching route that is hidden by another route.
+/// Returns a note for each route that is hidden by a route that may match the request.
 fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> {
     let matches = |route: &str| {
         let mut candidates = explanation.candidates.iter();
@@ -115,8 +115,8 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// Returns a note for each part of the explanation that Envoy rejects. The actual answer then
-/// differs.
+/// Returns a note for each part of the explanation that Envoy rejects. The actual response to the
+/// request then differs.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {
@@ -162,7 +162,7 @@ fn of_manifests(
     let problems: Vec<SourceProblem> = problems
         .map(|problem| SourceProblem::of_object(problem, None))
         .collect();
-    // The Gateway may be merged with others, and served under the name of their class.
+    // The Gateway may be merged with other Gateways, and be served under the name of their class.
     let merged = agent.gateway.as_ref();
     if let Some(merged) = merged.and_then(|name| read.resolution.merged.get(name)) {
         order.gateway = Some(merged.published_as.to_string());

@@ -1,4 +1,5 @@
-//! `sesame-agent history`, `diff` and `rollback`: accepted configurations.
+//! `sesame-agent history`, `diff` and `rollback`: list, compare and restore accepted
+//! configurations.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub(crate) struct StateArgs {
 }
 
 impl StateArgs {
-    /// Returns the state directory if it is to be read instead of asking an agent. An option on the
+    /// Returns the state directory if it should be read without asking an agent. An option on the
     /// command line takes precedence over an environment variable.
     pub(super) fn without_asking(&self, agent: &AgentArgs) -> Option<&Path> {
         self.state_dir
@@ -33,7 +34,7 @@ impl StateArgs {
             .filter(|_| !agent.runtime_dir_named)
     }
 
-    /// Returns the result of `ask`, or of `offline` for a state directory.
+    /// Returns the result of `ask`, or of `offline` if a state directory is read.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         agent: &AgentArgs,
@@ -96,7 +97,7 @@ pub(crate) fn history(agent: &AgentArgs, args: &HistoryArgs) -> anyhow::Result<u
     Ok(0)
 }
 
-/// Fetches the agent's endpoint `path`, or reads the data from a state directory.
+/// Queries the agent's endpoint `path`, or reads the data from a state directory.
 fn read<T: DeserializeOwned>(
     agent: &AgentArgs,
     args: &StateArgs,
@@ -141,7 +142,8 @@ fn table(listed: &[AcceptedGeneration]) -> String {
     format!("{table}\n")
 }
 
-/// Prints the difference. Exits like `diff`: 0 if the configurations are equal, 1 if they differ.
+/// Prints the difference. As with `diff`, the exit code is 0 if the configurations are equal, and 1
+/// if they differ.
 pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     let DiffArgs {
         manifests,
@@ -152,7 +154,7 @@ pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     } = args;
     let (from, to) = match (manifests, from, to) {
         (Some(directories), _, _) => return manifests_diff::main(agent, args, directories),
-        // Clap requires both, unless manifests are given.
+        // Clap requires both generations unless manifests are given.
         (None, from, to) => (from.unwrap_or_default(), to.unwrap_or_default()),
     };
     let path = format!("/diff/{from}/{to}");

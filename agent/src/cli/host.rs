@@ -1,4 +1,4 @@
-//! Options for how a host serves, shared by the commands that render.
+//! Options for how a host serves, shared by all commands that render.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -72,7 +72,7 @@ impl HostArgs {
     }
 }
 
-/// Ports that Envoy binds, by the port of the listener.
+/// Maps listener ports to the ports that Envoy binds.
 pub(crate) type PortMap = BTreeMap<u32, u32>;
 
 fn port_map(text: &str) -> Result<PortMap, String> {

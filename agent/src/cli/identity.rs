@@ -1,4 +1,5 @@
-//! `sesame-agent identity`: manages the key pair of this host.
+//! `sesame-agent identity`: creates this host's key pair if it is missing, and prints the public
+//! key.
 
 use std::path::PathBuf;
 
@@ -38,7 +39,7 @@ pub(crate) fn main(args: &IdentityArgs, loaded: &LoadedSettings) -> anyhow::Resu
     let (public_key, created) = if let Some(public_key) = state.sealed_identity()? {
         (public_key, false)
     } else {
-        // The agent will read the key, so seal it as the agent does.
+        // The agent will read the key, so seal it in the same way as the agent does.
         let seal = args.seal.settings(loaded, &args.state_dir);
         let keys = agent::runtime()?.block_on(SealingKeys::prepare(&seal));
         let (identity, created) = state.sealed_with(keys.into()).create_identity()?;

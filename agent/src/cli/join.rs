@@ -26,7 +26,7 @@ use crate::run::report::Report;
 use crate::seal::SealingKeys;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval for polling a starting agent.
+/// Interval at which a starting agent is polled.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Joins a cluster with a token from `sesame-controller hosts token`: gets credentials for this
@@ -76,14 +76,14 @@ struct Joined {
     host: String,
     server: String,
     config: PathBuf,
-    /// Setting of another source that was commented out. `leave` restores it.
+    /// Setting for another source, which was commented out. `leave` restores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
-    /// Expiry of the credential, unless the agent renews it.
+    /// When the credential expires unless the agent renews it.
     credential_expires: Option<Timestamp>,
     /// True if the command started the service.
     started: bool,
-    /// True if the agent serves everything, or `None` if the command did not wait for it.
+    /// True if the agent serves everything, or `None` if the command did not wait for that.
     #[serde(skip_serializing_if = "Option::is_none")]
     serving: Option<bool>,
     /// Why the agent does not serve everything.
@@ -117,7 +117,7 @@ pub(crate) fn main(
         let found = runtime.block_on(SealingKeys::found(&seal));
         refuse_to_join_twice(state_dir, &agent.runtime_dir, found)?;
     }
-    // Do everything that can fail on this host before the token is used up.
+    // Before the token is used up, do everything that can fail on this host.
     let owner = owner::of(state_dir)?;
     let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
@@ -144,7 +144,7 @@ pub(crate) fn main(
     store.store(&stored)?;
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
-        // The invitation can no longer be used. The host list shows it until it expires.
+        // The invitation can no longer be used, but the list of hosts shows it until it expires.
         tracing::warn!("{error}");
     }
 
@@ -195,7 +195,7 @@ impl Joined {
     }
 }
 
-/// Returns the canonical path of the state directory. Creates the directory if `may_create`.
+/// Returns the state directory's canonical path. Creates the directory if `may_create` is set.
 fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
@@ -203,7 +203,7 @@ fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     state_dir.canonicalize()
 }
 
-/// Returns the given token, or an error if it has expired according to this host's clock.
+/// Reads the token. Fails if the token has expired according to this host's clock.
 fn usable_token(
     argument: Option<&str>,
     file: Option<&Path>,
@@ -219,7 +219,7 @@ fn usable_token(
     Ok(token)
 }
 
-/// Returns an error if this host has a valid credential, or an unreadable one.
+/// Fails if this host already has a valid credential, or one that cannot be read.
 fn refuse_to_join_twice(
     state_dir: &Path,
     runtime_dir: &Path,
@@ -257,7 +257,7 @@ fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<Str
     Ok(text)
 }
 
-/// Waits until the agent serves everything. Returns the remaining problems at the timeout.
+/// Waits until the agent serves everything. Returns the problems that remain at the timeout.
 fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
     let until = Instant::now() + limit;
     loop {

@@ -1,5 +1,5 @@
-//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit, and stops them
-//! when it stops.
+//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit. When the
+//! launcher is stopped, it stops them.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -37,9 +37,9 @@ pub(crate) struct LauncherArgs {
     check: bool,
 }
 
-/// Interval for checking whether another launcher answers.
+/// Interval at which the launcher checks whether it can reclaim the socket from its replacement.
 const PLACE: Duration = Duration::from_secs(1);
-/// Sysctl of the network namespace of this process.
+/// Sysctl that applies to this process's network namespace.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
 pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
@@ -66,7 +66,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     }
     core_dumps::prevent();
     let own = Executable::at(&binary).with_context(|| binary.display().to_string())?;
-    // Resolve the path now: an upgrade may replace the file before it is executed again.
+    // Resolve the path now, because an upgrade may replace the file before it is executed again.
     let program = std::env::current_exe().context("the launcher's own file")?;
     super::agent::runtime()?.block_on(async {
         let mut reload = signal(SignalKind::hangup())?;
@@ -118,7 +118,7 @@ async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     }
 }
 
-/// Enables migration of waiting connections in this network namespace.
+/// Enables the migration of waiting connections in this network namespace.
 fn set_migrate() -> anyhow::Result<()> {
     std::fs::write(MIGRATE, "1").with_context(|| {
         format!(

@@ -1,4 +1,4 @@
-//! `sesame-agent leave`: undoes `join`, here and in the cluster.
+//! `sesame-agent leave`: undoes `join` on this host and in the cluster.
 
 use std::path::Path;
 
@@ -115,8 +115,8 @@ fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Res
     })
 }
 
-/// Removes this host from the cluster in a process of the agent's user, which can read the
-/// credential.
+/// Removes this host from the cluster, in a process that runs as the agent's user and can therefore
+/// read the credential.
 fn tell_as(
     owner: owner::Owner,
     agent: &AgentArgs,

@@ -45,8 +45,8 @@ pub(crate) struct LocalFilesArgs {
 }
 
 impl LocalFilesArgs {
-    /// Returns the local files. Rejects an object with several entries. Certificate requests keep
-    /// their files in this state directory.
+    /// Returns the local files. Fails if an object has several entries. Files for certificate
+    /// requests are kept in this state directory.
     pub(super) fn files(self, state_dir: &Path) -> anyhow::Result<Vec<LocalFile>> {
         let Self {
             certificates,

@@ -1,7 +1,7 @@
-//! The log: its options, and its destination.
+//! Options for the log, and where the log goes.
 //!
-//! In text format, lines go to the systemd journal with their fields if standard error is connected
-//! to it, and to standard error otherwise.
+//! In text format, lines go to the systemd journal, with their fields, if standard error is
+//! connected to the journal. Otherwise, they go to standard error.
 
 use std::io::IsTerminal as _;
 
@@ -40,10 +40,10 @@ enum LogFormat {
     Json,
 }
 
-/// Changes the log filter.
+/// Function that changes the log filter.
 pub(crate) type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
 
-/// Destination of lines that pass the filter.
+/// Layer that writes the lines that pass the filter.
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
@@ -62,7 +62,7 @@ impl Logging {
 /// Parses a log filter.
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
     // kube logs errors that the agent itself reports once and more clearly, and notify warns about
-    // every removed directory. A filter that names these targets enables them.
+    // every removed directory. A filter that mentions these targets enables them.
     EnvFilter::try_new(format!("kube_client=off,notify=off,{log}"))
         .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
 }

@@ -1,4 +1,5 @@
-//! `sesame-agent diff --manifests OLD NEW`: lists the matches whose answer differs.
+//! `sesame-agent diff --manifests OLD NEW`: lists the matches whose requests get a different
+//! response.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,7 +12,8 @@ use super::agent::AgentArgs;
 use super::history::DiffArgs;
 use super::{EXIT_FAULT, offline};
 
-/// Prints the difference. Exits like `diff`: 0 if the answers are equal, 1 if they differ.
+/// Prints the difference. As with `diff`, the exit code is 0 if all responses are the same, and 1
+/// if they differ.
 pub(super) fn main(
     agent: &AgentArgs,
     args: &DiffArgs,

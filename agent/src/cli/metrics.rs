@@ -1,4 +1,5 @@
-//! Options for the `/metrics` listener. This module must not read the files that the options name.
+//! Options for the `/metrics` listener. This module must not read the files that the options refer
+//! to.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! The commands of `sesame-agent`: arguments in, text and an exit code out.
+//! The commands of `sesame-agent`: each turns arguments into text and an exit code.
 //!
 //! Exit codes: 0 for success, 1 for problems in the examined data, 2 for an invalid command line, 3
-//! for a command that failed to do its work.
+//! if the command could not do its work.
 
 mod access_log;
 mod agent;
@@ -70,7 +70,7 @@ use crate::run::commands::InstanceCommand;
 pub const EXIT_FAULT: u8 = 1;
 /// Exit code for an invalid command line.
 pub const EXIT_USAGE: u8 = 2;
-/// Exit code for a command that failed to do its work.
+/// Exit code if the command could not do its work.
 pub const EXIT_FAILED: u8 = 3;
 
 /// Runs and supervises Envoy with configuration from Gateway API objects.
@@ -211,8 +211,8 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
     let cli = parsed.unwrap_or_else(|error| {
-        // The settings file may be the cause: a required setting is missing, or two of them
-        // conflict.
+        // The settings file may be the cause: a required setting may be missing, or two settings
+        // may conflict.
         if error.use_stderr() {
             record_settings(&loaded);
         }
@@ -305,12 +305,12 @@ fn execute(
     }
 }
 
-/// Returns true if the command line is valid, without executing it.
+/// Returns true if the command line is valid. Does not execute it.
 pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
-/// Reports that a settings file contributed to the invalid command line.
+/// Reports that a settings file also applies to an invalid command line.
 fn record_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());

@@ -1,4 +1,4 @@
-//! Reads and resolves manifests once, for read-only commands.
+//! Reads and resolves manifests once, for commands that change nothing.
 
 use std::path::Path;
 
@@ -13,14 +13,14 @@ use crate::source::problem::SourceProblem;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 
-/// Resolved manifests, with the problems of their files.
+/// Resolved manifests, and the problems found in their files.
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<SourceProblem>,
     pub(crate) resolution: Resolution,
 }
 
-/// Reads and resolves `dir`.
+/// Reads and resolves the manifests in `dir`.
 pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     if !dir.is_dir() {
         bail!("--manifests {}: no such directory", dir.display());
@@ -56,7 +56,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
             local: host.allow_local_endpoints,
             ..sesame_render::EndpointRules::default()
         },
-        // Only a running agent has session tickets and knows where access logs go.
+        // Only a running agent has session tickets, and knows where access logs go.
         session_tickets: false,
         stand_in_tickets: None,
         access_log: None,

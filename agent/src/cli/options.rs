@@ -1,6 +1,6 @@
-//! Parses the command line. The options of [`AgentArgs`] may be given before or after the name of
+//! Parses the command line. The options in [`AgentArgs`] may be given before or after the name of
 //! each command that talks to an agent. Other commands reject them, unless they declare an option
-//! of the same name.
+//! with the same name.
 
 use std::ffi::OsString;
 
@@ -36,7 +36,7 @@ pub(super) fn parse(
     parse_with(arguments.into_iter().map(Into::into).collect(), &[])
 }
 
-/// Parses a command line, completed with the entries of a settings file.
+/// Parses a command line, after completing it with entries from a settings file.
 pub(super) fn parse_with(
     arguments: Vec<OsString>,
     settings: &[AcceptedSetting],
@@ -77,12 +77,13 @@ pub(super) fn parse_with(
     Ok(cli)
 }
 
-/// Returns true if the option is given on the command line rather than in an environment variable.
+/// Returns true if an option is given on the command line rather than in an environment variable.
 fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Returns the program's command line. The help of each command omits the options that it rejects.
+/// Returns the program's command line. Each command's help omits the options that the command
+/// rejects.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
         // Builds without the `cluster` feature lack some commands.
@@ -99,7 +100,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// Returns the options of [`AgentArgs`] that the command does not declare itself.
+/// Returns the options in [`AgentArgs`] that the command does not declare itself.
 fn foreign(alone: &clap::Command) -> Vec<clap::Arg> {
     let agent = AgentArgs::augment_args(clap::Command::new("agent"));
     let own = |option: &&clap::Arg| {

@@ -1,4 +1,4 @@
-//! Writes to standard output and standard error. No other module does.
+//! Writes to standard output and standard error. No other module may do so.
 
 use std::io::{self, Write as _};
 
@@ -18,7 +18,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Writes the value, or the text instead if the format is a table.
+    /// Writes the value, or the text for people if the format is a table.
     pub(crate) fn write(
         self,
         value: &impl Serialize,
@@ -31,7 +31,7 @@ impl Format {
         }
     }
 
-    /// Writes one of a sequence of values immediately, as text, a line of JSON, or a YAML document.
+    /// Writes one value in a sequence immediately, as text, a line of JSON, or a YAML document.
     /// Returns false once standard output is closed.
     pub(crate) fn write_next(
         self,
@@ -46,13 +46,13 @@ impl Format {
     }
 }
 
-/// Writes text to standard output, with colors only on a terminal. Ignores a closed pipe (`|
+/// Writes text to standard output, with colors only if it is a terminal. Ignores a closed pipe (`|
 /// head`).
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     put(text).map(|_| ())
 }
 
-/// Writes text to standard output. Returns false if it is closed.
+/// Writes text to standard output. Returns false if standard output is closed.
 fn put(text: &str) -> anyhow::Result<bool> {
     match anstream::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
@@ -60,7 +60,7 @@ fn put(text: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes bytes unchanged.
+/// Writes bytes to standard output unchanged.
 pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     match io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -68,23 +68,23 @@ pub(crate) fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a value as indented JSON.
+/// Writes a value to standard output as indented JSON.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     text(&(serde_json::to_string_pretty(value)? + "\n"))
 }
 
-/// Writes a value as YAML.
+/// Writes a value to standard output as YAML.
 pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<()> {
     text(&serde_saphyr::to_string(value)?)
 }
 
 /// Writes a note to standard error.
 pub(crate) fn note(text: &str) {
-    // Ignore failures, as for errors.
+    // Ignore failures, for the same reason as in `error`.
     let _ = writeln!(anstream::stderr(), "note: {text}");
 }
 
-/// Writes an error with its causes to standard error.
+/// Writes an error and its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
     // If standard error is closed, the failure cannot be reported anywhere.
     let _ = writeln!(anstream::stderr(), "error: {error:#}");

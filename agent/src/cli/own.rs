@@ -1,4 +1,4 @@
-//! `sesame-agent own`: transfers directories to the agent's user, in an init container with few
+//! `sesame-agent own`: gives directories to the agent's user, in an init container with few
 //! privileges.
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) struct OwnArgs {
     directories: Vec<PathBuf>,
 }
 
-/// Numeric user and group.
+/// Numeric user ID and group ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UserAndGroup {
     user: u32,

@@ -1,4 +1,4 @@
-//! Options for sealing private keys at rest, and `sesame-agent seal-key`.
+//! Options for sealing private keys at rest, and the command `sesame-agent seal-key`.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,8 @@ impl SealLikeAgentArgs {
     }
 }
 
-/// Returns the command-line options that pass these settings to another process of this program.
+/// Returns the command-line options with which another process of this program gets the same
+/// settings.
 #[cfg(feature = "cluster")]
 pub(super) fn options(settings: &SealSettings) -> [String; 4] {
     let SealSettings { method, directory } = settings;
@@ -88,7 +89,7 @@ pub(crate) struct SealKeyArgs {
     file: PathBuf,
 }
 
-/// Creates the key for a unit.
+/// Creates a key that a systemd unit can load.
 pub(crate) fn main(args: &SealKeyArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

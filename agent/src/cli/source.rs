@@ -82,7 +82,7 @@ struct OneSource {
 }
 
 impl SourceArgs {
-    /// Returns the source selected on the command line.
+    /// Returns the source that the command line selects.
     pub(crate) fn source(self) -> anyhow::Result<Source> {
         match self.one {
             OneSource {
@@ -113,13 +113,13 @@ impl SourceArgs {
     }
 }
 
-/// Reads the public keys from these files. Without files, all snapshots are trusted.
+/// Reads the public keys in these files. If there are no files, all snapshots are trusted.
 fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
     let keys = read_trusted(files)?;
     Ok((!files.is_empty()).then(|| Arc::new(keys)))
 }
 
-/// Reads the public keys from these files.
+/// Reads the public keys in these files.
 pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
     let mut keys = TrustedKeys::default();
     for path in files {

@@ -1,5 +1,5 @@
 //! `sesame-agent store-credentials`, which `join` runs as the agent's user, so that this user owns
-//! the files and the sealing key. Never prints a credential, and never takes one from the command
+//! the files and the sealing key. Never prints a credential, and never accepts one on the command
 //! line.
 
 use std::io::Read as _;
@@ -17,7 +17,7 @@ use crate::join::owner;
 use crate::seal::{SealSettings, SealingKeys};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Stores the credentials, in this process or in a process of the agent's user.
+/// Stores the credentials, in this process or in a process that runs as the agent's user.
 pub(super) struct CredentialStore<'a> {
     pub(super) owner: Option<owner::Owner>,
     pub(super) seal: SealSettings,
@@ -26,7 +26,7 @@ pub(super) struct CredentialStore<'a> {
 }
 
 impl CredentialStore<'_> {
-    /// Creates the sealing key if it is missing. Returns an error if the key cannot seal anything.
+    /// Creates the sealing key if it is missing. Fails if the key cannot be used for sealing.
     pub(super) fn prepare(&self) -> anyhow::Result<()> {
         match self.owner {
             None => store_sealed(&self.seal, self.state, self.runtime_dir, None),
@@ -52,7 +52,8 @@ impl CredentialStore<'_> {
     }
 }
 
-/// Stores the credentials, sealed as configured. With `None`, only creates the sealing key.
+/// Stores the credentials, sealed as configured. If `stored` is `None`, only creates the sealing
+/// key.
 fn store_sealed(
     seal: &SealSettings,
     state: &Path,
@@ -99,7 +100,7 @@ pub(crate) fn store(
     let mut text = String::new();
     let limit = 4 * MAX_JOIN_TOKEN_BYTES as u64;
     std::io::stdin().take(limit).read_to_string(&mut text)?;
-    // Omit the error of the parser, because it may quote secrets.
+    // Omit the parser's error message, because it may quote secrets.
     let stored: Stored = serde_json::from_str(&text)
         .map_err(|_| anyhow::anyhow!("expected credentials on standard input"))?;
     store_sealed(&seal, state_dir, &agent.runtime_dir, Some(&stored))?;

@@ -1,8 +1,8 @@
 //! `sesame-agent validate`: reports all problems in one run.
 //!
-//! It checks the files first, then the objects, then what Envoy's configuration cannot express, and
-//! finally asks Envoy about the rest. The exit code is 1 if there are problems, so that the command
-//! can guard a commit or a roll-out.
+//! Checks the files first, then the objects, then whether Envoy's configuration can express them.
+//! Finally, asks Envoy itself to validate the result. The exit code is 1 if there are problems, so
+//! that the command can guard a commit or a rollout.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub(crate) struct ValidateArgs {
 struct Validation {
     valid: bool,
     findings: Vec<Finding>,
-    /// Envoy's verdict by Gateway.
+    /// Envoy's verdict per Gateway.
     envoy: BTreeMap<String, EnvoyVerdict>,
 }
 
@@ -59,7 +59,7 @@ struct Validation {
 struct Finding {
     #[serde(flatten)]
     problem: SourceProblem,
-    /// Condition that reports the problem, as `Type=Status`.
+    /// Condition that reports the problem, in the form `Type=Status`.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
 }
@@ -80,8 +80,8 @@ struct EnvoyVerdict {
     message: String,
 }
 
-/// Validates manifests, or the settings if the command line contains a settings file or no
-/// manifests.
+/// Validates the settings if the command line names a settings file or no manifests. Otherwise,
+/// validates the manifests.
 pub(crate) fn main(
     args: &ValidateArgs,
     config: &ConfigArgs,
@@ -94,7 +94,7 @@ pub(crate) fn main(
 }
 
 impl ValidateArgs {
-    /// Returns true if the settings are to be validated.
+    /// Returns true if the settings are to be validated rather than manifests.
     pub(crate) fn is_of_settings(&self, config: &ConfigArgs) -> bool {
         config.named || self.manifests.is_none()
     }
@@ -154,7 +154,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
     let of_objects = resolution.problems.iter().map(of_object);
     findings.extend(of_objects.map(Finding::from));
-    // A certificate served by several Gateways is reported for each of them.
+    // If several Gateways serve the same certificate, its expiry is reported for each of them.
     for (gateway, expiries) in resolution.expiries() {
         let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now));
         findings.extend(warnings.map(|warning| {
@@ -173,7 +173,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
 }
 
 /// Returns the False conditions that report a problem. Ignores conditions that are False only
-/// because nothing is programmed here.
+/// because this command programs nothing.
 fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {

@@ -1,5 +1,5 @@
-//! `sesame-agent validate --config FILE`: reports all problems of a settings file, and the
-//! effective settings of `run`.
+//! `sesame-agent validate --config FILE`: reports all problems in a settings file, and the
+//! effective settings for `run`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,19 +22,19 @@ struct SettingsOutcome {
     valid: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// Problems, each with its location.
+    /// Problems, each with its location in the file.
     errors: Vec<String>,
-    /// Settings by name.
+    /// Effective settings, sorted by name.
     settings: Vec<Effective>,
 }
 
-/// A setting, and whether a reload suffices to change it.
+/// A setting, and whether a reload is enough to change it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Effective {
     #[serde(flatten)]
     setting: Setting,
-    /// True if a reload applies a change; otherwise the agent must be restarted.
+    /// True if a reload applies a change to this setting. Otherwise, the agent must be restarted.
     live: bool,
 }
 

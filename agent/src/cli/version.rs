@@ -1,4 +1,4 @@
-//! `sesame-agent version` and `--version`: identifies this program.
+//! `sesame-agent version` and `--version`: identify this program.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ pub(crate) struct VersionArgs {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProgramVersion {
     version: &'static str,
-    /// Commit of the sources, or `unknown` if they were built outside their repository.
+    /// Commit of the source code, or `unknown` if it was built outside its repository.
     revision: &'static str,
 }
 
 impl ProgramVersion {
-    /// Returns the version of a program built from this revision.
+    /// Returns the version of a program that was built from this revision.
     pub(super) fn of(revision: Option<&'static str>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,4 @@
-//! `sesame-agent why`: shows the Gateways that serve an object, or why none does.
+//! `sesame-agent why`: shows which Gateways serve an object, or why none does.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ struct ObjectAnswer {
     object: String,
     served: Vec<ServedPlace>,
     conditions: Vec<ShownCondition>,
-    /// Messages about the object that are not part of a condition.
+    /// Problems with the object that are not part of a condition.
     problems: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnsw
     })
 }
 
-/// Returns the status of an object as JSON, or null if it has none.
+/// Returns an object's status as JSON, or null if the object has no status.
 fn status(statuses: &Statuses, object: &ObjectKey) -> anyhow::Result<Value> {
     let mut found = statuses.objects();
     let found = found.find(|(kind, name, _)| *kind == object.kind && **name == object.name);
@@ -117,7 +117,7 @@ fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Res
         || agent::ask(&socket, &format!("/served/{name}")),
         |state_dir| Ok(served_accepted(state_dir, &name)),
     )?;
-    // Only a running agent knows the conditions.
+    // Only a running agent knows the object's conditions.
     let report: Option<Report> = match agent::ask(&socket, "/status")? {
         Some(answer) => Some(
             serde_json::from_slice(&answer)
@@ -167,7 +167,7 @@ fn text(answer: &ObjectAnswer) -> String {
     text
 }
 
-/// Parses the name of a kind, ignoring case: singular, plural or short.
+/// Parses the name of a kind, which may be singular, plural or short. Ignores case.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text)
         .ok_or_else(|| format!("unknown kind {text:?}; expected for example httproute"))

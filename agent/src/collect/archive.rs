@@ -11,16 +11,16 @@ use jiff::Timestamp;
 use super::redact::Secrets;
 use super::{ReportPart, ReportPartSummary};
 
-/// Maximum size of a part in bytes. Of a larger part, only the end is kept.
+/// Maximum size of a part in bytes. If a part is larger, only its end is kept.
 const MAX_PART: usize = 16 << 20;
-/// Maximum size of all parts together in bytes.
+/// Maximum total size of all parts in bytes.
 const MAX_ALL: usize = 128 << 20;
-/// Top-level directory in the archive.
+/// Name of the top-level directory in the archive.
 const TOP: &str = "sesame";
-/// File that lists all parts.
+/// Name of the file that lists all parts.
 const CONTENTS: &str = "contents.json";
 
-/// Returns the files of the archive by name, and a summary of each part. Pure.
+/// Returns the archive's files with their names, and a summary of each part. Pure.
 fn files(
     mut parts: Vec<ReportPart>,
     secrets: &Secrets,
@@ -36,7 +36,7 @@ fn files(
         };
         match content {
             Ok(text) => {
-                // Redact before truncating, because the search would miss a truncated secret.
+                // Redact before truncating, because the search would miss a secret that was cut.
                 let text = secrets.redact(&text);
                 let kept = end(&text, MAX_PART.min(left));
                 left -= kept.len();
@@ -51,7 +51,7 @@ fn files(
     (files, contents)
 }
 
-/// Returns the end of a string, at most `most` bytes.
+/// Returns at most the last `most` bytes of a string.
 fn end(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {
@@ -60,7 +60,7 @@ fn end(text: &str, most: usize) -> &str {
     text.get(from..).unwrap_or_default()
 }
 
-/// Writes a new archive; never overwrites an existing file. Returns a summary of its parts.
+/// Writes a new archive, and never overwrites an existing file. Returns a summary of each part.
 pub(crate) fn write(
     path: &Path,
     parts: Vec<ReportPart>,

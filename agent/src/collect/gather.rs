@@ -1,4 +1,4 @@
-//! Reads the content of the archive. Only this module inspects the host for the archive.
+//! Gathers the content of the archive. Only this module inspects the host for the archive.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -14,12 +14,12 @@ use crate::run::inspect::InspectedGateway;
 
 /// Number of bytes to read from the end of a log.
 const LOG_TAIL: u64 = 1 << 20;
-/// Maximum size in bytes of files that may contain secrets.
+/// Maximum size in bytes of files to read in search of secrets.
 const MAX_SECRET: u64 = 256 << 10;
-/// Timeout for each of Envoy's answers.
+/// Time limit for each of Envoy's responses.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Files in the archive, and the admin endpoints that they come from. Envoy itself omits private
-/// keys; `header_values` and `redact` remove other secrets.
+/// Files in the archive, and the admin endpoints that provide them. Envoy itself omits private
+/// keys. `header_values` and `redact` remove other secrets.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),
@@ -44,7 +44,7 @@ const KERNEL: [&str; 12] = [
     "/proc/version",
 ];
 
-/// Reads the kernel's files, the names of environment variables, and the journal.
+/// Reads files about the kernel and host, the names of environment variables, and the journal.
 pub(crate) fn host() -> Vec<ReportPart> {
     let mut parts: Vec<ReportPart> = KERNEL
         .iter()
@@ -53,7 +53,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
             content: fs::read_to_string(path).map_err(|error| error.to_string()),
         })
         .collect();
-    // Values may be secrets, names are not.
+    // Values may be secrets, but names are not.
     let mut names: Vec<String> = std::env::vars_os()
         .map(|(name, _)| name.to_string_lossy().into_owned())
         .collect();
@@ -138,7 +138,7 @@ pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     parts
 }
 
-/// Returns the end of a file.
+/// Returns the last part of a file.
 fn tail(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let from = file.metadata()?.len().saturating_sub(LOG_TAIL);
@@ -148,7 +148,7 @@ fn tail(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Lists the files of a directory, two levels deep, with their sizes.
+/// Lists a directory's files and their sizes, two levels deep.
 fn listing(directory: &Path) -> String {
     let mut lines = Vec::new();
     let mut paths = entries(directory).unwrap_or_default();
@@ -167,8 +167,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns all secrets of this host that the parts might contain: served keys, and tokens,
-/// including those in `files`.
+/// Returns all secrets on this host that the parts might contain: keys being served, and tokens.
+/// Also reads the tokens in `files`.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,
@@ -176,7 +176,7 @@ pub(crate) fn secrets(
 ) -> Vec<Vec<u8>> {
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
     let mut secrets: Vec<Vec<u8>> = keys.map(|pair| pair.private_key.clone()).collect();
-    // Variables whose names suggest secrets.
+    // Environment variables whose names suggest that they contain secrets.
     let named = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy().to_uppercase();
         ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"]
@@ -206,7 +206,7 @@ pub(crate) fn secrets(
     secrets
 }
 
-/// Returns the values in a header file, which has one `name: value` per line.
+/// Returns the values in a header file, which has one `name: value` pair per line.
 pub(crate) fn header_file(path: Option<&Path>) -> Vec<Vec<u8>> {
     let text = path.and_then(read).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -1,7 +1,7 @@
-//! Redacts values of headers and query parameters in JSON, before it is formatted: any of them may
-//! be an API key. Pure.
+//! Redacts the values of headers and query parameters in JSON before it is formatted, because any
+//! of them may be an API key. Pure.
 //!
-//! Snapshots and Envoy's dumps keep a header's name and value in two members of an object, so no
+//! Snapshots and Envoy's dumps store a header's name and value in two members of an object, so no
 //! text pattern can associate them. Any object with a name and a value counts as a header, because
 //! redacting too much is harmless.
 
@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use super::ReportPart;
 use super::redact::REDACTED;
 
-/// Members that contain a name.
+/// Members of a JSON object that contain a name.
 const NAMES: [&str; 2] = ["name", "key"];
-/// Members that contain a value, or match one.
+/// Members of a JSON object that contain a value, or a pattern for one.
 const VALUES: [&str; 12] = [
     "value",
     "raw_value",
@@ -29,7 +29,7 @@ const VALUES: [&str; 12] = [
     "literal",
     "default_value",
 ];
-/// Members that contain a key in any object.
+/// Members that contain a key, whatever object they are in.
 const KEYS: [&str; 1] = ["session_key"];
 /// Headers whose values are harmless, in lower case.
 const HARMLESS: [&str; 24] = [
@@ -60,7 +60,7 @@ const HARMLESS: [&str; 24] = [
 ];
 
 /// Redacts header values in every JSON part. Returns the values, because they may also occur
-/// elsewhere. Omits a part that should be JSON but does not parse.
+/// elsewhere. Omits any part that should be JSON but cannot be parsed.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts
@@ -81,7 +81,7 @@ fn redact_text(text: &str, values: &mut Vec<Vec<u8>>) -> serde_json::Result<Stri
     serde_json::to_string_pretty(&value)
 }
 
-/// Redacts a value recursively. The parser has already limited its depth.
+/// Redacts header values in a JSON value, recursively. The parser has already limited the depth.
 fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, values)),
@@ -99,19 +99,20 @@ fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Returns true if an object may contain the value of a secret header.
+/// Returns true if a JSON object may contain a secret header's value.
 fn is_header(members: &Map<String, Value>) -> bool {
     let names = NAMES.iter().filter_map(|name| members.get(*name)?.as_str());
     let mut names = names.map(str::to_ascii_lowercase).peekable();
     names.peek().is_some() && names.any(|name| !HARMLESS.contains(&name.as_str()))
 }
 
-/// Replaces every string in a value, and adds the strings to `values`.
+/// Replaces every string in a JSON value, and adds the strings to `values`.
 fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::String(text) => {
             let text = std::mem::replace(text, REDACTED.to_owned());
-            // The credentials after a scheme such as `Bearer` may occur elsewhere on their own.
+            // The credentials after a scheme such as `Bearer` may also occur elsewhere without the
+            // scheme.
             let words = text.split_whitespace().map(|word| word.as_bytes().to_vec());
             values.extend(words);
             values.push(text.into_bytes());

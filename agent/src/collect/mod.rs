@@ -1,8 +1,8 @@
-//! Collects the data for a bug report in one file without secrets, which users can give to
-//! strangers.
+//! Collects the data for a bug report in one file that contains no secrets, so that users can give
+//! it to strangers.
 //!
 //! `gather` inspects the host, `header_values` and `redact` remove secrets, and `archive` writes
-//! the file. Unavailable parts are listed with the reason.
+//! the file. Parts that are unavailable are listed with the reason.
 
 pub(crate) mod archive;
 pub(crate) mod gather;
@@ -11,16 +11,16 @@ pub(crate) mod redact;
 
 use serde::Serialize;
 
-/// One file of the archive.
+/// One file in the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReportPart {
     /// Path in the archive.
     pub(crate) name: String,
-    /// Text of the file, or why it is missing.
+    /// Text of the file, or the reason why it is missing.
     pub(crate) content: Result<String, String>,
 }
 
-/// Description of a file in the archive.
+/// Summary of a file in the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReportPartSummary {
@@ -28,7 +28,7 @@ pub(crate) struct ReportPartSummary {
     pub(crate) name: String,
     /// Size in bytes.
     pub(crate) bytes: usize,
-    /// Number of bytes cut from its beginning.
+    /// Number of bytes cut from the beginning of the file.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: usize,
     /// Why the file is missing, if it is.

@@ -1,4 +1,4 @@
-//! Redacts secrets in text: known ones anywhere, and everything that looks like one. Pure.
+//! Redacts secrets in text: known secrets anywhere, and everything that looks like a secret. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use regex::Regex;
 
-/// Replacement for a secret.
+/// Text that replaces a secret.
 pub(super) const REDACTED: &str = "<redacted>";
-/// Minimum length of a searched string; shorter strings are too common.
+/// Minimum length of a string to search for. Shorter strings are too common.
 const SHORTEST: usize = 8;
 
-/// Patterns of secrets, and their replacements.
+/// Patterns that secrets match, and their replacements.
 const SHAPES: [(&str, &str); 5] = [
     // Also matches keys that are escaped in JSON or truncated.
     (
@@ -32,31 +32,31 @@ const SHAPES: [(&str, &str); 5] = [
         r#"(?i)(token|password|passwd|client-key-data|client_secret|api[_-]?key|authorization|cookie)("?\s*[:=]\s*"?)[^\s",&]{4,}"#,
         "$1$2<redacted>",
     ),
-    // User and password of a URL, or a token in their place.
+    // User and password in a URL, or a token in their place.
     (r#"://[^/\s@"']+@"#, "://<redacted>@"),
 ];
 
 /// Error while building the search for secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretsError {
-    /// Invalid regular expression.
+    /// A regular expression is invalid.
     #[error(transparent)]
     Shape(#[from] regex::Error),
-    /// Too many secrets for one search.
+    /// There are too many secrets for one search.
     #[error("too many secrets: {0}")]
     Known(#[from] aho_corasick::BuildError),
 }
 
-/// Search for all secrets.
+/// Search for all known secrets and all patterns.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// Finds known strings, the longest first.
+    /// Finds known secrets, longest first.
     known: AhoCorasick,
     shapes: Vec<(Regex, &'static str)>,
 }
 
 impl Secrets {
-    /// Creates the search from the raw secrets: keys in PEM, tokens, passwords.
+    /// Creates the search from raw secrets: PEM keys, tokens, passwords.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
@@ -74,9 +74,9 @@ impl Secrets {
         })
     }
 
-    /// Returns the text without secrets.
+    /// Replaces all secrets in the text.
     pub(crate) fn redact(&self, text: &str) -> String {
-        // Search for known secrets first, because a pattern might redact only a part of one.
+        // Search for known secrets first, because a pattern might match only a part of one.
         let count = self.known.patterns_len();
         let mut text = self.known.replace_all(text, &vec![REDACTED; count]);
         for (shape, instead) in &self.shapes {
@@ -88,15 +88,15 @@ impl Secrets {
     }
 }
 
-/// Returns the encodings of a secret that may occur in text: the secret itself, its lines, and
-/// their content in base64 and hex.
+/// Returns the forms in which a secret may occur in text: the secret itself, its lines, and its
+/// content in base64 and hex.
 fn forms(secret: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     let mut binary = vec![secret.to_vec()];
     if let Ok(text) = std::str::from_utf8(secret) {
         let text = text.trim();
         forms.insert(text.to_owned());
-        // As in a JSON string.
+        // The form inside a JSON string.
         let escaped = serde_json::Value::from(text).to_string();
         forms.insert(escaped.trim_matches('"').to_owned());
         binary.push(text.as_bytes().to_vec());
@@ -113,8 +113,8 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
         }
     }
     for bytes in binary {
-        // Inside longer base64 data, the encoding depends on the offset modulo 3. The characters at
-        // both ends also depend on the neighboring bytes, so omit them.
+        // Inside longer base64 data, the encoding depends on the offset modulo 3. Omit the
+        // characters at both ends, because they also depend on the neighboring bytes.
         for skip in 0..3 {
             let Some(rest) = bytes.get(skip..) else {
                 continue;
@@ -166,7 +166,7 @@ mod tests {
             (line, 0),
             (STANDARD.encode(DER), 4),
             (STANDARD.encode(&pem), 4),
-            // Inside longer data, at each of the three offsets.
+            // Inside longer data, at each of the three possible offsets.
             (STANDARD.encode(format!("a{pem}")), 8),
             (STANDARD.encode(format!("ab{pem}z")), 8),
             (hex, 0),

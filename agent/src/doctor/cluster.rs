@@ -1,10 +1,10 @@
-//! Checks that the API server is reachable, and which permissions this host has there.
+//! Queries whether the API server is reachable, and which permissions this host has there.
 
 use std::time::Duration;
 
 use super::facts::ClusterFacts;
 
-/// Time limit for all requests together.
+/// Time limit for all requests in total.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Queries the API server.
@@ -35,7 +35,7 @@ async fn questions(settings: &crate::source::cluster::ClusterSettings) -> Cluste
         version,
         ..ClusterFacts::default()
     };
-    // Permissions that a role may restrict to named objects are omitted; they would look denied
+    // Omits permissions that a role may restrict to named objects, because they would look denied
     // here.
     for (verb, group, resource) in [
         ("list", "", "configmaps"),

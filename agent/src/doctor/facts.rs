@@ -1,4 +1,4 @@
-//! Plain data about a host.
+//! Plain data about a host, from which findings are derived.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,109 +11,110 @@ use sesame_proto::schema::Transport;
 pub struct HostFacts {
     /// Settings file, and all problems with it.
     pub settings: (Option<PathBuf>, Vec<String>),
-    /// The agent.
+    /// State of the agent.
     pub agent: AgentFacts,
-    /// Limits on watched files.
+    /// Limits on the number of watched files.
     pub inotify: InotifyFacts,
-    /// Sockets that the configuration requires.
+    /// Sockets that the configuration needs.
     pub ports: Vec<PortFacts>,
-    /// First port that needs no capability.
+    /// First port that does not require a capability.
     pub first_free_port: u16,
     /// True if the agent's user may open privileged ports.
     pub binds_low: bool,
     /// Memory available to the agent, in bytes.
     pub memory: u64,
-    /// Heap limit of each Envoy in bytes, if configured.
+    /// Each Envoy's heap limit in bytes, if configured.
     pub heap: Option<u64>,
-    /// Task limit of the control group, and its current number of tasks.
+    /// The control group's task limit and current number of tasks.
     pub tasks: Option<(u64, u64)>,
-    /// Number of cores.
+    /// Number of CPU cores.
     pub cores: usize,
-    /// Limit of open files of the agent and its Envoys.
+    /// Limit on open files, for the agent and for each Envoy.
     pub open_files: u64,
-    /// The clock.
+    /// State of the clock.
     pub clock: ClockFacts,
-    /// File systems of the state directory and the runtime directory.
+    /// File systems that contain the state directory and the runtime directory.
     pub disks: Vec<DiskFacts>,
-    /// Missing directories, and the user who should own each.
+    /// Missing directories, each with the ID of the user who should own it.
     pub missing: Vec<(PathBuf, u32)>,
-    /// Files and directories of Sesame whose owner or mode is wrong.
+    /// Sesame's files and directories whose owner or mode is wrong.
     pub misplaced: Vec<PathFacts>,
     /// The Envoy binary, or why it is unusable.
     pub envoy: Result<EnvoyFacts, String>,
-    /// True if `net.ipv4.tcp_migrate_req` is set, or `None` if the kernel lacks it.
+    /// True if `net.ipv4.tcp_migrate_req` is set, or `None` if the kernel does not have it.
     pub migrates: Option<bool>,
     /// Why new connections cannot be steered between two Envoys, if they cannot.
     pub steering: Result<(), String>,
-    /// The agent's user, if this process is root and that user has different permissions. Only that
-    /// user can then check the cluster and the steering of connections.
+    /// The agent's user, if this process is root and that user has different permissions. In that
+    /// case, only that user can check the cluster, and whether new connections can be steered.
     pub left_to: Option<String>,
-    /// The cluster, if one is configured.
+    /// State of the cluster, if one is configured.
     pub cluster: Option<ClusterFacts>,
-    /// Certificates that expire soon, as sentences; true if clients already reject the certificate.
+    /// Certificates that expire soon, one sentence each. True if clients already reject the
+    /// certificate.
     pub certificates: Vec<(bool, String)>,
-    /// Number of served certificates.
+    /// Number of certificates being served.
     pub certificate_count: usize,
     /// Description of the active mandatory access control: SELinux or AppArmor.
     pub confinement: Option<String>,
-    /// Systemd units, or `None` unless systemd runs the host.
+    /// State of the systemd units, or `None` if the host does not run systemd.
     pub units: Option<Vec<UnitFacts>>,
 }
 
-/// The running agent.
+/// State of the agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentFacts {
-    /// Process id, or `None` if no agent is running.
+    /// Process ID, or `None` if no agent is running.
     pub pid: Option<u32>,
-    /// Why the agent did not answer, if it did not.
+    /// Why the agent did not respond, if it did not.
     pub silent: Option<String>,
     /// Problems that the agent reports.
     pub reasons: Vec<String>,
-    /// Problems that the agent expects.
+    /// Future problems that the agent warns about.
     pub warnings: Vec<String>,
 }
 
-/// Limits on watched files.
+/// Limits on the number of watched files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InotifyFacts {
-    /// The user's limit of instances.
+    /// The user's limit on inotify instances.
     pub instances: usize,
-    /// Instances available to each of two Envoys.
+    /// Number of instances available to each of two Envoys.
     pub each: usize,
-    /// Instances that an Envoy needs to watch each resource in a separate file.
+    /// Number of instances that an Envoy needs if each resource is in a separate file.
     pub wanted: usize,
-    /// Instances that the running Envoys use.
+    /// Number of instances that the running Envoys use.
     pub used: usize,
-    /// Instances that the running agent holds for the next Envoys, or `None` if no agent is
-    /// running.
+    /// Number of instances that the running agent holds for the next Envoys, or `None` if no agent
+    /// is running.
     pub held: Option<usize>,
-    /// Files that the user may watch.
+    /// The user's limit on inotify watches.
     pub watches: usize,
 }
 
-/// A socket that the configuration requires.
+/// A socket that the configuration needs.
 #[derive(Clone, Debug)]
 pub struct PortFacts {
-    /// Gateway that the listener belongs to.
+    /// Gateway to which the listener belongs.
     pub gateway: String,
-    /// Protocol.
+    /// Transport protocol.
     pub transport: Transport,
-    /// Address that is bound.
+    /// Address to bind.
     pub address: IpAddr,
-    /// Port that is bound.
+    /// Port to bind.
     pub port: u16,
-    /// Process that holds the port, if it is visible.
+    /// ID and name of the process that holds the port, if it is visible.
     pub owner: Option<(u32, String)>,
-    /// True if this process is an Envoy of this host.
+    /// True if the process that holds the port is one of this host's Envoys.
     pub own: bool,
-    /// True if another socket can be bound to the port now.
+    /// True if another socket could be bound to the port now.
     pub bindable: bool,
 }
 
-/// The clock.
+/// State of the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockFacts {
-    /// Current time.
+    /// The current time.
     pub now: Timestamp,
     /// True if the clock is synchronized, or `None` if unknown.
     pub synchronized: Option<bool>,
@@ -121,50 +122,50 @@ pub struct ClockFacts {
     pub last_accepted: Option<Timestamp>,
 }
 
-/// A file system.
+/// The file system that contains a directory.
 #[derive(Clone, Debug)]
 pub struct DiskFacts {
     /// Option that sets the directory.
     pub option: &'static str,
-    /// Directory.
+    /// Path of the directory.
     pub path: PathBuf,
-    /// Free bytes.
+    /// Number of free bytes.
     pub free: u64,
-    /// Free inodes, or `None` if the file system does not count them.
+    /// Number of free inodes, or `None` if the file system does not count them.
     pub inodes: Option<u64>,
     /// True if the file system is in memory.
     pub in_memory: bool,
 }
 
-/// A file or directory.
+/// A file or directory, with its actual and expected owner and mode.
 #[derive(Clone, Debug)]
 pub struct PathFacts {
-    /// Path.
+    /// Path of the file or directory.
     pub path: PathBuf,
-    /// Owner of the path.
+    /// Actual owner's user ID.
     pub owner: u32,
-    /// Expected owner.
+    /// Expected owner's user ID.
     pub wanted_owner: u32,
-    /// Mode of the path.
+    /// Actual mode.
     pub mode: u32,
-    /// Most permissive mode allowed.
+    /// Most permissive mode that is allowed.
     pub wanted_mode: u32,
 }
 
-/// An Envoy binary.
+/// The Envoy binary.
 #[derive(Clone, Debug)]
 pub struct EnvoyFacts {
     /// Path of the binary.
     pub path: PathBuf,
-    /// Version.
+    /// Version of the binary.
     pub version: String,
-    /// Hot restart protocol version, or why it is unavailable.
+    /// Version of the hot restart protocol, or why it is unavailable.
     pub hot_restart: Result<String, String>,
-    /// Why hot restart lacks shared memory, if it does.
+    /// Why shared memory for hot restarts cannot be created, if it cannot.
     pub shared_memory: Result<(), String>,
 }
 
-/// The API server, as this host sees it.
+/// The API server, as seen from this host.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
     /// Why the API server is unreachable, if it is.
@@ -177,13 +178,13 @@ pub struct ClusterFacts {
     pub unknown: Option<String>,
 }
 
-/// A systemd unit.
+/// State of a systemd unit.
 #[derive(Clone, Debug)]
 pub struct UnitFacts {
     /// Name of the unit.
     pub name: String,
-    /// `enabled`, `disabled`, …; empty if the unit does not exist.
+    /// Enablement state: `enabled`, `disabled`, …; empty if the unit does not exist.
     pub file_state: String,
-    /// `active`, `failed`, …
+    /// Active state: `active`, `failed`, …
     pub active_state: String,
 }

@@ -1,4 +1,5 @@
-//! Gathers the facts. Only this module, `cluster` and `paths` inspect the host for the doctor.
+//! Gathers facts about the host. Only this module, `cluster` and `paths` inspect the host for the
+//! doctor.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,7 @@ use crate::host::is_in_memory;
 use crate::host::{can_bind, limits, listening, port_owner};
 use crate::run::inspect::{InspectedGateway, envoys};
 
-/// Settings and answers that gathering starts from.
+/// Input for gathering facts: settings, and facts that the caller has already queried.
 #[derive(Clone, Debug)]
 pub(crate) struct Inquiry {
     /// Settings file, and all problems with it.
@@ -28,13 +29,13 @@ pub(crate) struct Inquiry {
     pub(crate) state_dir: PathBuf,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) envoy: Option<PathBuf>,
-    /// Heap limit of each Envoy in bytes.
+    /// Each Envoy's heap limit in bytes, if configured.
     pub(crate) heap: Option<u64>,
-    /// Ports that Envoy binds, by the port of the listener.
+    /// Maps listener ports to the ports that Envoy binds.
     pub(crate) port_map: BTreeMap<u32, u32>,
-    /// Addresses to listen on; all if empty.
+    /// Addresses to listen on; all addresses if empty.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Gateways that are served or would be served.
+    /// Gateways that are served, or would be served.
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
@@ -42,7 +43,8 @@ pub(crate) struct Inquiry {
     pub(crate) left_to: Option<String>,
 }
 
-/// Gathers all facts. Takes some milliseconds, plus the time for Envoy to print its version.
+/// Gathers all facts. Takes a few milliseconds, plus the time that Envoy takes to print its
+/// version.
 pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let Inquiry {
         settings,
@@ -109,7 +111,7 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     }
 }
 
-/// Returns the user that a process runs as.
+/// Returns the ID of the user that a process runs as.
 fn running_as(pid: Option<u32>) -> Option<u32> {
     let process = fs::metadata(format!("/proc/{}", pid?)).ok()?;
     Some(process.uid())
@@ -126,7 +128,8 @@ fn clock(now: Timestamp, gateways: &[InspectedGateway]) -> ClockFacts {
     }
 }
 
-/// Returns true if the kernel migrates waiting connections, or `None` if it lacks the feature.
+/// Returns true if the kernel moves waiting connections, or `None` if it does not have this
+/// feature.
 fn moves_connections() -> Option<bool> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req").ok()?;
     Some(text.trim() == "1")
@@ -154,7 +157,7 @@ fn inotify(
     }
 }
 
-/// Returns true if a process has CAP_NET_BIND_SERVICE.
+/// Returns true if a process has the capability CAP_NET_BIND_SERVICE.
 fn may_bind_low(process: &str) -> bool {
     const BIND_SERVICE: u64 = 1 << 10;
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -164,7 +167,7 @@ fn may_bind_low(process: &str) -> bool {
         .is_some_and(|capabilities| capabilities & BIND_SERVICE != 0)
 }
 
-/// Returns a process's hard limit of open files.
+/// Returns a process's hard limit on open files.
 fn open_files(process: &str) -> Option<u64> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -174,7 +177,7 @@ fn open_files(process: &str) -> Option<u64> {
 }
 
 /// Returns the sockets that the Gateways need. `denied` returns true for ports that this process
-/// may not bind; their state is derived from `/proc` instead.
+/// may not bind. The state of these ports is read from `/proc` instead.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
@@ -204,7 +207,7 @@ fn ports(
                 });
                 let first = there.next();
                 let taken = first.is_some();
-                // Only root can see the descriptors of an Envoy that has capabilities.
+                // If an Envoy has capabilities, only root can see its descriptors.
                 let hidden = owner.is_none() && !own.is_empty();
                 let ours = first.is_some_and(|socket| socket.user == user);
                 let bindable = if denied(port) {
@@ -229,8 +232,8 @@ fn ports(
 }
 
 fn disk(option: &'static str, path: &Path) -> Option<DiskFacts> {
-    // A directory that does not exist yet will be on the file system of its nearest existing
-    // ancestor.
+    // If a directory does not exist yet, it will be created on the file system of its nearest
+    // existing ancestor.
     let there = path.ancestors().find(|path| path.is_dir())?;
     let room = rustix::fs::statvfs(there).ok()?;
     Some(DiskFacts {

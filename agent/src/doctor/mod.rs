@@ -1,7 +1,6 @@
 //! Checks whether a host is ready to serve, and suggests a command to fix each problem.
 //!
-//! `gather` collects the facts, and `checks` derives findings from them (pure). Never changes the
-//! host.
+//! `gather` collects facts, and `checks` derives findings from them (pure). Never changes the host.
 
 mod checks;
 #[cfg(feature = "cluster")]
@@ -21,9 +20,9 @@ use self::facts::HostFacts;
 pub enum FindingSeverity {
     /// No problem.
     Ok,
-    /// Unknown, or worth knowing.
+    /// The state is unknown, or worth knowing.
     Note,
-    /// The host serves, but not as well as it could, or not indefinitely.
+    /// The host serves, but not as well as it could, or not for long.
     Warning,
     /// The host does not serve, or will stop serving at the next restart.
     Error,
@@ -42,7 +41,7 @@ pub struct HostFinding {
     /// Expected state.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// Command that fixes the problem, or advice.
+    /// Command that fixes the problem, or other advice.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
@@ -69,7 +68,7 @@ impl HostFinding {
     }
 }
 
-/// Returns the findings of all checks, in order. Pure.
+/// Runs all checks and returns their findings, in order. Pure.
 pub fn findings(facts: &HostFacts) -> Vec<HostFinding> {
     checks::all(facts)
 }

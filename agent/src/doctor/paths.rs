@@ -1,4 +1,4 @@
-//! Checks Sesame's files and directories for owners and modes that give other users access.
+//! Checks whether owners and modes of Sesame's files and directories give other users access.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,24 +7,25 @@ use std::path::{Path, PathBuf};
 
 use super::facts::PathFacts;
 
-/// Maximum number of entries that are checked.
+/// Maximum number of directory entries to check.
 const MAX_ENTRIES: usize = 100_000;
-/// Maximum number of problems that are reported.
+/// Maximum number of problems to report.
 const MAX_FAULTS: usize = 1_000;
-/// Most permissive modes of directories and files.
+/// Most permissive modes allowed for directories and files.
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
-/// Most permissive mode of a socket, which its directory protects.
+/// Most permissive mode allowed for a socket, which its directory protects.
 const SOCKET: u32 = 0o770;
-/// Most permissive modes of access logs and their directories. The group of the log collectors may
-/// read them.
+/// Most permissive modes allowed for access logs and their directories, which the log collectors'
+/// group may read.
 const LOG_DIRECTORY: u32 = 0o750;
 const LOG: u32 = 0o640;
-/// Most permissive mode of certificate requests and their answers. People copy them, and they do
-/// not contain keys.
+/// Most permissive mode allowed for certificate requests and issued certificates. People copy these
+/// files, and they do not contain keys.
 const CARRIED: u32 = 0o664;
 
-/// Returns the missing directories, and the problems of existing ones. `user` should own them all.
+/// Returns missing directories, and problems with existing ones. All of them should belong to
+/// `user`.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
     let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
     let mut left = MAX_ENTRIES;
@@ -33,7 +34,7 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // The agent check reports a directory that cannot be read.
+            // If a directory cannot be read, the agent check reports it.
             Err(_) => {}
             // The directory may intentionally be a symbolic link.
             Ok(_) => walk(
@@ -47,14 +48,16 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
     (missing, misplaced)
 }
 
-/// Returns true for certificate requests and their answers: `requests/NAMESPACE/NAME/request.pem`.
+/// Returns true for certificate requests and issued certificates, such as
+/// `requests/NAMESPACE/NAME/request.pem`.
 fn is_carried(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
     let root = path.ancestors().nth(3).and_then(Path::file_name);
     matches!(name, Some("request.pem" | "certificate.pem")) && root == Some(OsStr::new("requests"))
 }
 
-/// Returns true for the default access log directory in a state directory, and for its content.
+/// Returns true for the default access log directory in a state directory, and for everything in
+/// it.
 fn is_access_log(path: &Path) -> bool {
     path.ancestors()
         .take(3)

@@ -1,17 +1,17 @@
-//! Queries systemd, if it runs the host. Queries without an answer return `None`.
+//! Queries systemd, if the host runs it. Returns `None` if systemd does not respond.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use super::facts::UnitFacts;
 
-/// Units of the packages.
+/// Units that the packages install.
 const UNITS: [&str; 3] = [
     "sesame-agent.service",
     "sesame-envoy.service",
     "sesame.target",
 ];
-/// Unit directories, in order of precedence.
+/// Directories that contain units, in order of precedence.
 const DIRECTORIES: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -19,16 +19,15 @@ const DIRECTORIES: [&str; 4] = [
     "/lib/systemd/system",
 ];
 
-/// Relevant settings of the agent's unit.
+/// The relevant settings in the agent's unit.
 pub(super) struct ServiceUnit {
-    /// User that the agent runs as.
+    /// ID of the user that the agent runs as.
     pub(super) user: Option<u32>,
     /// True if the agent may open privileged ports.
     pub(super) binds_low: bool,
 }
 
-/// Reads the unit of the agent's service. Returns `None` if the unit is not installed, or if
-/// `asked` is false.
+/// Reads the agent's unit. Returns `None` if the unit is not installed, or if `asked` is false.
 pub(super) fn service(asked: bool) -> Option<ServiceUnit> {
     if !asked || !is_in_charge() {
         return None;
@@ -52,7 +51,7 @@ fn is_in_charge() -> bool {
     fs::metadata("/run/systemd/system").is_ok()
 }
 
-/// Returns the packages' units, or `None` without systemd.
+/// Returns the state of the packages' units, or `None` if the host does not run systemd.
 pub(super) fn units() -> Option<Vec<UnitFacts>> {
     if !is_in_charge() {
         return None;
@@ -76,7 +75,7 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
 }
 
 /// Returns whether the clock is synchronized, if known. Only adjtimex(2) returns the kernel's flag
-/// and error bound; `rustix` and `nix` do not have it, and this workspace forbids unsafe code.
+/// and error bound. `rustix` and `nix` do not support it, and this workspace forbids unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);

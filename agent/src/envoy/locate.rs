@@ -10,16 +10,16 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directory of the package's Envoy. Only the systemd units have it in their `PATH`.
+/// Directory in which the package installs Envoy. Only the systemd units have it in their `PATH`.
 const PACKAGED: &str = "/usr/lib/sesame";
 
-/// Error while locating an Envoy binary.
+/// Error while locating an Envoy binary or reading its version.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
     /// The given path is not a program.
     #[error("{origin}: {path} is not an executable file; set it to the path of an Envoy binary", path = .path.display())]
     NotExecutable {
-        /// Option or variable that contains the path.
+        /// Option or environment variable that contains the path.
         origin: &'static str,
         /// The given path.
         path: PathBuf,
@@ -51,7 +51,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Parses the version that an Envoy reports, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Parses a version as reported by Envoy, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub(crate) fn of_build(build: &str) -> Option<Self> {
         let mut parts = build.split('/').nth(1)?.split(['.', '-']);
         let mut part = || parts.next()?.parse().ok();
@@ -69,7 +69,8 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Returns the given path, `$ENVOY`, `envoy` in `PATH`, or the package's Envoy, in this order.
+/// Returns the given path if set, otherwise `$ENVOY` if set, otherwise the first `envoy` in `PATH`
+/// or in the package's directory.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = env("PATH").unwrap_or_default();
@@ -110,7 +111,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Queries the version of the binary.
+/// Runs the binary to query its version.
 pub async fn version(path: &Path) -> Result<Version, LocateError> {
     ask(path, "--version", "`version: commit/x.y.z/…`", |output| {
         parse_version(&String::from_utf8_lossy(&output.stdout))
@@ -118,8 +119,8 @@ pub async fn version(path: &Path) -> Result<Version, LocateError> {
     .await
 }
 
-/// Runs the binary with one argument and parses its output. Returns an error if the output does not
-/// match `expected`.
+/// Runs the binary with one argument and parses its output. `expected` describes valid output in
+/// error messages.
 pub(super) async fn ask<T>(
     path: &Path,
     argument: &'static str,

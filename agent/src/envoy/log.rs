@@ -1,6 +1,6 @@
-//! Envoy's log, the only place that explains why Envoy rejects something.
+//! Reads Envoy's log, the only place that explains why Envoy rejects something.
 //!
-//! The log is a file and not a pipe, because an agent that crashes must not leave Envoy with a
+//! The log is a file rather than a pipe, because an agent that crashes must not leave Envoy with a
 //! broken pipe. The next agent continues reading the file.
 
 use std::fs::{self, File, OpenOptions};
@@ -10,18 +10,18 @@ use std::path::{Path, PathBuf};
 
 use sesame_files::open::{self, Rule};
 
-/// Name of the log in an Envoy's runtime directory.
+/// File name of the log in an Envoy's runtime directory.
 pub const ENVOY_LOG: &str = "envoy.log";
-/// Format given to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
+/// Format of the log, passed to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
 /// Size in bytes beyond which the log is copied to `<log>.1` and truncated.
 const MAX_LOG: u64 = 16 << 20;
-/// Maximum number of bytes of the log that are read to explain one rejection.
+/// Maximum number of bytes to read from the log in order to explain one rejection.
 const MAX_READ: u64 = 256 << 10;
-/// Maximum number of characters of a log excerpt.
+/// Maximum length of a log excerpt, in characters.
 const MAX_WORDS: usize = 2000;
 
-/// Log file of one Envoy.
+/// One Envoy's log file.
 #[derive(Clone, Debug)]
 pub struct EnvoyLog {
     path: PathBuf,
@@ -34,14 +34,14 @@ pub struct Mark(u64);
 /// Envoy's message about a rejected resource or file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Message with its continuation lines, truncated if long, and without private keys.
+    /// Message with its continuation lines. Truncated if long, and never contains private keys.
     pub words: String,
-    /// True if the message is about a whole file rather than one of its resources.
+    /// True if the message is about a whole file rather than one resource in it.
     pub whole_file: bool,
 }
 
 impl EnvoyLog {
-    /// Returns the log at a path, which need not exist.
+    /// Returns the log at a path, which may not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -51,7 +51,7 @@ impl EnvoyLog {
         &self.path
     }
 
-    /// Opens the log for an Envoy to append to.
+    /// Opens the log so that an Envoy can append to it.
     pub fn open_for_envoy(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
@@ -59,24 +59,24 @@ impl EnvoyLog {
         Ok(file)
     }
 
-    /// Returns the current end of the log.
+    /// Returns the current end of the log as a mark.
     pub fn mark(&self) -> Mark {
         Mark(fs::metadata(&self.path).map_or(0, |meta| meta.len()))
     }
 
-    /// Returns Envoy's complaints since a mark. Cheap if nothing was written.
+    /// Returns Envoy's complaints since a mark. Cheap if nothing was logged since then.
     pub fn complaints_since(&self, mark: Mark) -> Vec<Complaint> {
         complaints(&self.text_since(mark))
     }
 
-    /// Returns log lines that explain a crash: critical and error lines if there are any, otherwise
-    /// the last lines.
+    /// Returns the log lines that explain a crash: critical and error lines if there are any,
+    /// otherwise the last lines.
     pub fn last_words(&self, mark: Mark) -> String {
         worst(&self.text_since(mark))
     }
 
-    /// Limits the size of the log. Copies the old content to `<log>.1` and truncates the file
-    /// itself, because Envoy has it open for appending.
+    /// Limits the size of the log. Copies the old content to `<log>.1`, then truncates the file in
+    /// place, because Envoy has it open for appending.
     pub fn bound(&self) -> io::Result<()> {
         let len = match fs::metadata(&self.path) {
             Ok(meta) => meta.len(),
@@ -96,7 +96,7 @@ impl EnvoyLog {
     fn text_since(&self, Mark(mark): Mark) -> String {
         let read = || -> io::Result<Vec<u8>> {
             let len = fs::metadata(&self.path)?.len();
-            // The log was truncated if it is shorter than the mark.
+            // If the log is shorter than the mark, it was truncated.
             let from = if len < mark { 0 } else { mark };
             let from = from.max(len.saturating_sub(MAX_READ));
             if from == len {
@@ -108,7 +108,7 @@ impl EnvoyLog {
             file.take(MAX_READ).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        // Without a log, the counters still show that something was rejected.
+        // Even if the log cannot be read, the counters show that something was rejected.
         read().map_or_else(
             |_| String::new(),
             |b| String::from_utf8_lossy(&b).into_owned(),
@@ -116,8 +116,8 @@ impl EnvoyLog {
     }
 }
 
-/// Returns critical and error lines if there are any, otherwise the last three. Omits time and
-/// logger.
+/// Returns critical and error lines if there are any, otherwise the last three lines. Omits
+/// timestamps and logger names.
 pub(crate) fn worst(text: &str) -> String {
     let records = records(text);
     let mut worst: Vec<&str> = records
@@ -136,7 +136,7 @@ pub(crate) fn worst(text: &str) -> String {
     presentable(&worst.join("\n"))
 }
 
-/// Splits the log into records. A record starts with `[2`, the year; other lines continue it.
+/// Splits the log into records. A record starts with `[2`, as in the year. Other lines continue it.
 fn records(text: &str) -> Vec<String> {
     let mut records: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -167,7 +167,7 @@ fn complaints(text: &str) -> Vec<Complaint> {
     complaints
 }
 
-/// Returns a record without `[time][level][logger]`.
+/// Returns a record without its `[time][level][logger]` prefix.
 fn message(record: &str) -> &str {
     let mut rest = record;
     for _ in 0..3 {
@@ -179,7 +179,7 @@ fn message(record: &str) -> &str {
     rest.trim()
 }
 
-/// Truncates a message. Withholds it completely if it contains a private key.
+/// Truncates a message for display. Withholds it completely if it contains a private key.
 fn presentable(text: &str) -> String {
     if text.contains("PRIVATE KEY") {
         return "(withheld: the message contains a private key)".to_owned();

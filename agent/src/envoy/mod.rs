@@ -1,7 +1,9 @@
-//! One Envoy: locates its binary, and starts, watches, replaces, stops and queries the process.
+//! Controls one Envoy: locates its binary, and starts, watches, replaces, stops and queries the
+//! process.
 //!
-//! `process` ← `admin` ← `restart` ← `supervisor`, which owns the process. Nothing here knows about
-//! routes. An agent that crashes leaves its Envoy running, and the next agent adopts it.
+//! Imports go one way: `process` ← `admin` ← `restart` ← `supervisor`, which owns the process.
+//! Nothing here knows about routes. An agent that crashes leaves its Envoy running, and the next
+//! agent adopts it.
 
 pub mod admin;
 pub mod locate;

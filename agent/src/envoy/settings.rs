@@ -1,4 +1,4 @@
-//! Settings of a supervisor, and the states of its Envoy.
+//! Settings for a supervisor, and the states of its Envoy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
 use crate::host::reserve::EnvoyInstances;
 
-/// Default time for connections to finish when their listener or Envoy is replaced.
+/// Default for how long connections may take to finish when their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// Pauses before a crashed Envoy is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after the first death; files are repaired in that time.
+    /// Pause after the first death. Files are repaired during this time.
     pub at_once: Duration,
     /// Pause after the second death.
     pub first: Duration,
-    /// Maximum pause; the pause doubles up to this.
+    /// Maximum pause, up to which the pause doubles.
     pub longest: Duration,
-    /// Uptime after which the next death counts as the first.
+    /// Uptime after which the next death counts as the first again.
     pub reset_after: Duration,
 }
 
@@ -41,7 +41,7 @@ impl Default for RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// Returns the pause after this many consecutive deaths (at least one).
+    /// Returns the pause after this many consecutive deaths. Expects at least one death.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;
@@ -50,12 +50,13 @@ impl RestartBackoff {
     }
 }
 
-/// Settings of a supervisor.
+/// Settings for a supervisor.
 #[derive(Clone, Debug)]
 pub struct SupervisorConfig {
     /// Path of the Envoy binary.
     pub binary: PathBuf,
-    /// Directory of bootstrap, pid file and log, on the host's runtime file system, with mode 0700.
+    /// Directory for the bootstrap, PID file and log, on the host's runtime file system, with mode
+    /// 0700.
     pub runtime_dir: PathBuf,
     /// Encoded bootstrap.
     pub bootstrap: Bytes,
@@ -65,25 +66,25 @@ pub struct SupervisorConfig {
     pub concurrency: Option<u32>,
     /// How long a removed listener drains.
     pub drain_time: Duration,
-    /// Log level of Envoy.
+    /// Envoy's log level.
     pub log_level: String,
     /// Pauses before a crashed Envoy is restarted.
     pub backoff: RestartBackoff,
-    /// How long an unresponsive Envoy of an earlier agent may drain before it is replaced.
+    /// How long an earlier agent's unresponsive Envoy may drain before it is replaced.
     pub replace_grace: Duration,
     /// Time limit for a takeover.
     pub takeover: Duration,
-    /// True if Envoy writes to the standard output of its launcher, or of this process.
+    /// True if Envoy writes to the standard output of its launcher or of this process.
     pub has_stdout: bool,
-    /// Launcher of Envoys. Without one, Envoy is a child of this process and cannot be
+    /// How Envoys are launched. If `None`, Envoy is a child of this process and cannot be
     /// hot-restarted.
     pub launcher: Option<Launcher>,
-    /// Inotify instances reserved for starting Envoys.
+    /// Reserve of inotify instances for starting Envoys.
     pub instances: EnvoyInstances,
 }
 
 impl SupervisorConfig {
-    /// Returns the usual settings.
+    /// Returns the default settings.
     pub fn new(
         binary: impl Into<PathBuf>,
         runtime_dir: impl Into<PathBuf>,
@@ -124,7 +125,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns the start of a new lineage if Envoys can be hot-restarted.
+    /// Returns the first place in a new lineage, or `None` if Envoys cannot be hot-restarted.
     pub(super) fn new_lineage(&self) -> Option<Lineage> {
         self.launcher.as_ref()?;
         if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
@@ -140,15 +141,15 @@ impl SupervisorConfig {
             .ok()
     }
 
-    /// Returns the launcher for an Envoy. An Envoy without a lineage can be a child.
+    /// Returns the launcher for an Envoy, or `None` if the Envoy can be a child of this process.
     pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
         let launcher = self.launcher.as_ref();
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Returns true if the next Envoy would run a different program than this one, whose file is no
-    /// longer at the agent's path. A long-lived launcher has a separate path, possibly in another
-    /// container. If it does not report its program, that does not justify a restart.
+    /// Returns true if the next Envoy would run a different program than this Envoy, whose file is
+    /// no longer at the agent's path. A long-lived launcher has a separate path, possibly in
+    /// another container. If it does not report its program, that does not justify a restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -164,18 +165,18 @@ impl SupervisorConfig {
 pub enum State {
     /// Envoy was started, but is not live yet.
     Starting {
-        /// Process id; absent before the process exists.
+        /// Process ID; absent until the process exists.
         pid: Option<u32>,
     },
     /// Envoy is serving.
     Live {
-        /// Process id.
+        /// Process ID.
         pid: u32,
-        /// True if an earlier agent started it.
+        /// True if an earlier agent started this Envoy.
         adopted: bool,
-        /// True if Envoy accepted listeners and clusters; otherwise it serves nothing.
+        /// True if Envoy accepted its listeners and clusters. Otherwise, it serves nothing.
         loaded: bool,
-        /// Why Envoy must be replaced, if it must.
+        /// Why Envoy must be replaced, or `None` if it need not be.
         outdated: Option<&'static str>,
         /// True if the previous Envoy still reads the same files.
         accompanied: bool,
@@ -184,14 +185,14 @@ pub enum State {
     },
     /// Envoy died or cannot be started, and will be started again.
     Backoff {
-        /// Number of consecutive deaths; zero if Envoy was not started, because it would have died.
+        /// Number of consecutive deaths. Zero if Envoy was not started because it would have died.
         deaths: u32,
         /// Cause of death, including the last log lines, if any.
         reason: String,
     },
-    /// Envoy is draining and will then exit.
+    /// Envoy is draining, and will exit afterwards.
     Stopping {
-        /// Process id.
+        /// Process ID.
         pid: u32,
     },
     /// Envoy exited on request.

@@ -1,8 +1,8 @@
 //! Validates a configuration with Envoy, without running it: `envoy --mode validate`.
 //!
 //! This mode does not read dynamic files, bind ports or touch a running Envoy, so the configuration
-//! must consist of static resources. It stops at the first error. Pitfall: Envoy silently reads a
-//! malformed `.pb` file up to the error, so "valid" is meaningful only for bytes encoded from a
+//! must consist of static resources. Envoy stops at the first error. Pitfall: Envoy silently reads
+//! a malformed `.pb` file up to the error, so "valid" is meaningful only for bytes encoded from a
 //! message.
 
 use std::io;
@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use super::log;
 use crate::host::create_directory;
 
-/// Time limit for one run. Five thousand clusters and routes take 1.5 s on one core, but a host may
-/// be busy.
+/// Time limit for one run. Validating 5,000 clusters and routes takes 1.5 s on one core, but the
+/// host may be busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Envoy's verdict.
@@ -32,7 +32,7 @@ pub enum Validity {
     },
 }
 
-/// Error that prevented a verdict.
+/// Why a configuration could not be validated.
 #[derive(Debug, thiserror::Error)]
 pub enum ValidateError {
     /// The program could not be run, or the temporary file could not be written.
@@ -49,13 +49,13 @@ pub enum ValidateError {
     /// A signal killed Envoy.
     #[error("`envoy --mode validate` was killed by a signal: {envoy_words}")]
     Killed {
-        /// Last log lines of Envoy.
+        /// Envoy's last log lines.
         envoy_words: String,
     },
 }
 
-/// Validates an encoded bootstrap. It is temporarily written to `directory`, readable only by this
-/// user, because it may contain keys.
+/// Validates an encoded bootstrap. It is temporarily written to `directory`, in a file that only
+/// this user can read, because it may contain keys.
 pub async fn validate(
     binary: &Path,
     directory: &Path,

@@ -1,4 +1,4 @@
-//! TLS client that sends a server name, records the certificate, and disconnects.
+//! TLS client that sends a server name, records the server's certificate, and disconnects.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{CertificateProof, ShownKind, Unproven};
 
-/// Timeout of one handshake.
+/// Time limit for one handshake.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of concurrent handshakes.
 const AT_ONCE: usize = 8;
@@ -89,7 +89,7 @@ fn serial_of(certificate: &CertificateDer<'_>) -> String {
     CertificateFacts::from_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
 }
 
-/// Verifier that records the presented certificate, and accepts only the expected ones.
+/// Records the presented certificate, and accepts only the expected certificates.
 #[derive(Debug)]
 struct RecordingVerifier {
     leaves: Vec<CertificateDer<'static>>,

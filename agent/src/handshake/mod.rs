@@ -1,8 +1,8 @@
-//! Handshakes with this host's own listeners, to prove that new connections get the accepted
-//! certificates.
+//! Performs handshakes with this host's own listeners, to prove that new connections get the
+//! accepted certificates.
 //!
-//! Never send a request, and never trust the peer: certificates are compared byte by byte with the
-//! expected ones.
+//! Never sends a request, and never trusts the peer: certificates are compared byte by byte with
+//! the expected ones.
 
 mod client;
 mod proofs;
@@ -16,8 +16,8 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use self::client::prove;
 pub(crate) use self::proofs::{ChangedKeys, proofs};
 
-/// Key type that the client claims to support, so that the server presents a certificate of that
-/// type.
+/// Type of key that the client claims to support, so that the server presents a certificate with
+/// such a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShownKind {
     /// RSA.
@@ -26,12 +26,12 @@ pub(crate) enum ShownKind {
     Other,
 }
 
-/// Handshake with a listener, and the certificates that prove success.
+/// Handshake to perform with a listener, and the certificates that prove success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateProof {
     /// Name of the listener in the snapshot.
     pub(crate) listener: String,
-    /// Name of the key pair that has changed.
+    /// Name of the changed key pair.
     pub(crate) key: String,
     address: SocketAddr,
     server_name: String,
@@ -41,7 +41,7 @@ pub(crate) struct CertificateProof {
     leaves: Vec<CertificateDer<'static>>,
 }
 
-/// Handshake that presented an unexpected certificate, or none at all.
+/// Handshake in which the listener presented an unexpected certificate, or none at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,

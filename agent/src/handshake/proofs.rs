@@ -14,20 +14,20 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Maximum number of handshakes per change. The other certificates are proven by the serial numbers
+/// Maximum number of handshakes per change. Other certificates are proven by the serial numbers
 /// that Envoy reports.
 const MAX_PROOFS: usize = 256;
-/// Label of a hostname that a wildcard covers. No listener should use it.
+/// Label for a hostname that matches a wildcard. No listener should use it.
 const BELOW_WILDCARD: &str = "certificate-proof";
-/// Parts of the names of TLS 1.2 cipher suites that the client supports.
+/// Substrings that identify the TLS 1.2 cipher suites that the client supports.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 
-/// Names of key pairs to prove.
+/// Names of the key pairs to prove.
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
-/// Returns the handshakes for changed key pairs: one per HTTPS listener that uses one of them. On
-/// TLS listeners, each handshake would open a connection to a backend, so the reported serial
-/// numbers are the proof.
+/// Returns the handshakes for changed key pairs, with the HTTPS listeners that use them. On TLS
+/// listeners, each handshake would open a connection to a backend. There, the serial numbers that
+/// Envoy reports are the proof.
 pub(crate) fn proofs(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -62,7 +62,7 @@ pub(crate) fn proofs(
     all
 }
 
-/// Leaf certificate of a key pair.
+/// Leaf certificate in a key pair.
 struct Leaf {
     der: CertificateDer<'static>,
     names: Vec<String>,
@@ -86,7 +86,7 @@ impl Leaf {
     }
 }
 
-/// Returns the handshakes with one listener, without the address.
+/// Returns the handshakes with one listener, with a placeholder for the address.
 fn of_listener<'a>(
     listener: &'a Listener,
     port: &'a Port,
@@ -114,8 +114,8 @@ fn of_listener<'a>(
         })
 }
 
-/// Returns true if the client and the listener share a TLS version and cipher suite. The client
-/// does not support the old suites of TLS 1.2.
+/// Returns true if the client and the listener have a TLS version and cipher suite in common. The
+/// client does not support the old cipher suites of TLS 1.2.
 fn can_speak(tls: &TlsTermination) -> bool {
     let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
     tls.max_version != i32::from(Version::Tls12)
@@ -123,8 +123,8 @@ fn can_speak(tls: &TlsTermination) -> bool {
         || tls.cipher_suites.iter().any(is_known)
 }
 
-/// Returns a server name that selects this listener, and this leaf if possible. Returns `None` if
-/// other listeners cover all its names.
+/// Returns a server name that selects this listener, and this leaf certificate if possible. Returns
+/// `None` if other listeners cover all of this listener's names.
 fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
     let hostname = listener.hostname.as_str();
     let of_leaf = leaf.names.iter().map(|name| concrete(name));
@@ -134,7 +134,7 @@ fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> 
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 
-/// Returns the hostname itself, or a name that it covers if it is a wildcard.
+/// Returns the hostname itself, or a name that matches it if it is a wildcard.
 fn concrete(hostname: &str) -> String {
     let hostname = hostname.to_ascii_lowercase();
     match hostname.strip_prefix('*') {
@@ -143,7 +143,8 @@ fn concrete(hostname: &str) -> String {
     }
 }
 
-/// Returns the hostname of the listener that a server name selects: the most specific match.
+/// Returns the hostname of the listener that a server name selects, which is the most specific
+/// match.
 fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.len() > parent.len() && name.ends_with(parent),
@@ -162,7 +163,7 @@ fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
         })
 }
 
-/// Returns the address itself, or the loopback address instead of the unspecified address.
+/// Returns the address itself, or the loopback address if it is the unspecified address.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

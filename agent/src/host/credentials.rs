@@ -1,12 +1,12 @@
-//! Credentials that the service manager passes to this process, as files in a directory that no
-//! other user can read.
+//! Finds credentials that the service manager passes to this process, as files in a directory that
+//! no other user can read.
 //!
-//! As in a unit, `%d/` at the beginning of a path stands for that directory.
+//! As in a systemd unit, `%d/` at the beginning of a path means that directory.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-/// Environment variable that contains the path of the directory.
+/// Environment variable that contains the path of the credentials directory.
 const DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 const PREFIX: &str = "%d";
 
@@ -18,12 +18,12 @@ pub(crate) enum CredentialError {
         "{0}: this process has no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or set the path of the file", name = .0.trim_start_matches("%d/")
     )]
     None(String),
-    /// The rest of the path is not the name of a file in the directory.
+    /// The part after `%d/` is not the name of a file in the directory.
     #[error("{0}: expected the name of a credential after %d/")]
     Name(String),
 }
 
-/// Returns the file that the path in an option refers to.
+/// Replaces `%d/` at the beginning of a path option with the credentials directory.
 pub(crate) fn resolve(path: PathBuf) -> Result<PathBuf, CredentialError> {
     below(std::env::var_os(DIRECTORY).as_deref(), path)
 }

@@ -1,7 +1,7 @@
-//! Writes that survive a power cut with either the old or the new content. Every write here is on
-//! disk when it returns.
+//! Durable writes: after a power cut, a file has either its old or its new content. Unless
+//! documented otherwise, a write is on disk when its function returns.
 //!
-//! Tests record each step, so that they can cut the power between any two steps.
+//! Tests record each step, so that they can simulate a power cut between any two steps.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,8 +12,8 @@ use sesame_files::open::{self, Rule};
 
 use super::files::{DIRECTORY_MODE, FILE_MODE};
 
-/// A write as the disk sees it. It is certain to survive a power cut only if its file or directory
-/// is synced afterwards.
+/// One step of a write, as it reaches the disk. A step is certain to survive a power cut only if
+/// its file or directory is synced afterwards.
 #[cfg(test)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskStep {
@@ -36,7 +36,7 @@ fn note(step: DiskStep) {
     STEPS.with_borrow_mut(|steps| steps.push(step));
 }
 
-/// Creates a directory with mode 0700, and its missing parents.
+/// Creates a directory with mode 0700, and any missing parents.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.is_dir()).collect();
     if missing.is_empty() {
@@ -51,8 +51,8 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes and syncs a file that only this user can read. To make the name durable, sync the
-/// directory.
+/// Writes and syncs a file that only this user can read. The file name becomes durable only when
+/// the directory is synced.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options
@@ -79,7 +79,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     sync_parent(to)
 }
 
-/// Removes a directory with all its content. Does not sync the removal.
+/// Removes a directory with all its content. Does not sync the parent directory.
 pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
     fs::remove_dir_all(path)?;
     #[cfg(test)]
@@ -95,7 +95,7 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Atomically replaces or creates a small file. After a crash, either the old or the new file
+/// Atomically creates or replaces a small file. After a crash, either the old or the new file
 /// exists.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut staged = path.as_os_str().to_owned();

@@ -1,7 +1,7 @@
-//! Private files and directories for concurrent readers. Files are replaced by rename, so a reader
-//! sees either the old or the new bytes.
+//! Writes private files and directories that other processes may be reading. Files are replaced by
+//! rename, so that a reader sees either the old or the new bytes.
 //!
-//! Nothing here is guaranteed to survive a power cut; use `durable` for that.
+//! Nothing here is guaranteed to survive a power cut; use `durable` if it must.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use sesame_files::open::{self, Rule};
 
-/// Mode of directories. Envoy needs no more, because it runs as the same user.
+/// Mode of all directories. Envoy needs no other permissions, because it runs as the same user.
 pub(super) const DIRECTORY_MODE: u32 = 0o700;
 /// Mode of all files, because even listeners and clusters may contain inline keys.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// Returns the rule for files written by an agent: only files of this user, or of any user if root
-/// reads them.
+/// Returns the rule for reading files that an agent wrote: they must belong to this user, unless
+/// root reads them.
 pub(crate) fn written_by_agent() -> Rule {
     if rustix::process::geteuid().is_root() {
         Rule::Given
@@ -40,10 +40,10 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Transfers a directory of this user to another user, with mode 0700. Does nothing if the other
-/// user already owns it.
+/// Changes the owner of one of this user's directories, and sets its mode to 0700. Does nothing if
+/// the new owner already owns it.
 pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    // Open the directory before changing the owner, because an unprivileged user cannot open it
+    // Open the directory before changing its owner, because an unprivileged user cannot open it
     // afterwards.
     let meta = fs::symlink_metadata(path)?;
     if meta.is_dir() && meta.uid() == user {
@@ -59,7 +59,7 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
     std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
-/// Writes a new file that only this user can read, after removing an old file of that name.
+/// Writes a new file that only this user can read, after removing an existing file with that name.
 /// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     remove_if_exists(path)?;
@@ -71,14 +71,14 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .write_all(bytes)
 }
 
-/// Atomically replaces or creates a file by renaming `staged`, which must be on the same file
+/// Atomically creates or replaces a file by renaming `staged`, which must be on the same file
 /// system.
 pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
     write_file(staged, bytes)?;
     fs::rename(staged, path)
 }
 
-/// `TMPFS_MAGIC` and `RAMFS_MAGIC`.
+/// File system types `TMPFS_MAGIC` and `RAMFS_MAGIC`.
 const IN_MEMORY: [i128; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Returns true if a directory is on an in-memory file system.
@@ -92,7 +92,7 @@ pub(crate) fn remove_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_file(path))
 }
 
-/// Removes a directory with its content. A missing directory is not an error.
+/// Removes a directory and its content. A missing directory is not an error.
 pub(crate) fn remove_directory_if_exists(path: &Path) -> io::Result<()> {
     gone(fs::remove_dir_all(path))
 }

@@ -1,8 +1,8 @@
-//! Budget of inotify instances: the number of files that Envoys may watch.
+//! Budget for inotify instances, which determines how many files Envoys may watch.
 //!
 //! Envoy uses one instance per watched file. The kernel limits instances per user, and an Envoy
-//! that exceeds the limit aborts. So the budget is determined before anything is rendered, and
-//! leaves room for other processes.
+//! that exceeds the limit aborts. The budget is therefore determined before anything is rendered,
+//! and leaves some instances to other processes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,31 +13,31 @@ use super::reserve::SPARE;
 
 /// Number of instances reserved for processes that start later.
 const RESERVE: usize = 16;
-/// The kernel's default, used if the actual limit cannot be read.
+/// The kernel's default limit, used if the actual limit cannot be read.
 const DEFAULT_LIMIT: usize = 128;
 
-/// A user's limit of inotify instances, and the number in use.
+/// A user's limit on inotify instances, and how many are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
     pub limit: usize,
-    /// Instances in use by this user's other processes. Processes in other containers with the same
-    /// user are not visible and not counted.
+    /// Instances in use by other processes of this user. Processes in other containers with the
+    /// same user are not visible, so they are not counted.
     pub others: usize,
     /// Instances already in use by this agent's Envoys.
     pub own: usize,
-    /// Placeholders that an agent holds for its next Envoys.
+    /// Placeholder instances that an agent holds for its next Envoys.
     pub held: usize,
 }
 
 impl Budget {
-    /// Reads the limit and counts the instances in use. `own_envoys` are the process ids of this
-    /// agent's Envoys.
+    /// Reads the limit and counts the instances in use. `own_envoys` contains the process IDs of
+    /// this agent's Envoys.
     pub fn read(own_envoys: &[u32]) -> Self {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads the budget of another user, including placeholders of a running agent. Requires root.
+    /// Reads another user's budget, including a running agent's placeholders. Requires root.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
@@ -52,19 +52,19 @@ impl Budget {
         }
     }
 
-    /// Returns the number of subscriptions that each of `envoys` processes may open if no other
-    /// process has any. Other processes may release theirs later.
+    /// Returns how many subscriptions each of `envoys` processes may open if no other process uses
+    /// any instances. Other processes may release their instances later.
     pub fn most(self, envoys: usize) -> usize {
         Self { others: 0, ..self }.subscriptions(envoys)
     }
 
-    /// Returns the number of subscriptions that each of `envoys` concurrent processes may open.
-    /// Count the Envoys of all Gateways on the host; an Envoy that is being replaced counts twice.
-    /// The result is never below the number in use, so a starting agent does not change listeners
-    /// when few instances are left.
+    /// Returns how many subscriptions each of `envoys` concurrent processes may open. `envoys` must
+    /// count the Envoys of all Gateways on the host, and an Envoy that is being replaced twice. The
+    /// result is never below the number already in use. Otherwise, a starting agent would change
+    /// listeners whenever few instances are left.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // If few instances are free, the reserve must not take those that the listeners need.
+        // If few instances are free, the reserve must not take the ones that the listeners need.
         let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
     }
@@ -85,18 +85,18 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns the number of instances that are free now, minus the reserve for later processes.
+/// Returns how many instances are free now, minus the reserve for later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns the number of files that a process watches, or zero if its descriptors cannot be read.
+/// Returns how many files a process watches, or zero if its descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }
 
-/// Returns the number of a process's instances that watch nothing.
+/// Returns how many of a process's inotify instances watch nothing.
 fn placeholders_of(pid: u32) -> usize {
     let process = PathBuf::from(format!("/proc/{pid}"));
     descriptors(&process.join("fd"))
@@ -104,7 +104,7 @@ fn placeholders_of(pid: u32) -> usize {
         .count()
 }
 
-/// Returns true if the instance with these facts in `fdinfo` has no watch.
+/// Returns true if an inotify instance, described by its `fdinfo` file, has no watches.
 fn watches_nothing(facts: &Path) -> bool {
     fs::read_to_string(facts).is_ok_and(|facts| !facts.contains("inotify wd:"))
 }
@@ -113,7 +113,7 @@ fn instances(directory: &Path) -> usize {
     descriptors(directory).count()
 }
 
-/// Returns the names of the descriptors that are inotify instances.
+/// Returns the names of the descriptors in a process's `fd` directory that are inotify instances.
 fn descriptors(directory: &Path) -> impl Iterator<Item = OsString> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -162,7 +162,7 @@ mod tests {
     fn an_instance_of_another_process_counts() {
         let own = std::process::id();
         let instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
-        // Other tests of this process may hold instances, too.
+        // Other tests in this process may hold instances, too.
         assert!(Budget::read(&[]).others > Budget::read(&[own]).others);
         let facts = PathBuf::from(format!("/proc/self/fdinfo/{}", instance.as_raw_fd()));
         assert!(watches_nothing(&facts) && placeholders_of(own) > 0);

@@ -1,7 +1,7 @@
 //! Logs to the systemd journal, with fields that `journalctl` can match, such as `SESAME_GATEWAY`,
 //! `SESAME_REVISION` and `SESAME_OBJECT`.
 //!
-//! Fields of an event and of its spans get the prefix `SESAME_`. `MESSAGE` contains the same line
+//! The fields of an event and its spans get the prefix `SESAME_`. `MESSAGE` contains the same line
 //! as standard error, because by default `journalctl` displays only `MESSAGE`. A failing journal
 //! never stops the process.
 
@@ -19,7 +19,7 @@ use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Prefix of all fields except the standard ones.
+/// Prefix of all journal fields except the standard ones.
 const PREFIX: &str = "SESAME";
 /// Name of the field that contains an event's message.
 const MESSAGE: &str = "message";
@@ -35,14 +35,14 @@ pub(crate) fn is_standard_error() -> bool {
     names(&stream, stderr.st_dev, stderr.st_ino)
 }
 
-/// Returns true if `stream`, in the form `DEVICE:INODE`, contains this device and inode. Pure.
+/// Returns true if `stream`, in the form `DEVICE:INODE`, identifies this device and inode. Pure.
 fn names(stream: &str, device: u64, inode: u64) -> bool {
     stream
         .split_once(':')
         .is_some_and(|(one, other)| one.parse() == Ok(device) && other.parse() == Ok(inode))
 }
 
-/// Returns the layer that writes to the journal. Returns an error if journald's socket is missing.
+/// Creates the layer that writes to the journal. Fails if journald's socket is missing.
 pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     let journal = tracing_journald::layer()?
         .with_field_prefix(Some(PREFIX.to_owned()))
@@ -56,12 +56,12 @@ pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     Ok(JournalLayer { journal })
 }
 
-/// Passes events on to the journal's layer, with their fields and spans in the message.
+/// Passes events to the journal's layer, with their fields and spans added to the message.
 pub(crate) struct JournalLayer<L> {
     journal: L,
 }
 
-/// Text of a span: its name and its fields.
+/// Text of a span: its name and fields.
 struct SpanText {
     name: &'static str,
     fields: String,
@@ -121,7 +121,7 @@ where
     }
 }
 
-/// Formats the fields as on standard error.
+/// Formats fields the same way as on standard error.
 fn text_of(fields: impl RecordFields) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Collects what reaches the journal.
+    /// Layer that collects the events that would reach the journal.
     struct Kept(Arc<Mutex<Vec<String>>>);
 
     impl<S: Subscriber> Layer<S> for Kept {

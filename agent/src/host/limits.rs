@@ -1,30 +1,30 @@
-//! Limits of this process on files and memory. Envoy inherits both.
+//! Limits on open files, memory, CPU cores and tasks. Envoy inherits this process's limits.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Linux's default for `fs.nr_open`, used for processes without a limit.
+/// Linux's default for `fs.nr_open`, used if the process has no limit and the value cannot be read.
 const USUAL_MOST_FILES: u64 = 1 << 20;
-/// Memory to assume if neither a control group nor the host reports any.
+/// Memory to assume if neither a control group nor the host reports any, in bytes.
 const USUAL_MEMORY: u64 = 1 << 30;
 
-/// Returns the number of files that an Envoy may open. This is the hard limit, because Envoy raises
-/// its soft limit itself.
+/// Returns how many files an Envoy may open. This is the hard limit, because Envoy raises its soft
+/// limit itself.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or_else(|| {
         read_number(Path::new("/proc/sys/fs/nr_open")).unwrap_or(USUAL_MOST_FILES)
     })
 }
 
-/// Returns the memory available to this process in bytes: the limit of its control group (version 1
-/// or 2), or the host's memory without a limit.
+/// Returns the memory available to this process in bytes. This is its control group's limit
+/// (version 1 or 2), or the host's memory if there is no limit.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }
 
-/// Returns the memory available to a process in bytes. `process` is its id or `self`.
+/// Returns the memory available to a process in bytes. `process` is a process ID or `self`.
 pub(crate) fn memory_of(process: &str) -> u64 {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -43,8 +43,8 @@ pub(crate) fn cores() -> u32 {
     u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
-/// Returns the task limit of a process's control group and the current number of tasks, or `None`
-/// without a limit.
+/// Returns the task limit in a process's control group and the current number of tasks, or `None`
+/// if there is no limit.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {
@@ -61,8 +61,8 @@ pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns a process's current limit of open files and the number of files it has open, or `None`
-/// if `/proc` cannot be read.
+/// Returns a process's current limit on open files and how many files it has open, or `None` if
+/// `/proc` cannot be read.
 pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -73,7 +73,7 @@ pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     Some((most, u64::try_from(open).ok()?))
 }
 
-/// Returns `MemTotal` of `/proc/meminfo` in bytes.
+/// Returns `MemTotal` from `/proc/meminfo`, in bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
@@ -82,9 +82,9 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the smallest memory limit of the control groups in `/proc/self/cgroup` and their
+/// Returns the smallest memory limit among the control groups in `/proc/self/cgroup` and their
 /// ancestors. In a container, the paths may be the host's, while only the container's own group is
-/// mounted. So each path is tried up to the mount point.
+/// mounted. Each path is therefore tried up to the mount point.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;
     for line in groups.lines() {

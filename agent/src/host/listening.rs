@@ -1,35 +1,35 @@
-//! Listening sockets as the kernel reports them. They are the only proof that an old Envoy still
-//! has its sockets. Only they show the connections that it has not accepted yet.
+//! Listening sockets as reported by the kernel. Only the kernel can prove that an old Envoy still
+//! has its sockets, and only the kernel reports connections that Envoy has not accepted yet.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, SocketAddr};
 
-/// The state LISTEN in `/proc/net/tcp`.
+/// Value of the LISTEN state in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// Listening TCP socket.
+/// A listening TCP socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listening {
     /// Local address.
     pub(crate) address: SocketAddr,
-    /// User who opened the socket.
+    /// ID of the user who opened the socket.
     pub(crate) user: u32,
-    /// The socket's inode number.
+    /// Inode number of the socket.
     pub(crate) inode: u64,
     /// Number of connections waiting in the accept queue.
     pub(crate) waiting: u32,
 }
 
-/// Returns the TCP sockets that a process listens on.
+/// Returns the TCP sockets on which a process listens.
 pub(crate) fn of(pid: u32) -> impl Iterator<Item = Listening> {
     let held = held(pid);
     let all = all(pid).into_iter();
     all.filter(move |socket| held.contains_key(&socket.inode))
 }
 
-/// Returns all listening sockets in the network namespace of a process.
+/// Returns all listening TCP sockets in a process's network namespace.
 pub(crate) fn all(pid: u32) -> Vec<Listening> {
     ["tcp", "tcp6"]
         .iter()
@@ -43,8 +43,8 @@ pub(crate) fn all(pid: u32) -> Vec<Listening> {
         .collect()
 }
 
-/// Returns the sockets that a process holds: inode numbers, each with one of the process's
-/// descriptors.
+/// Returns the inode numbers of the sockets that a process holds, each with one of the process's
+/// descriptors for it.
 pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors
@@ -60,14 +60,14 @@ pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
         .collect()
 }
 
-/// Parses a line of `/proc/net/tcp`. Returns `None` unless the socket is in LISTEN state.
+/// Parses a line of `/proc/net/tcp`. Returns `None` unless the socket is in the LISTEN state.
 fn listening(line: &str) -> Option<Listening> {
     let (state, socket) = socket(line)?;
     (state == LISTEN).then_some(socket)
 }
 
-/// Parses a line of a table in `/proc/net`. Returns the state of the socket, and its data as for a
-/// listening socket.
+/// Parses a line of a socket table in `/proc/net`. Returns the socket's state, and the same data as
+/// for a listening socket.
 pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, user, _, inode, ..] = fields.as_slice() else {
@@ -84,7 +84,7 @@ pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     Some((state, socket))
 }
 
-/// Parses an address of `/proc/net`: hexadecimal words in host byte order.
+/// Parses an address from `/proc/net`: hexadecimal words in host byte order.
 fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {

@@ -1,4 +1,4 @@
-//! The host that the agent runs on: files, processes, ports and limits, as the kernel reports them.
+//! Access to the host that the agent runs on: files, processes, ports and limits.
 //!
 //! All other modules may use this one. It knows nothing about Envoy or snapshots.
 

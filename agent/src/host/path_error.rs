@@ -1,9 +1,9 @@
-//! I/O errors with the affected path.
+//! I/O errors that name the affected path.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// I/O error that concerns a file or directory.
+/// I/O error for a file or directory.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {source}", path = .path.display())]
 pub struct PathError {
@@ -14,7 +14,7 @@ pub struct PathError {
 }
 
 impl PathError {
-    /// Returns a function that adds the path to an error.
+    /// Returns a function that adds `path` to an error.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { path, source }

@@ -1,5 +1,5 @@
 //! Finds the process that owns a port, using `/proc`. Best effort, because the descriptors of other
-//! users' processes are not readable.
+//! users' processes cannot be read.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use sesame_proto::schema::Transport;
 
 use super::listening;
 
-/// A process with a socket on the port.
+/// A process that has a socket on the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
     /// Process id.
@@ -25,9 +25,9 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// Finds the process that owns a port on an address: a listening TCP socket, or a UDP socket that
-/// is bound but not connected. Reads all of `/proc`, which takes some milliseconds per thousand
-/// processes.
+/// Finds the process that owns a port on an address. It has a listening TCP socket, or a UDP socket
+/// that is bound but not connected. Reads all of `/proc`, which takes a few milliseconds per
+/// thousand processes.
 pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
     let tables = match transport {
         Transport::Tcp => ["tcp", "tcp6"],
@@ -41,8 +41,8 @@ pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<P
     owner(&inodes)
 }
 
-/// Returns the inodes of the sockets that hold the port on this address, from a table in
-/// `/proc/net`. The unspecified address matches every address.
+/// Parses a table in `/proc/net`, and returns the inodes of the sockets that hold the port on this
+/// address. The unspecified address matches every address.
 fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u64> {
     let state = match transport {
         Transport::Tcp => "0A",

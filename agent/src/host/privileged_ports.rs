@@ -1,15 +1,15 @@
-//! Ports that require the capability `CAP_NET_BIND_SERVICE`.
+//! Explains errors from binding ports that require the `CAP_NET_BIND_SERVICE` capability.
 
 use std::fmt;
 use std::fs;
 
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Why the kernel denies a port, and the remedy.
+/// Why the kernel denies access to a port, and the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivilegedPort {
     port: u16,
-    /// First port that needs no capability.
+    /// First port that does not require the capability.
     first_free: u16,
 }
 
@@ -23,8 +23,8 @@ impl fmt::Display for PrivilegedPort {
     }
 }
 
-/// Explains why the kernel denied the port. Returns `None` if a missing capability is not the
-/// cause.
+/// Explains why the kernel denied access to the port. Returns `None` if the cause is not a missing
+/// capability.
 pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
     judge(port, words, first_free)
@@ -43,7 +43,7 @@ mod tests {
     fn only_a_denied_low_port_needs_the_capability() {
         let denied = "cannot bind '127.0.0.1:80': Permission denied";
         assert!(judge(80, denied, 1024).is_some());
-        // Port 80 is not privileged here, so the denial has another cause, such as SELinux.
+        // Port 80 is not privileged on this host, so the denial has another cause, such as SELinux.
         assert_eq!(judge(80, denied, 80), None);
         assert_eq!(
             judge(

@@ -1,16 +1,16 @@
-//! Processes of the host, as reported by `/proc`.
+//! Processes on the host, as reported by `/proc`.
 //!
-//! A pid alone does not identify a process, because the kernel reuses pids. Together with the start
-//! time, it does.
+//! A PID is not enough to identify a process, because the kernel reuses PIDs. A PID and a start
+//! time are.
 
 use std::fs;
 use std::time::Duration;
 
-/// Returns the start time of a process in clock ticks since boot, or `None` if the process does not
+/// Returns a process's start time in clock ticks since boot, or `None` if the process does not
 /// exist.
 pub fn start_time(pid: u32) -> Option<u64> {
-    // `stat` omits the name, which is in parentheses and may contain anything. The next field is 3,
-    // the state.
+    // `stat` omits the process name, which is in parentheses and may contain anything. The next
+    // field is number 3, the state.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
@@ -19,11 +19,11 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Returns true if a process is exiting. The kernel may not have closed its sockets yet.
+/// Returns true if a process is exiting or gone. The kernel may not have closed its sockets yet.
 pub(crate) fn is_ending(pid: u32) -> bool {
     /// The kernel's `PF_EXITING` flag.
     const EXITING: u64 = 0x4;
-    // The state is field 3, the flags are field 9.
+    // The state is field 3, and the flags are field 9.
     let flags = |stat: &str| stat.split_whitespace().nth(9 - 3)?.parse::<u64>().ok();
     !is_alive(pid)
         || stat(pid).is_none_or(|stat| flags(&stat).is_some_and(|flags| flags & EXITING != 0))
@@ -35,13 +35,13 @@ fn stat(pid: u32) -> Option<String> {
     Some(rest.to_owned())
 }
 
-/// Returns the CPU time of a process's main thread, or `None` if the process does not exist or
-/// access is denied.
+/// Returns how much CPU time a process's main thread has used, or `None` if the process does not
+/// exist or access is denied.
 pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
     Some(thread_times(pid, &pid.to_string())?.ran)
 }
 
-/// Scheduling times of threads since they started.
+/// Scheduling times, counted since the threads started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTimes {
     /// Time spent running on a CPU.
@@ -50,8 +50,8 @@ pub(crate) struct ProcessorTimes {
     pub(crate) waited: Duration,
 }
 
-/// Returns the summed times of all threads of a process, or `None` if the process does not exist or
-/// access is denied.
+/// Returns the sum of the scheduling times of a process's threads, or `None` if the process does
+/// not exist or access is denied.
 pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let mut sum = None;
@@ -77,7 +77,7 @@ fn thread_times(pid: u32, thread: &str) -> Option<ProcessorTimes> {
     })
 }
 
-/// Returns the arguments of a process without its name, or `None` if the process does not exist.
+/// Returns a process's arguments without its name, or `None` if the process does not exist.
 pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let text = String::from_utf8_lossy(&bytes);

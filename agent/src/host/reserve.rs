@@ -1,9 +1,10 @@
-//! Inotify instances that the agent holds as placeholders and gives up when an Envoy needs them.
+//! Reserve of inotify instances that the agent holds as placeholders, and releases when an Envoy
+//! needs them.
 //!
 //! Envoy needs an instance for each file that it watches, and aborts if none is free. Other
-//! processes of the user may take all free instances. So the agent holds as many as its Envoys use,
-//! for their successors. Before a caller starts an Envoy or makes it watch more files, it borrows
-//! the instances. Instances on loan are never taken back.
+//! processes of the same user may take all free instances. The agent therefore holds as many
+//! instances for the next Envoys as the current ones use. Before a caller starts an Envoy or makes
+//! it watch more files, the caller borrows the instances. Instances on loan are never taken back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,26 +16,26 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// Additional instances for files that become watched between the count and a start.
+/// Extra instances for files that become watched between counting the files and starting Envoy.
 pub(crate) const SPARE: usize = 2;
 /// Number of instances that an Envoy needs for validation.
 pub(crate) const VALIDATION: usize = 1;
-/// Maximum number of instances held. Holding as many as a large Envoy watches would leave too few
-/// for other processes of the user.
+/// Maximum number of instances to hold. Holding as many as a large Envoy watches would leave too
+/// few for the user's other processes.
 pub(crate) const MAX_HELD: usize = 64;
-/// Free instances left to other processes when placeholders are taken ahead of need.
+/// Number of free instances left to other processes when placeholders are taken ahead of need.
 const LEFT_FREE: usize = 8;
-/// Interval at which the agent tries to get missing placeholders.
+/// Interval at which the agent tries to acquire missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);
 
-/// The instances that the agent holds for all of its Envoys.
+/// Instances that the agent holds, shared by all of its Envoys.
 #[derive(Clone, Debug, Default)]
 pub struct InotifyReserve(Arc<Mutex<HeldInstances>>);
 
 #[derive(Debug, Default)]
 struct HeldInstances {
     placeholders: Vec<OwnedFd>,
-    /// Number of placeholders given up for Envoys that are taking them now.
+    /// Number of placeholders released for Envoys that are acquiring the instances now.
     lent: usize,
     envoys: BTreeMap<String, InstanceNeed>,
 }
@@ -44,14 +45,15 @@ struct HeldInstances {
 struct InstanceNeed {
     /// Number of files that the Envoy watches, or will watch.
     files: usize,
-    /// True if the Envoy has these instances; otherwise it is about to start.
+    /// True if the Envoy already has these instances. Otherwise, it is about to start.
     runs: bool,
-    /// Number of files that the previous Envoy watches until it has drained.
+    /// Number of files that the previous Envoy still watches until it has drained.
     leaving: usize,
 }
 
 impl InstanceNeed {
-    /// Returns the number to hold: for the next Envoy, and for this one unless it is running.
+    /// Returns how many instances to hold: for the next Envoy, and for this one unless it is
+    /// running.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files
@@ -61,19 +63,20 @@ impl InstanceNeed {
     }
 }
 
-/// Number of instances that are held, and that should be held.
+/// How many instances are held, and how many should be held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveLevel {
-    /// Placeholders held, including those on loan.
+    /// Number of placeholders held, including instances on loan.
     pub held: usize,
-    /// Placeholders that the next Envoys need.
+    /// Number of placeholders that the next Envoys need.
     pub wanted: usize,
-    /// Instances that a replaced Envoy releases once it has drained.
+    /// Number of instances that a replaced Envoy will release once it has drained.
     pub leaving: usize,
 }
 
 impl ReserveLevel {
-    /// Returns a message if the next Envoys lack instances, or `None` if there are enough.
+    /// Returns a message if there are too few instances for the next Envoys, or `None` if there are
+    /// enough.
     pub fn shortage(self) -> Option<String> {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
@@ -84,10 +87,10 @@ impl ReserveLevel {
     }
 }
 
-/// Advice for a shortage.
+/// Remedy for a shortage, as text for messages.
 pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
 
-/// Error: too few inotify instances are free.
+/// Too few inotify instances are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{needed} inotify instances are needed, and {free} are free; {REMEDY}")]
 pub struct LackingInstances {
@@ -98,7 +101,7 @@ pub struct LackingInstances {
 }
 
 impl InotifyReserve {
-    /// Returns a view of the reserve for one Envoy, identified by the name of its Gateway.
+    /// Returns the part of the reserve for one Envoy, identified by its Gateway's name.
     pub fn envoy(&self, name: impl Into<String>) -> EnvoyInstances {
         EnvoyInstances {
             reserve: self.clone(),
@@ -106,7 +109,7 @@ impl InotifyReserve {
         }
     }
 
-    /// Returns how many instances are held and wanted.
+    /// Returns how many instances are held, and how many should be held.
     pub fn level(&self) -> ReserveLevel {
         let held = self.lock();
         ReserveLevel {
@@ -116,8 +119,8 @@ impl InotifyReserve {
         }
     }
 
-    /// Takes missing placeholders once they are free, and logs changes of a shortage. Never
-    /// returns.
+    /// Acquires missing placeholders as soon as instances are free, and logs when a shortage
+    /// begins, changes or ends. Never returns.
     pub(crate) async fn keep(self) {
         let mut told = None;
         loop {
@@ -141,7 +144,7 @@ impl InotifyReserve {
     }
 }
 
-/// The reserve as seen by one Envoy. The default is a separate reserve for this Envoy.
+/// The reserve as used by one Envoy. By default, the Envoy has a separate reserve.
 #[derive(Clone, Default)]
 pub struct EnvoyInstances {
     reserve: InotifyReserve,
@@ -155,12 +158,12 @@ impl fmt::Debug for EnvoyInstances {
 }
 
 impl EnvoyInstances {
-    /// Records how many files the Envoy watches, or will watch when it starts.
+    /// Records how many files the Envoy watches, or will watch once it is started.
     pub fn note(&self, files: usize) {
         self.change(|need| need.files = files);
     }
 
-    /// Records that the Envoy is running and watches this many files (0: unknown). Ends its loan.
+    /// Records that the Envoy is running and watches this many files (0: unknown). Ends the loan.
     pub fn record_running(&self, watched: usize, loan: Option<InstanceLoan>) {
         let mut held = self.reserve.lock();
         if let Some(mut loan) = loan {
@@ -174,31 +177,31 @@ impl EnvoyInstances {
         held.settle();
     }
 
-    /// Records that the Envoy has exited, and takes its instances before other processes do.
+    /// Records that the Envoy has exited, and acquires its instances before other processes can.
     pub fn record_ended(&self) {
         self.change(|need| need.runs = false);
     }
 
-    /// Records how many files the previous Envoy watches until it has drained.
+    /// Records how many files the previous Envoy still watches until it has drained.
     pub fn record_leaving(&self, watched: usize) {
         self.change(|need| need.leaving = watched);
     }
 
-    /// Returns the number of files that the Envoy watches, or will watch when it starts.
+    /// Returns how many files the Envoy watches, or will watch once it is started.
     pub fn files(&self) -> usize {
         let held = self.reserve.lock();
         held.envoys.get(&self.name).map_or(0, |need| need.files)
     }
 
-    /// Forgets the Envoy, because its Gateway was withdrawn.
+    /// Forgets the Envoy, because its Gateway is no longer served.
     pub fn forget(&self) {
         let mut held = self.reserve.lock();
         held.envoys.remove(&self.name);
         held.settle();
     }
 
-    /// Returns how many of the needed files the Envoy may watch, such that its successor can watch
-    /// as many. Never takes away files that it already watches.
+    /// Returns how many of the needed files the Envoy may watch, so that its successor can watch as
+    /// many. Never takes away files that the Envoy already watches.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();
@@ -218,14 +221,14 @@ impl EnvoyInstances {
         afforded(own, running, needed)
     }
 
-    /// Returns the number of instances that could be lent, up to `needed`, and holds them.
+    /// Returns how many instances could be lent, up to `needed`, and holds them.
     pub fn free(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         held.extend(needed, 0);
         held.placeholders.len().min(needed)
     }
 
-    /// Gives up this number of placeholders for an Envoy that takes them immediately.
+    /// Releases `count` placeholders for an Envoy that acquires the instances immediately.
     pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
         let mut held = self.reserve.lock();
         held.extend(count, 0);
@@ -242,7 +245,7 @@ impl EnvoyInstances {
         })
     }
 
-    /// Gives up the placeholders for the start of the Envoy.
+    /// Releases the placeholders that the Envoy needs to start.
     pub fn borrow_for_start(&self) -> Result<InstanceLoan, LackingInstances> {
         self.borrow(self.files())
     }
@@ -254,7 +257,8 @@ impl EnvoyInstances {
     }
 }
 
-/// Instances given up for an Envoy. When this is dropped, they are held again if still free.
+/// Instances released for an Envoy. When the loan is dropped, the reserve acquires them again if
+/// they are still free.
 #[derive(Debug)]
 pub struct InstanceLoan {
     reserve: InotifyReserve,
@@ -279,7 +283,7 @@ impl HeldInstances {
         }
     }
 
-    /// Holds the wanted number, as far as instances are free.
+    /// Holds as many instances as are wanted and free.
     fn settle(&mut self) {
         let wanted = self.wanted().saturating_sub(self.lent);
         if self.lent == 0 {
@@ -288,7 +292,7 @@ impl HeldInstances {
         self.placeholders.truncate(wanted);
     }
 
-    /// Takes instances until `wanted` are held, but leaves some to other processes.
+    /// Acquires instances until `wanted` are held, but leaves `leave` of them to other processes.
     fn extend(&mut self, wanted: usize, leave: usize) {
         let missing = wanted.saturating_sub(self.placeholders.len());
         if missing == 0 {
@@ -303,7 +307,7 @@ impl HeldInstances {
     }
 }
 
-/// Returns how many of the missing instances to take, given the number of free instances.
+/// Returns how many missing instances to acquire, given the number of free instances.
 fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     let left = if free >= missing + leave {
         leave
@@ -313,8 +317,8 @@ fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     missing.min(free - left)
 }
 
-/// Returns how many of the needed files an Envoy may watch. `held` instances are for it and its
-/// successor, so each additional file requires two.
+/// Returns how many of the needed files an Envoy may watch. The `held` instances are for this Envoy
+/// and its successor, so each additional file requires two.
 fn afforded(held: usize, running: usize, needed: usize) -> usize {
     let more = held.saturating_sub(running) / 2;
     (running + more).min(needed)
@@ -344,7 +348,7 @@ mod tests {
         assert_eq!(to_take(20, 20, 8), 18);
         assert_eq!(to_take(8, 20, 8), 7);
         assert_eq!(to_take(0, 20, 8), 0);
-        // When they are needed immediately, all free instances are taken.
+        // All free instances are taken if they are needed immediately.
         assert_eq!(to_take(4, 20, 0), 4);
     }
 
@@ -384,7 +388,7 @@ mod tests {
         held(8, 8);
         envoy.record_running(4, Some(loan));
         held(6, 6);
-        // A change that adds a file.
+        // A change adds a file.
         let loan = envoy.borrow(1).unwrap();
         envoy.note(5);
         drop(loan);

@@ -1,5 +1,5 @@
-//! Notifies the service manager (`sd_notify`), if one started this process, of readiness, status,
-//! reloads and liveness.
+//! Notifies the service manager (`sd_notify`) about readiness, status, reloads and liveness, if one
+//! started this process.
 //!
 //! Without a service manager, all functions do nothing. A failed notification never stops the
 //! process.
@@ -13,8 +13,8 @@ pub(crate) fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Returns the watchdog timeout. The manager considers a process dead if it sends no sign of life
-/// for that long.
+/// Returns the watchdog timeout, or `None` if it is disabled. The service manager considers
+/// the process dead if it sends no keep-alive for that long.
 pub(crate) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
@@ -24,7 +24,7 @@ pub(crate) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Reports that a reload of the settings has started. Always call [`reloaded`] afterwards, even if
+/// Reports that reloading the settings has started. Always call [`reloaded`] afterwards, even if
 /// the reload fails.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
@@ -34,17 +34,17 @@ pub(crate) fn reloading() {
     }
 }
 
-/// Reports that a reload has finished, whether or not it changed anything.
+/// Reports that the reload has finished, whether or not it changed anything.
 pub(crate) fn reloaded() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Reports the status of the process in one line.
+/// Reports a one-line status.
 pub(crate) fn status(status: &str) {
     tell(&[NotifyState::Status(status)]);
 }
 
-/// Sends a sign of life to the watchdog.
+/// Sends a keep-alive to the watchdog.
 pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }

@@ -1,5 +1,5 @@
-//! The host's credential on disk: a kubeconfig, and next to it the sealed token, which the agent
-//! renews.
+//! Stores the host's cluster credential: a kubeconfig, and next to it the sealed token, which the
+//! agent renews.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,14 @@ use sesame_published::join_token::JoinToken;
 use crate::host::{create_directory, durable};
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Directory in the state directory.
+/// Name of the directory in the state directory.
 const DIRECTORY: &str = "cluster";
 const KUBECONFIG: &str = "kubeconfig";
 const TOKEN: &str = "token";
-/// Maximum size of a kubeconfig.
+/// Maximum size of a kubeconfig in bytes.
 const MAX_KUBECONFIG_BYTES: u64 = 1 << 20;
 
-/// Both files, as passed to the process that stores them.
+/// Content of both files, as passed to the process that stores them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Stored {
@@ -40,7 +40,7 @@ fn token_path(state: &Path) -> PathBuf {
     state.join(DIRECTORY).join(TOKEN)
 }
 
-/// Builds a kubeconfig for a join token's cluster. The context is named after the host.
+/// Builds a kubeconfig for the cluster in a join token. The context is named after the host.
 pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     let JoinToken {
         server,
@@ -72,7 +72,7 @@ pub(crate) fn kubeconfig(token: &JoinToken, user: &Value) -> Value {
     })
 }
 
-/// Builds the files for a host that has joined. `state` must be absolute.
+/// Builds the content of the files for a host that has joined. `state` must be absolute.
 pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow::Result<Stored> {
     let user = json!({"tokenFile": token_path(state)});
     Ok(Stored {
@@ -82,7 +82,7 @@ pub(crate) fn of(token: &JoinToken, credential: String, state: &Path) -> anyhow:
 }
 
 /// Stores both files, readable only by this user. Writes the token last, because the kubeconfig
-/// alone grants no access.
+/// grants no access without it.
 pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyhow::Result<()> {
     let Stored { kubeconfig, token } = files;
     create_directory(state)?;
@@ -93,19 +93,19 @@ pub(crate) fn store(state: &Path, files: &Stored, sealed: &StoredToken) -> anyho
         .map_err(anyhow::Error::msg)
 }
 
-/// Returns the stored token's claims, or `None` without a token. Does not verify the signature; use
-/// the claims only for the token's lifetime.
+/// Returns the stored token's claims, or `None` if no token is stored. Does not verify the
+/// signature; use the claims only to determine the token's lifetime.
 pub(crate) fn read(state: &Path, sealed: &StoredToken) -> Result<Option<Credential>, String> {
     let token = sealed.read(&token_path(state))?;
     Ok(token.and_then(|token| Credential::parse(&token)))
 }
 
-/// Returns true if the kubeconfig of a joined host is stored.
+/// Returns true if a joined host's kubeconfig is stored.
 pub(crate) fn is_there(state: &Path) -> bool {
     kubeconfig_path(state).exists()
 }
 
-/// Returns the name of the joined host, or `None` if the kubeconfig is missing or invalid.
+/// Returns the joined host's name, or `None` if the kubeconfig is missing or invalid.
 pub(crate) fn host(state: &Path) -> Option<String> {
     let path = kubeconfig_path(state);
     let text = open::read_text(&path, Rule::Given, MAX_KUBECONFIG_BYTES).ok()?;

@@ -1,8 +1,8 @@
 //! Exchanges a join token for the host's first credential.
 //!
 //! The host claims its identity by creating its Secret. Only one creation can succeed, and only its
-//! response contains the UID of the Secret. Without that UID, the API server does not issue a token
-//! for the host. A second user of the join token gets a conflict.
+//! response contains the Secret's UID. Without that UID, the API server does not issue a token for
+//! the host. A second user of the join token gets a conflict.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// How long to retry while the API server is unavailable or does not know recent permissions yet.
+/// How long to retry while the API server is unavailable or does not yet know recent permissions.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -63,8 +63,8 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Deletes the invitation, which is no longer useful. Does not wait for the deletion, because the
-/// join token cannot be claimed a second time.
+/// Deletes the invitation, which is no longer needed. Does not wait for the deletion to finish,
+/// because the join token cannot be claimed a second time.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);
@@ -74,7 +74,7 @@ pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<
     }
 }
 
-/// Requests a token for the host, bound to the lifetime of the host's Secret.
+/// Requests a token for the host, whose lifetime is bound to the host's Secret.
 pub(crate) async fn request(
     client: &Client,
     namespace: &str,
@@ -101,7 +101,7 @@ pub(crate) async fn request(
     Ok(answer.status.map(|status| status.token).unwrap_or_default())
 }
 
-/// Creates the host's Secret and returns its UID.
+/// Creates the host's Secret, and returns its UID.
 async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &token.namespace);
     let secret = host_secret(
@@ -113,8 +113,8 @@ async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
-/// Returns true if a retry may succeed because permissions are not effective yet or the API server
-/// is unavailable.
+/// Returns true if a retry may succeed, because permissions are not effective yet or because the
+/// API server is unavailable.
 fn again(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,

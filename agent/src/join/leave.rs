@@ -30,7 +30,8 @@ pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<
     let client = Client::try_from(config)?;
     let reports: Api<GatewayAgent> = Api::namespaced(client.clone(), &namespace);
     let found = match reports.list(&ListParams::default()).await {
-        // An administrator has revoked the access, and is responsible for removing the reports.
+        // An administrator has revoked this host's access, and is responsible for removing its
+        // reports.
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Ok(()),
         result => result.map_err(|error| refused("list the reports of this host", &error))?,
     };

@@ -1,6 +1,6 @@
-//! Joins a cluster from a host outside it, and leaves it again.
+//! Joins a cluster from a host outside it, and leaves the cluster again.
 //!
-//! With a join token, its bearer can claim the host's Secret once and obtain the host's first
+//! A join token lets its bearer claim the host's Secret once and obtain the host's first
 //! credential. A running agent renews the stored credential (`run::cluster`). Never print or log a
 //! credential.
 
@@ -18,10 +18,10 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Error while joining or leaving.
+/// Error while joining or leaving a cluster.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
-    /// The API server no longer knows the token.
+    /// The API server does not know the token, or no longer knows it.
     #[error(
         "the API server does not know this join token: it has expired, was revoked, or a host has joined with it; request a new one (`sesame-controller hosts token`)"
     )]
@@ -34,7 +34,7 @@ pub(crate) enum JoinError {
     /// The API server rejected the request, or is unreachable.
     #[error("{what}: {why}")]
     Refused {
-        /// The request.
+        /// Action that failed.
         what: &'static str,
         /// The API server's message, or why it is unreachable.
         why: String,
@@ -55,7 +55,7 @@ async fn client(kubeconfig: serde_json::Value) -> Result<Client, JoinError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(ANSWER_TIMEOUT);
     config.write_timeout = Some(ANSWER_TIMEOUT);
-    // Callers retry as each request requires.
+    // Callers decide per request whether to retry.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| unusable(error.to_string()))
 }

@@ -1,6 +1,6 @@
-//! The user that the agent runs as, for commands that are run as root.
+//! Determines the user that the agent runs as, for commands that are run as root.
 //!
-//! Root never writes to a directory that another user may write to, because a link there could
+//! Root never writes to a directory that another user can write to, because a link in it could
 //! point anywhere. Instead, a child process writes as that user.
 
 use std::fs;
@@ -13,19 +13,19 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use nix::unistd::{User, geteuid};
 
-/// User of the service.
+/// Name of the user that the service runs as.
 const SERVICE_USER: &str = "sesame";
 
-/// A user other than the caller.
+/// A user other than the one who runs this command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     user: u32,
     group: u32,
 }
 
-/// Returns the owner of the state directory, or `None` if the caller can write to it as itself. An
-/// owner is returned only if the caller is root and the owner is not. Creates a missing directory
-/// for the service's user, if that user exists.
+/// Returns the owner of the state directory if this process is root and the owner is not.
+/// Otherwise, returns `None`, and this process can write to the directory itself. If the directory
+/// is missing, creates it for the service's user, if that user exists.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -56,8 +56,8 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 }
 
 impl Owner {
-    /// Runs another command of this program as the owner. Passes `input` to it, and returns its
-    /// output.
+    /// Runs another command of this program as the owner. Passes `input` to the command, and
+    /// returns its output.
     pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)

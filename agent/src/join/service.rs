@@ -1,4 +1,4 @@
-//! The agent's service, if systemd runs the host.
+//! Controls the agent's service, if the host runs systemd.
 
 use std::io;
 use std::path::Path;
@@ -8,11 +8,11 @@ use anyhow::{Context as _, bail};
 
 use super::settings_file;
 
-/// Unit that starts and stops the agent and its Envoys together.
+/// Unit that starts and stops the agent together with its Envoys.
 const TARGET: &str = "sesame.target";
 const AGENT: &str = "sesame-agent.service";
-/// Drop-in for the agent's unit. Unsets environment variables that configure another source,
-/// because they take precedence over the settings file.
+/// Drop-in file for the agent's unit. It unsets environment variables that configure another
+/// source, because they would take precedence over the settings file.
 const PART: &str = "/etc/systemd/system/sesame-agent.service.d/50-joined.conf";
 const PART_TEXT: &str = "\
 # From `sesame-agent join`; `sesame-agent leave` removes it. The settings are in the agent's settings file.
@@ -21,14 +21,14 @@ UnsetEnvironment=SESAME_MANIFESTS SESAME_SNAPSHOT_DIR SESAME_BUNDLE_DIR SESAME_K
 UnsetEnvironment=SESAME_GATEWAYS SESAME_FLEET SESAME_HOST SESAME_ZONE
 ";
 
-/// Returns true if systemd runs this host and knows the agent's units.
+/// Returns true if the host runs systemd, and systemd knows the agent's units.
 pub(crate) fn is_there() -> bool {
     let runs = Path::new("/run/systemd/system").is_dir();
     runs && systemctl(&["cat", TARGET]).is_ok_and(|output| output.status.success())
 }
 
-/// Enables and starts the service. A running agent restarts with its new settings, while Envoy
-/// keeps serving.
+/// Enables and starts the service. If an agent is already running, it restarts with its new
+/// settings, while Envoy keeps serving.
 pub(crate) fn start() -> anyhow::Result<()> {
     settings_file::write(Path::new(PART), PART_TEXT)?;
     done(&["daemon-reload"])?;

@@ -1,5 +1,5 @@
 //! Edits the agent's settings file. `join` writes its settings between two marker lines, and
-//! comments out a setting that they replace. Pure, except for the last functions.
+//! comments out a setting that conflicts with them. Pure, except for the last functions.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,15 +11,15 @@ use sesame_files::open::{self, Rule};
 use sesame_published::host_access::HostScope;
 use sesame_published::join_token::JoinToken;
 
-/// The file that the service reads.
+/// Path of the settings file that the service reads.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
 const END: &str = "# End of what `sesame-agent join` wrote.";
-/// Prefix of a line that `leave` restores.
+/// Prefix of a line that `join` commented out and `leave` restores.
 const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
-/// Manifest directory in the package's settings file.
+/// Manifest directory that the package's settings file sets.
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
-/// Maximum size of the file.
+/// Maximum size of the settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 /// Settings that conflict with joining.
 const OTHERS: [&str; 5] = [
@@ -30,7 +30,7 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the settings that `run` needs to use the token, by name.
+/// Returns the settings that `run` needs in order to use the token, with their names.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,
@@ -55,16 +55,16 @@ pub(crate) fn settings(
     all
 }
 
-/// Returns the file's text with these settings, replacing those of an earlier `join`. Comments out
-/// a manifest directory if it `holds_nothing`, or if `manifests` is the only setting, as in the
-/// package's file.
+/// Returns the file's text with these settings, which replace the settings written by an earlier
+/// `join`. Comments out a manifest directory if it `holds_nothing`, or if it is the file's only
+/// setting and has the package's default value.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],
     holds_nothing: impl Fn(&Path) -> bool,
 ) -> anyhow::Result<String> {
     let mut new = set_aside(&without(text), holds_nothing);
-    // Keep a setting that already has the wanted value.
+    // Keep an existing setting that already has the wanted value.
     let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
     let (same, settings): (Vec<_>, Vec<_>) = settings
         .iter()
@@ -107,7 +107,7 @@ pub(crate) fn with(
     Ok(new)
 }
 
-/// Comments out `manifests` if joining may replace it.
+/// Comments out `manifests` if joining may replace this setting.
 fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
     let read: Value = serde_saphyr::from_str(text).unwrap_or_default();
     let named = read.get("manifests").and_then(Value::as_str);
@@ -121,7 +121,7 @@ fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
         .collect()
 }
 
-/// Returns the name of the setting in a line.
+/// Returns the name of the setting on a line.
 fn key(line: &str) -> &str {
     let key = line.split(':').next().unwrap_or_default();
     key.trim_end().trim_matches(['"', '\''])
@@ -132,7 +132,8 @@ pub(crate) fn aside(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(ASIDE))
 }
 
-/// Returns the file's text without the settings of `join`, and with the original ones restored.
+/// Returns the file's text without the settings that `join` wrote, and with the original setting
+/// restored.
 pub(crate) fn without(text: &str) -> String {
     let mut kept = String::new();
     let mut inside = false;
@@ -147,7 +148,7 @@ pub(crate) fn without(text: &str) -> String {
     kept
 }
 
-/// Returns the text of a settings file, or an empty string if the file does not exist.
+/// Returns a settings file's text, or an empty string if the file does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     match open::read_text(path, Rule::Named, MAX_BYTES) {
         Err(error) if error.is_not_found() => Ok(String::new()),
@@ -155,7 +156,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Returns true if a directory is empty or missing. Hidden files do not count as manifests.
+/// Returns true if a directory is missing or contains no manifests. Hidden files do not count.
 pub(crate) fn holds_nothing(directory: &Path) -> bool {
     match std::fs::read_dir(directory) {
         Ok(entries) => entries

@@ -1,7 +1,8 @@
-//! Keys that Envoy accepted before, restored if it rejects their replacements. Pure.
+//! Keeps keys that Envoy accepted earlier, to restore them if Envoy rejects their replacements.
+//! Pure.
 //!
-//! A key is restored only while the target references it. If its Secret or its ReferenceGrant is
-//! gone, the key is gone too.
+//! A key is restored only while the target references it. If its Secret or ReferenceGrant is
+//! deleted, the key is not restored.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,12 +13,12 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::Piece;
 
-/// Previously accepted versions of the target's changed keys, by name.
+/// For each changed key in the target, the previously accepted version, by name.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptedKeys(BTreeMap<String, (KeyRef, KeyPair)>);
 
 impl AcceptedKeys {
-    /// Compares a target with the last accepted configuration.
+    /// Collects the keys that differ between a target and the last accepted configuration.
     pub(super) fn new(target: &EncodedSnapshot, accepted: &EncodedSnapshot) -> Self {
         let wanted = target.without_route_tables().keys;
         let digest = |name: &str| wanted.iter().find(|key| key.name == name);
@@ -32,8 +33,8 @@ impl AcceptedKeys {
         Self(with_pair.collect())
     }
 
-    /// Returns the accepted version of a rejected piece, or `None` if the piece is not a key or was
-    /// never accepted.
+    /// Returns a rejected piece's previously accepted version, or `None` if the piece is not a key
+    /// or was never accepted.
     pub(super) fn before(&self, refused: &Piece) -> Option<KeyRef> {
         match refused {
             Piece::Key(name) => self.0.get(name).map(|(key, _)| key.clone()),
@@ -41,8 +42,8 @@ impl AcceptedKeys {
         }
     }
 
-    /// Returns the key pairs of `target`, with the accepted version of each key that `snapshot`
-    /// references in that version.
+    /// Returns the key pairs in `target`. If `snapshot` references the accepted version of a key,
+    /// that version is returned instead.
     pub(super) fn pairs<'a>(
         &self,
         snapshot: &Snapshot,

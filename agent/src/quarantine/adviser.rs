@@ -25,7 +25,7 @@ use crate::apply::Refusal;
 use crate::host::reserve::EnvoyInstances;
 use crate::xds::XdsKind;
 
-/// Pieces and listeners excluded at one Envoy, with the reasons.
+/// Pieces and listeners excluded from one Envoy's configuration, with the reasons.
 #[derive(Debug)]
 pub struct Quarantine {
     binary: PathBuf,
@@ -34,24 +34,24 @@ pub struct Quarantine {
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
-    /// Envoy's messages about a rejection whose search is incomplete.
+    /// Envoy's messages for a rejection whose culprits are still being searched.
     unfinished: Option<Vec<String>>,
     /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
-    /// Configuration with the last accepted keys, from this Envoy or an Envoy of an earlier agent.
+    /// Configuration with the last accepted keys, from this Envoy or from an earlier agent's Envoy.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
     /// Inotify instances reserved for validations.
     instances: EnvoyInstances,
 }
 
-/// Advice after a rejection.
+/// What to do after a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Publish again without the known culprits.
+    /// Publish again, without the culprits.
     Retry,
-    /// Keep the last accepted configuration: no removable culprit was found.
+    /// Keep the last accepted configuration, because no culprit was found that could be excluded.
     Keep,
-    /// Keep the last accepted configuration for now; the next publication continues the search.
+    /// Keep the last accepted configuration for now. The next publication continues the search.
     Resume,
 }
 
@@ -73,14 +73,14 @@ impl Quarantine {
         }
     }
 
-    /// Replaces the reserve that provides inotify instances for validations.
+    /// Replaces the reserve from which inotify instances for validations are borrowed.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Sets the keys that an earlier agent's Envoy accepted. They replace newer keys that Envoy
-    /// rejects.
+    /// Sets the keys that an earlier agent's Envoy accepted. If Envoy rejects newer versions of
+    /// these keys, the accepted versions replace them.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Quarantine {
         }
     }
 
-    /// Returns true if nothing is excluded, searched for or suspected.
+    /// Returns true if nothing is excluded, under suspicion or still being searched for.
     pub fn is_clear(&self) -> bool {
         self.culprits.is_empty()
             && self.unfinished.is_none()
@@ -106,24 +106,24 @@ impl Quarantine {
         &self.unbound
     }
 
-    /// Returns when to call [`Quarantine::probe`] next.
+    /// Returns when [`Quarantine::probe`] should be called next.
     pub fn next_probe(&self) -> Option<Instant> {
         self.unbound.next()
     }
 
-    /// Returns true if an excluded listener could be opened now. If so, publish the target again.
+    /// Returns true if an excluded listener can be opened now. If so, publish the target again.
     pub fn probe(&mut self) -> bool {
         self.unbound.probe()
     }
 
-    /// Marks an Envoy's configuration as suspect, because a new process may not have accepted its
+    /// Marks this Envoy's configuration as suspect, because a new process may not have accepted its
     /// files. The next publication is validated before it is tried.
     pub fn suspect(&mut self) {
         self.unfinished.get_or_insert_default();
     }
 
-    /// Forgets culprits that have changed in this target, and listeners that the target does not
-    /// contain.
+    /// Forgets culprits that have changed in this target, and excluded listeners that are not part
+    /// of it.
     pub fn follow(&mut self, target: Configuration<'_>) {
         if !self.culprits.is_empty() {
             self.culprits = still_there(&self.culprits, &target.encoded.snapshot());
@@ -131,20 +131,20 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's messages about a rejection whose search is incomplete. Until the search is
-    /// complete, Envoy would reject the target again.
+    /// Returns Envoy's messages for a rejection whose culprits are still being searched. Until the
+    /// search is complete, Envoy would reject the target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }
 
-    /// Records that Envoy now serves this configuration.
+    /// Records that this Envoy now serves a configuration.
     pub fn accept(&mut self, served: &Arc<EncodedSnapshot>) {
         self.unbound.accepted();
         self.accepted = Some(Arc::clone(served));
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without the culprits, or `None` without culprits.
+    /// Returns the target without its culprits and unopened listeners, or `None` if there are none.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
@@ -180,14 +180,14 @@ impl Quarantine {
         Some(reduced)
     }
 
-    /// Returns true if none of these listeners can be opened, so that Envoy would have no
+    /// Returns true if every one of these listeners is excluded, so that Envoy would have no
     /// listeners.
     pub fn leaves_none(&self, listeners: &[Resource]) -> bool {
         listeners.iter().all(|l| self.unbound.has(&l.name))
     }
 
-    /// Finds the culprits after a rejection of `rendered`, which is the target or a reduced target.
-    /// Stops early when `newer` reports a newer target.
+    /// Finds the culprits after Envoy rejected `rendered`, which is the target or a reduced target.
+    /// Stops early if `newer` returns true, because there is a newer target.
     pub async fn learn(
         &mut self,
         refusal: &Refusal,
@@ -211,7 +211,7 @@ impl Quarantine {
             Advice::Keep => {}
             advice => return advice,
         }
-        // Validation accepts the configuration, so Envoy's message is the only evidence.
+        // Validation accepts the configuration, so Envoy's messages are the only evidence.
         for named in named {
             learned |= match named {
                 RefusedResource::Unbound { .. } => false,
@@ -238,8 +238,8 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Blames a piece based only on Envoy's message. Returns `false` if the target has no such
-    /// piece, or if the piece is already blamed.
+    /// Blames a piece solely on the basis of Envoy's message. Returns `false` if the target does
+    /// not contain the piece, or if the piece is already blamed.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
@@ -261,8 +261,8 @@ impl Quarantine {
         true
     }
 
-    /// Searches the target for culprits. `words` are Envoy's messages, kept until the search is
-    /// complete.
+    /// Searches the target for culprits. `words` are Envoy's messages, which are kept until the
+    /// search is complete.
     pub async fn search(
         &mut self,
         target: Configuration<'_>,

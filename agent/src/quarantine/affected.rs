@@ -1,4 +1,4 @@
-//! Objects affected by a quarantine: their conditions, with messages. Pure.
+//! Determines which objects a quarantine affects, and the messages for their conditions. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,34 +14,34 @@ use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::unbound::{Unbound, UnboundSocket};
 
-/// Excluded pieces, by the object that they affect.
+/// Effects of excluded pieces, grouped by the affected object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
     /// Culprits, each with Envoy's message.
     pub refused: Vec<Refused>,
-    /// Listeners that are not open, by name in the snapshot, with the reason.
+    /// Reasons why listeners are not open, by the listener's name in the snapshot.
     pub listeners: BTreeMap<String, String>,
-    /// Routes with problems, by `HTTPRoute/namespace/name`.
+    /// Problems with routes, by `HTTPRoute/namespace/name`.
     pub routes: BTreeMap<String, AffectedRoute>,
 }
 
-/// Problems of a route.
+/// Problems with one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedRoute {
-    /// Rules with an excluded match, with the reason.
+    /// Reasons why rules lost a match, by rule index.
     pub rules: BTreeMap<usize, String>,
-    /// Rules in which the requests for a backend are rejected, with the reason.
+    /// Reasons why rules reject the requests meant for one of their backends, by rule index.
     pub shares: BTreeMap<usize, String>,
-    /// True if any match of any rule works.
+    /// True if at least one match in any rule works.
     pub works: bool,
 }
 
-/// Reported culprit.
+/// A culprit, as reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// Name in the snapshot, which includes the origin.
+    /// The culprit's name in the snapshot, which includes its origin.
     pub object: String,
-    /// What happens instead.
+    /// What happens to requests instead.
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
@@ -49,8 +49,8 @@ pub struct Refused {
     pub since: Timestamp,
 }
 
-/// Returns the objects affected by the culprits. `bound` maps ports of the snapshot to opened
-/// ports.
+/// Returns the objects affected by the culprits. `bound` maps ports in the snapshot to the ports
+/// that are opened.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -86,13 +86,13 @@ pub fn affected(
     affected
 }
 
-/// Returns why a piece is rejected.
+/// Explains why a piece is rejected.
 fn why(culprits: &Culprits, piece: &Piece) -> String {
     let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
     format!("Envoy refuses {piece}: {words}")
 }
 
-/// Records routes that lose a match or a backend, with the affected rules.
+/// Records which rules in which routes lose a match or a backend.
 fn record_routes(
     routes: &mut BTreeMap<String, AffectedRoute>,
     snapshot: &Snapshot,
@@ -194,7 +194,7 @@ fn not_open(
     }
 }
 
-/// Records one match of a rule. Keeps only the first reason of each kind.
+/// Records one match of a rule. Keeps only the first reason in each category.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,
@@ -218,8 +218,8 @@ fn note(
     }
 }
 
-/// Returns the object that a piece belongs to. A virtual host belongs to the object of its first
-/// route.
+/// Returns the name of the object that a piece belongs to. A virtual host belongs to the object of
+/// its first route.
 fn object(piece: &Piece, snapshot: &Snapshot) -> String {
     let Piece::VirtualHost { table, domain } = piece else {
         return piece.to_string();

@@ -1,13 +1,13 @@
-//! Parses rejected resources from Envoy's log. Pure.
+//! Extracts the rejected resources from Envoy's log messages. Pure.
 
 use super::piece::Piece;
 
-/// Rejected resource in a log line.
+/// Rejected resource named in a log message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RefusedResource {
-    /// Valid listener that Envoy could not bind to its address.
+    /// Valid listener whose address Envoy could not bind.
     Unbound { listener: String, words: String },
-    /// Listener rejected for another reason, by its name in Envoy.
+    /// Listener rejected for another reason. `listener` is its name in Envoy.
     Listener { listener: String, words: String },
     /// Piece of the snapshot.
     Piece { piece: Piece, words: String },
@@ -19,8 +19,8 @@ pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Returns true if Envoy could not read a file because it ran out of file descriptors. The content
-/// may be valid.
+/// Returns true if Envoy could not read a file because it ran out of file descriptors. The file's
+/// content may be valid.
 pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()

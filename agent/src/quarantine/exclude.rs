@@ -1,9 +1,10 @@
 //! Removes culprits from a snapshot. Pure.
 //!
-//! No request may fall through to a less specific route: requests for a culprit get 500, and so
-//! does its share of a weighted rule. Parts that would lose their protection are removed as well. A
-//! client key for backends protects the backend, not this host: without the key, requests continue,
-//! and backends that require it reject them. A previously accepted key replaces a rejected one.
+//! No request may fall through to a less specific route. Requests for a culprit get a 500 response,
+//! and so do requests for a culprit's share of a weighted rule. Parts that would lose their
+//! protection are removed as well. A client key for backends protects the backend, not this host.
+//! Without the key, requests are still sent, and backends that require the key reject them. A
+//! previously accepted key replaces a rejected one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,7 +19,7 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// All removed pieces: the culprits, and pieces that depend on them.
+/// Removed pieces: the culprits, and pieces that depend on them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -45,13 +46,13 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// Returns true if a piece is removed, i.e. it is a culprit and nothing replaces it.
+    /// Returns true if a piece is removed, i.e. it is a culprit without a replacement.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
     }
 
-    /// Returns the key to serve in place of this one, or `None` if it is removed.
+    /// Returns the key to serve in place of `key`, or `None` if `key` is removed.
     fn key(&self, key: &KeyRef) -> Option<KeyRef> {
         match self.culprits.get(&Piece::Key(key.name.clone())) {
             Some(culprit) => culprit.put_back.clone(),
@@ -59,7 +60,7 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// Returns the culprits that the backend depends on.
+    /// Returns the culprits on which the backend depends.
     pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
         let Backend {
             name,
@@ -95,8 +96,8 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// Returns the culprits that the listener depends on: itself, its client trust bundle, or all
-    /// of its keys.
+    /// Returns the culprits on which the listener depends: itself, its client trust bundle, or its
+    /// keys if all of them are removed.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -110,7 +111,7 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// Returns the snapshot without the culprits. Ignores culprits that the snapshot does not contain.
+/// Returns the snapshot without the culprits. Ignores culprits that are not in the snapshot.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -142,7 +143,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     let used: BTreeSet<&str> = listeners.map(|it| it.route_table.as_str()).collect();
     let route_tables: Vec<RouteTable> = route_tables
         .iter()
-        // Drop tables without listeners, which would become unused files.
+        // Drop route tables without listeners, because their files would be unused.
         .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
         .map(|table| without_routes(table, &gone))
         .collect();
@@ -181,8 +182,8 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     }
 }
 
-/// Returns the rate limits that routes reference. Routes with a rejected limit are culprits, so
-/// they no longer reference it.
+/// Returns the rate limits that routes still reference. Routes with a rejected limit are culprits,
+/// so they no longer reference it.
 fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
     let routes = hosts.flat_map(|host| &host.routes);
@@ -191,8 +192,8 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     kept.cloned().collect()
 }
 
-/// Returns the shared filters that the snapshot, its virtual hosts or its routes reference. Virtual
-/// hosts and routes with a rejected filter are culprits, so they no longer reference it.
+/// Returns the shared filters that the snapshot, its virtual hosts or its routes still reference.
+/// Virtual hosts and routes with a rejected filter are culprits, so they no longer reference it.
 fn named_filters(
     filters: &[SharedFilter],
     of_hosts: Option<&RequestFilters>,
@@ -261,7 +262,7 @@ fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
     }
 }
 
-/// Returns a virtual host without its culprits, or `None` if even its domain is rejected.
+/// Returns a virtual host without its culprits, or `None` if the domain itself is rejected.
 fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option<VirtualHost> {
     let VirtualHost {
         domain,
@@ -275,7 +276,7 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     };
     match gone.culprits.get(&piece) {
         Some(culprit) if culprit.is_dropped() => None,
-        // Its requests must not fall through to a less specific virtual host, which may require no
+        // Requests must not fall through to a less specific virtual host, which may not require
         // authorization.
         Some(_) => Some(refusing_all(host)),
         None => {
@@ -291,7 +292,8 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     }
 }
 
-/// Returns a virtual host with the same domain that answers 500 under the name of its first route.
+/// Returns a virtual host for the same domain whose only route, named like its first one, returns
+/// 500.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {
@@ -314,7 +316,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
         Some(culprit) if culprit.is_dropped() => None,
         Some(_) => Some(answering_500(route)),
         None => {
-            // If its authorization service is missing, answer every request with 500.
+            // If the route's authorization service is removed, respond with 500 to every request.
             let mut asked = route.external_auth.iter();
             if asked.any(|auth| gone.backends.contains(auth.backend.as_str())) {
                 return Some(answering_500(route));
@@ -332,7 +334,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
     }
 }
 
-/// Returns a route with the same name and match that answers 500.
+/// Returns a route with the same name and match, but with a 500 response.
 pub(super) fn answering_500(route: &Route) -> Route {
     Route {
         name: route.name.clone(),

@@ -1,8 +1,8 @@
-//! Builds probes: configurations that contain only the pieces to judge. Pure.
+//! Builds probes: configurations that contain only the pieces to be judged. Pure.
 //!
-//! Each piece gets the minimum that makes Envoy check it: a route gets a table and a listener, and
-//! a key gets a listener that presents it. Irrelevant references are omitted, so that a piece is
-//! never blamed for another piece.
+//! Each piece is given the minimum that makes Envoy check it: a route gets a table and a listener,
+//! and a key gets a listener that presents it. Irrelevant references are omitted, so that a piece
+//! is never blamed for the fault of another piece.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,12 @@ use super::piece::{Piece, PieceContent, Pieces};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// Only the match or the domain, answered with 500.
+    /// Only the match or the domain. The route or virtual host returns 500.
     MatchOnly,
 }
 
-/// Returns a snapshot with only the pieces of the group. Ignores pieces that are not in `pieces`.
+/// Returns a snapshot that contains only the pieces in `group`. Ignores pieces that are not in
+/// `pieces`.
 pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
     let mut builder = ProbeBuilder::default();
     for piece in group {
@@ -62,7 +63,7 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                 }
             }
             PieceContent::Listener(port, listener) => {
-                // Without routes, Envoy does not check anything in a TLS listener.
+                // If a TLS listener has no routes, Envoy checks nothing in it.
                 let routes = if listener.protocol() == Protocol::Tls {
                     vec![nowhere("alone")]
                 } else {
@@ -75,22 +76,22 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
     builder.finish()
 }
 
-/// Builder of a probe.
+/// Builds a probe.
 #[derive(Default)]
 struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// Virtual hosts by route table, because two tables may have the same domain.
+    /// Virtual hosts, by route table. Two tables may have virtual hosts for the same domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Session keys of backends that are only referenced, by backend name.
+    /// Session keys of backends that are referenced but not judged, by backend name.
     plain_backends: BTreeMap<String, Vec<u8>>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
 }
 
 impl ProbeBuilder {
-    /// Returns an unused port. If there are more pieces than ports, some are not judged
-    /// individually; the final validation covers everything.
+    /// Returns an unused port. If there are more pieces than ports, some pieces are not judged
+    /// individually. The final validation covers everything.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
     }
@@ -122,7 +123,8 @@ impl ProbeBuilder {
         }
         self.snapshot.keys.push(key.clone());
         if key.serial.is_empty() {
-            // No listener presents session ticket keys. They were validated when they were read.
+            // No listener presents session ticket keys. They were validated when the agent read
+            // them.
             return;
         }
         let listener = Listener {
@@ -154,7 +156,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a backend with its secrets, which have been judged already. Omits its endpoints, which
+    /// Adds a backend and its secrets, which have already been judged. Omits its endpoints, which
     /// are judged separately.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
@@ -166,7 +168,7 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a referenced backend with its session clusters, which routes may reference.
+    /// Adds a backend that routes reference, and its session clusters.
     fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
         let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
             Some(PieceContent::Backend(backend)) => backend.session_key.clone(),
@@ -258,7 +260,7 @@ impl ProbeBuilder {
         );
     }
 
-    /// Adds referenced secrets.
+    /// Adds a key and a trust bundle that a piece references.
     fn refer(&mut self, key: &str, bundle: &str, pieces: &Pieces<'_>) {
         if let Some(PieceContent::Key(key)) = pieces.of.get(&Piece::Key(key.to_owned()))
             && self.keys.insert(key.name.clone())
@@ -316,7 +318,7 @@ impl ProbeBuilder {
     }
 }
 
-/// Returns a route without a destination.
+/// Returns an L4 route without a destination.
 fn nowhere(name: &str) -> L4Route {
     L4Route {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Judges configurations with the Envoy binary (`--mode validate`), in parallel to the serving
+//! Judges configurations with the Envoy binary (`--mode validate`), without disturbing the serving
 //! process.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -16,15 +16,15 @@ use sesame_render::{AccessLogSink, RenderOptions};
 /// Scope of a validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Only some pieces: ports and addresses are placeholders.
+    /// Only some pieces. Ports and addresses are placeholders.
     Alone,
-    /// The configuration to serve.
+    /// The whole configuration to serve.
     Whole,
 }
 
-/// Judges snapshots.
+/// Judges whether Envoy would accept a snapshot.
 pub trait Judge: Sync {
-    /// Returns Envoy's message if it rejects the configuration, otherwise `None`.
+    /// Returns Envoy's message if Envoy rejects the configuration, or `None` if it accepts it.
     fn judge(
         &self,
         snapshot: Snapshot,
@@ -32,30 +32,30 @@ pub trait Judge: Sync {
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
-/// Error that prevented a verdict.
+/// Reason why a configuration could not be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
-    /// Envoy could not be started, or did not finish.
+    /// Envoy could not be started, or did not finish the validation.
     #[error(transparent)]
     Validate(#[from] ValidateError),
     /// No inotify instance is free for the validation, so Envoy would abort.
     #[error(transparent)]
     Instances(#[from] LackingInstances),
-    /// Internal error of the agent; the configuration may be valid.
+    /// Internal error in the agent. The configuration may be valid.
     #[error("cannot build the configuration for validation: {0}")]
     Internal(String),
 }
 
-/// Judge that runs the real Envoy.
+/// Judges by running the real Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyJudge {
-    /// Envoy binary, the same as that of the serving process.
+    /// Envoy binary that also runs as the serving process.
     pub binary: PathBuf,
-    /// Directory for the configurations to validate, which contain keys.
+    /// Directory for the configurations under validation, which contain keys.
     pub scratch: PathBuf,
     /// Target that provides the keys.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Accepted keys, used if a snapshot references them.
+    /// Accepted keys, used when a snapshot references them.
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
     pub options: RenderOptions,
@@ -70,7 +70,7 @@ impl Judge for EnvoyJudge {
             subscription_budget: usize::MAX,
             ..self.options.clone()
         };
-        // Validation logs nothing, but checks the format.
+        // Validation writes no access log, but checks its format.
         if let Some(AccessLogSink::File(path)) = &mut options.access_log {
             *path = "/dev/null".into();
         }
@@ -97,7 +97,7 @@ impl Judge for EnvoyJudge {
     }
 }
 
-/// Returns the reason from Envoy's message, without the path of the temporary file.
+/// Returns the reason in Envoy's message, without the path of the temporary file.
 fn reason(envoy_words: &str) -> String {
     envoy_words
         .split_once("error initializing configuration '")

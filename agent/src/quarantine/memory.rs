@@ -1,4 +1,5 @@
-//! Remembers culprits by the digest of the piece, so that an unchanged piece is not tried again.
+//! Remembers culprits by the digest of their content, so that an unchanged piece is not tried
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::{Digest, Piece, Pieces};
 
-/// Rejected pieces of one snapshot.
+/// Rejected pieces in one snapshot.
 pub type Culprits = BTreeMap<Piece, Culprit>;
 
 /// Why a piece is excluded, and since when.
@@ -19,28 +20,28 @@ pub struct Culprit {
     pub envoy_words: String,
     /// When the culprit was found.
     pub since: Timestamp,
-    /// Whether Envoy accepts the match of a route, or the domain of a virtual host, together with
-    /// everything else.
+    /// Whether Envoy accepts the route's match, or the virtual host's domain, alongside everything
+    /// else.
     pub match_verdict: MatchVerdict,
-    /// Previously accepted version of a key, served instead of the rejected one.
+    /// Previously accepted version of the key, served instead of the rejected one.
     pub put_back: Option<KeyRef>,
 }
 
 impl Culprit {
-    /// Returns true if the culprit cannot answer 500, so that nothing of it is left.
+    /// Returns true if the culprit must be removed entirely, because it cannot even return 500.
     pub fn is_dropped(&self) -> bool {
         self.match_verdict != MatchVerdict::Accepted
     }
 }
 
-/// Verdict on the match of a route, or on the domain of a virtual host.
+/// Verdict on a route's match, or on a virtual host's domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchVerdict {
-    /// The search was interrupted before.
+    /// Not judged yet, because the search was interrupted.
     Unjudged,
-    /// It can answer 500.
+    /// The route or virtual host can return 500.
     Accepted,
-    /// It is invalid, or conflicts with another piece.
+    /// The match or domain is invalid, or conflicts with another piece.
     Rejected,
 }
 

@@ -1,18 +1,17 @@
-//! Quarantine: excludes exactly the pieces that Envoy rejects, so that they do not affect anything
-//! else.
+//! Quarantine: excludes exactly the pieces that Envoy rejects, so that nothing else is affected.
 //!
-//! A rejection says little: one bad regular expression rejects a whole route table, and Envoy stops
-//! at the first error. So culprits are found by bisection, with `envoy --mode validate` as the
-//! judge of configurations that contain a few pieces of the snapshot. A culprit is excluded from
-//! the snapshot and remembered by its digest: it is not tried again until it changes. Validation
-//! does not bind ports, so port conflicts are read from Envoy's message.
+//! A rejection reveals little: one bad regular expression rejects a whole route table, and Envoy
+//! stops at the first error. Culprits are therefore found by bisection, with `envoy --mode
+//! validate` as the judge of configurations that contain a few pieces of the snapshot. A culprit is
+//! excluded from the snapshot and remembered by its digest. It is not tried again until it changes.
+//! Validation does not bind ports, so port conflicts are read from Envoy's message.
 //!
-//! A key is not excluded if Envoy accepted an earlier version. That version replaces it, so that
-//! its listener keeps serving.
+//! A key is not excluded if Envoy accepted an earlier version of it. That version replaces it, so
+//! that its listener keeps serving.
 //!
-//! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure; `judge`
-//! runs Envoy; `adviser` combines them for the publishing loop. Never write Envoy files here:
-//! `apply` does that.
+//! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure. `judge`
+//! runs Envoy, and `adviser` combines the modules for the publishing loop. Never write Envoy files
+//! here: `apply` does that.
 
 mod accepted_keys;
 mod adviser;

@@ -1,4 +1,4 @@
-//! Pieces of a snapshot that can be excluded individually, and their digests.
+//! Splits a snapshot into pieces that can be excluded individually, and computes their digests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,11 +10,12 @@ use sesame_proto::schema::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of a piece's own content, without its references.
+/// SHA-256 of a piece's own content, without the pieces that it references.
 pub type Digest = [u8; 32];
 
-/// Removable piece, by name in the snapshot. The order is the search order for conflicting pieces:
-/// listeners come before routes, because Envoy checks only routes of a listener.
+/// Piece that can be excluded, by its name in the snapshot. The order of the variants is the search
+/// order for conflicting pieces. Listeners come before routes, because Envoy checks routes only if
+/// a listener uses them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
     /// A key pair.
@@ -29,18 +30,18 @@ pub enum Piece {
     Listener(String),
     /// A TLS, TCP or UDP route.
     L4Route(String),
-    /// The domain of a virtual host; its routes are separate pieces.
+    /// The domain of a virtual host. Its routes are separate pieces.
     VirtualHost {
         /// The route table.
         table: String,
         /// The domain.
         domain: String,
     },
-    /// A route, in all its virtual hosts.
+    /// A route, in all virtual hosts that contain it.
     Route(String),
 }
 
-/// Formats the name in the snapshot, which includes the origin, except for virtual hosts.
+/// Formats the piece's name in the snapshot, which includes its origin unless it is a virtual host.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -57,7 +58,7 @@ impl fmt::Display for Piece {
 }
 
 impl Piece {
-    /// Returns the kind of piece for messages.
+    /// Returns the kind of the piece, for use in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Key(_) => "key",
@@ -71,8 +72,8 @@ impl Piece {
     }
 }
 
-/// Order of judging. Referenced pieces come first, so that their dependents are judged without the
-/// bad ones.
+/// Order in which pieces are judged. Referenced pieces come first, so that bad ones are already
+/// excluded when their dependents are judged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Secrets,
@@ -95,7 +96,7 @@ impl Level {
     }
 }
 
-/// Returns all pieces of a snapshot, with a digest that identifies the version of each.
+/// Returns all pieces of a snapshot, each with a digest that identifies its version.
 pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
     Pieces::new(snapshot)
         .of
@@ -104,8 +105,8 @@ pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
         .collect()
 }
 
-/// Content of a piece in one snapshot. A route may occur in several virtual hosts, with
-/// differences.
+/// Content of a piece in one snapshot. A route may occur in several virtual hosts, and its copies
+/// may differ.
 pub(super) enum PieceContent<'a> {
     Key(&'a KeyRef),
     TrustBundle(&'a TrustBundle),
@@ -160,13 +161,14 @@ impl PieceContent<'_> {
     }
 }
 
-/// All pieces of one snapshot, by name.
+/// All pieces of one snapshot, and the shared parts that they reference.
 pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
-    /// Rate limits that routes reference. If a limit is rejected, its routes become culprits.
+    /// Rate limits that routes reference. If a limit is rejected, the routes that use it become
+    /// culprits.
     pub(super) rate_limits: &'a [RateLimit],
-    /// Filters that virtual hosts and routes reference. If a filter is rejected, these virtual
-    /// hosts and routes become culprits.
+    /// Filters that virtual hosts and routes reference. If a filter is rejected, the virtual hosts
+    /// and routes that use it become culprits.
     pub(super) shared_filters: &'a [SharedFilter],
 }
 
@@ -235,7 +237,7 @@ impl<'a> Pieces<'a> {
         pieces
     }
 
-    /// Adds a virtual host of a route table, and its routes.
+    /// Adds one of a route table's virtual hosts, and its routes.
     fn add_host(&mut self, table: &str, host: &'a VirtualHost) {
         let piece = Piece::VirtualHost {
             table: table.to_owned(),
@@ -251,7 +253,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Adds a listener with its TLS, TCP or UDP routes.
+    /// Adds a listener and its TLS, TCP or UDP routes.
     fn add_listener(&mut self, port: &'a Port, listener: &'a Listener) {
         let piece = Piece::Listener(listener.name.clone());
         self.of

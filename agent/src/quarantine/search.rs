@@ -1,8 +1,8 @@
-//! Searches for culprits: first by bisection among pieces judged individually, then for pieces that
-//! conflict with earlier ones.
+//! Searches for culprits: first by bisection among pieces that are judged individually, then for
+//! pieces that conflict with other pieces.
 //!
 //! The number of Envoy runs is the number of culprits times the logarithm of the number of
-//! suspects. The search can be interrupted after each run, and keeps its findings for the next
+//! suspects. A search can be interrupted after each run, and keeps its findings for the next
 //! search.
 
 use std::collections::HashSet;
@@ -18,10 +18,11 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits, MatchVerdict};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
-/// Maximum number of remembered digests, many times the number of pieces in a large snapshot.
+/// Maximum number of remembered digests. A large snapshot has only a small fraction of this many
+/// pieces.
 const MAX_GOOD: usize = 200_000;
 
-/// Limits of one search.
+/// Limits on one search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchLimits {
     /// Maximum number of Envoy runs.
@@ -42,37 +43,37 @@ impl Default for SearchLimits {
 /// Result of a search.
 #[derive(Debug)]
 pub enum SearchEnd {
-    /// Envoy accepts the rest without the known culprits.
+    /// Envoy accepts the configuration without the known culprits.
     Clean,
-    /// Envoy rejects something outside all pieces, or something that all pieces depend on.
+    /// Envoy rejects something that is not part of any piece, or that all pieces depend on.
     Unexplained {
         /// Envoy's message.
         envoy_words: String,
     },
-    /// The time ran out, or a newer target arrived. Continue the search later.
+    /// The search ran out of time or runs, or a newer target arrived. Continue the search later.
     Unfinished,
 }
 
-/// A search with its findings.
+/// A search and its findings.
 pub struct Search<'s, J, N> {
-    /// Judge of configurations.
+    /// Judges the configurations that the search builds.
     pub judge: &'s J,
-    /// Limits of the search.
+    /// Limits on this search.
     pub limits: SearchLimits,
-    /// Returns true to stop early. Checked before every run, but respected only after some
-    /// progress, so that frequent changes cannot prevent a search from completing.
+    /// Returns true to stop the search early. Checked before every run, but ignored until the
+    /// search has made some progress, so that frequent changes cannot prevent it from completing.
     pub stop: N,
-    /// Detection time of new culprits.
+    /// Timestamp recorded as the detection time of new culprits.
     pub now: Timestamp,
     /// Keys that can replace rejected ones.
     pub accepted_keys: &'s AcceptedKeys,
-    /// Culprits found so far, including those of earlier searches.
+    /// All known culprits, including ones found by earlier searches.
     pub culprits: &'s mut Culprits,
-    /// Digests of pieces that are valid on their own, including those of earlier searches.
+    /// Digests of pieces that are valid individually, including ones judged by earlier searches.
     pub good: &'s mut HashSet<Digest>,
-    /// Number of Envoy runs so far.
+    /// Number of Envoy runs in this search.
     pub runs: usize,
-    /// True once this search has found anything.
+    /// True once this search has found out anything new.
     pub learned: bool,
 }
 
@@ -83,8 +84,8 @@ enum Halt {
 }
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
-    /// Searches `wanted`. `accepted` is the served configuration: if two pieces conflict, the new
-    /// piece is the culprit.
+    /// Searches `wanted` for culprits. `accepted` is the configuration being served: if two pieces
+    /// conflict, the newer piece is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -100,7 +101,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
     }
 
-    /// Judges only these keys.
+    /// Judges only the keys with these names.
     pub(super) async fn keys(
         &mut self,
         wanted: &Snapshot,
@@ -165,7 +166,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// Finds the pieces that Envoy rejects even on their own.
+    /// Finds the pieces that Envoy rejects even when judged individually.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -178,15 +179,15 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             refused: false,
             first_half: false,
         }];
-        // A stack: the last group is next.
+        // Used as a stack: the last group is next.
         while let Some(group) = groups.pop() {
             let single = match group.pieces.as_slice() {
                 [] => continue,
                 [piece] => Some(piece.clone()),
                 _ => None,
             };
-            // A single piece is judged even if it must be the culprit, because Envoy's message is
-            // needed.
+            // A single piece is judged even if it must be the culprit, because its report needs
+            // Envoy's message.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
@@ -218,8 +219,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// Judges the matches of routes, and the domains of virtual hosts, that are culprits on their
-    /// own.
+    /// For culprits that are routes or virtual hosts, judges only their match or domain.
     async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
         let unjudged = (self.culprits.iter())
             .filter(|(piece, culprit)| {
@@ -231,7 +231,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges everything together, and finds pieces that conflict with earlier ones.
+    /// Judges the whole configuration, and finds pieces that conflict with earlier ones.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -242,7 +242,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let Some(mut words) = self.ask_whole(wanted, &[], None, start).await? else {
             return Ok(SearchEnd::Clean);
         };
-        // Served pieces come first, so that new pieces are blamed.
+        // Pieces in service come first, so that new pieces are blamed for conflicts.
         let (old, new): (Vec<_>, Vec<_>) = pieces
             .of
             .iter()
@@ -260,8 +260,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 return Ok(SearchEnd::Unexplained { envoy_words: words });
             }
         }
-        // The first `good` pieces of `order` are valid together. Each round removes the next piece
-        // that makes them invalid.
+        // The first `good` pieces of `order` are valid in combination. Each round removes the next
+        // piece that makes the combination invalid.
         while good < order.len() {
             let mut refused = order.len();
             while refused - good > 1 {
@@ -273,8 +273,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 }
             }
             let piece = order.remove(good);
-            // Its match or domain may conflict as well. This is judged before the piece is blamed,
-            // because a later search would judge the match on its own.
+            // The piece's match or domain may conflict as well. Judge it before blaming the piece,
+            // because a later search would judge the match individually.
             let mut match_verdict = MatchVerdict::Rejected;
             if can_answer(&piece) {
                 let without = order.get(good..).unwrap_or_default();
@@ -292,7 +292,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(SearchEnd::Unexplained { envoy_words: words })
     }
 
-    /// Returns true if Envoy accepts the first `count` pieces of `order` together.
+    /// Returns true if Envoy accepts the combination of the first `count` pieces of `order`.
     async fn goes_up_to(
         &mut self,
         count: usize,
@@ -305,7 +305,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(refused.is_none())
     }
 
-    /// Judges everything except the culprits and the pieces `without`. `answering` answers 500.
+    /// Judges the whole configuration except the culprits and the pieces in `without`. The piece
+    /// `answering` returns 500.
     async fn ask_whole(
         &mut self,
         wanted: &Snapshot,
@@ -379,12 +380,12 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     }
 }
 
-/// Returns true if Envoy can answer 500 to the requests of such a piece.
+/// Returns true if Envoy can respond with 500 to the requests for such a piece.
 fn can_answer(piece: &Piece) -> bool {
     matches!(piece, Piece::Route(_) | Piece::VirtualHost { .. })
 }
 
-/// Group of suspects.
+/// Group of suspects to judge with one Envoy run.
 struct SuspectGroup {
     pieces: Vec<Piece>,
     /// True if Envoy is known to reject the group as a whole.

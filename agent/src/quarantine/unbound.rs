@@ -1,8 +1,9 @@
-//! Listeners that Envoy could not open, by their name in Envoy: one for each port and address.
+//! Tracks listeners that Envoy could not open, by their name in Envoy. Each port and address has
+//! its own listener.
 //!
-//! Their configuration is valid, so they are retried once the address can be bound. The address is
-//! checked at increasing intervals. Until then, publications exclude these listeners, so that other
-//! changes are not delayed.
+//! The configuration of these listeners is valid, so they are retried once their address can be
+//! bound. The address is checked at increasing intervals. Until then, publications exclude these
+//! listeners, so that other changes are not delayed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,25 +19,26 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
-/// Pauses before the port is checked again.
+/// Pauses between checks whether an address can be bound.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// Excluded listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnboundSocket {
-    /// Address to listen on.
+    /// Address that the listener should be bound to.
     pub address: SocketAddr,
-    /// Transport of the port.
+    /// Transport protocol of the port.
     pub transport: Transport,
     /// Envoy's message.
     pub envoy_words: String,
     /// Process that holds the port, if known.
     pub owner: Option<PortOwner>,
-    /// Explanation, if the port needs a capability.
+    /// Explanation, if binding the port requires a capability.
     pub privileged: Option<PrivilegedPort>,
-    /// When the listener was first rejected.
+    /// When Envoy first rejected the listener.
     pub since: Timestamp,
-    /// Rejected resource, if the address is not the cause. Such a listener is not retried.
+    /// Rejected resource, if the listener was rejected for a reason other than its address. Such a
+    /// listener is not retried.
     refused: Option<Resource>,
     backoff: Backoff,
     next: Instant,
@@ -56,7 +58,7 @@ impl Unbound {
         self.sockets.values().filter(|socket| !socket.trying)
     }
 
-    /// Returns true if a listener of this name is excluded.
+    /// Returns true if a listener with this name is excluded.
     pub(super) fn has(&self, listener: &str) -> bool {
         self.sockets
             .get(listener)
@@ -97,7 +99,7 @@ impl Unbound {
         true
     }
 
-    /// Forgets listeners that are no longer wanted, or whose configuration has changed.
+    /// Forgets listeners that are no longer part of `wanted`, or whose configuration has changed.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);
@@ -129,8 +131,8 @@ impl Unbound {
             .min()
     }
 
-    /// Asks the kernel whether listeners that are due can be bound. Returns `true` if any of them
-    /// can, so that it is retried.
+    /// Asks the kernel whether listeners whose check is due can be bound. Returns `true` if any of
+    /// them can, so that the caller retries it.
     pub(super) fn probe(&mut self) -> bool {
         let now = Instant::now();
         let mut any = false;
@@ -155,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// Binds an address used only by this module. At 127.0.0.1, a connection of another test might
+    /// Binds an address that only this module uses. At 127.0.0.1, another test's connection might
     /// take the released port.
     fn hold() -> TcpListener {
         TcpListener::bind((Ipv4Addr::new(127, 83, 69, 83), 0)).unwrap()

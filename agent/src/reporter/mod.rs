@@ -1,7 +1,7 @@
-//! Writes a host's reports to a cluster: a `GatewayAgent` for each Gateway, on every change and
+//! Writes a host's reports to a cluster: one `GatewayAgent` per Gateway, on every change and
 //! otherwise at a configured interval.
 //!
-//! A [`HostReports`] provides the content of a report. This module decides when to write it, and
+//! A [`HostReports`] provides a report's content. This module decides when to write the report, and
 //! must never change it. Nothing waits for reports: if a cluster is slow or unreachable, they are
 //! late. If changes are frequent, only the newest state is reported.
 
@@ -23,17 +23,18 @@ use self::written::{ReportChange, WriteFailure, WrittenReports};
 use crate::source::cluster::ClusterSettings;
 use crate::source::cluster::backoff::{ServerBackoff, ServerFault, jittered};
 
-/// Default interval for reports without changes.
+/// Default interval between reports if nothing changes.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
-/// Timeout for the last report of a stopping agent.
+/// Time limit for the last report when the agent stops.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Source of the reports of a host.
+/// Provides a host's reports.
 pub trait HostReports: Send {
-    /// Applies the current Gateways and settings. Returns the interval for reports without changes.
+    /// Applies the current Gateways and settings. Returns the interval between reports if nothing
+    /// changes.
     fn follow(&mut self) -> Duration;
 
-    /// Returns the report on each Gateway, without the time of writing. `before` contains the
+    /// Returns a report per Gateway, without the time at which it is written. `before` contains the
     /// reports that were written last.
     fn statuses(
         &mut self,
@@ -43,22 +44,22 @@ pub trait HostReports: Send {
     /// Records that the cluster has accepted a report.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus);
 
-    /// Waits until the content of a report may have changed.
+    /// Waits until a report's content may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until an unreachable cluster can be reached again. Never returns if the cluster is
-    /// reachable.
+    /// Waits until an unreachable cluster becomes reachable again. Never returns if the cluster is
+    /// already reachable.
     fn back(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Task that writes reports.
+/// Handle of the task that writes reports.
 pub struct ReportWriter {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl ReportWriter {
-    /// Starts the task, which always uses the newest of these clients.
+    /// Starts the task, which always uses the newest client from the channel.
     pub fn start(
         settings: &ClusterSettings,
         clients: watch::Receiver<Option<Client>>,
@@ -77,7 +78,7 @@ impl ReportWriter {
         }
     }
 
-    /// Writes a last report, unless the cluster takes too long.
+    /// Writes the last reports, unless the cluster takes too long.
     pub async fn finish(self) {
         self.stop.send_replace(true);
         if tokio::time::timeout(2 * LAST_TIMEOUT, self.task)
@@ -108,7 +109,7 @@ impl<R: HostReports> ReportLoop<R> {
             heartbeat = if due {
                 now + jittered(period)
             } else {
-                // The interval may have become shorter.
+                // The interval may have been shortened.
                 heartbeat.min(now + period * 5 / 4)
             };
             match self.tell(due).await {
@@ -136,7 +137,7 @@ impl<R: HostReports> ReportLoop<R> {
                     let pause = tokio::time::sleep(backoff.after(fault));
                     tokio::select! {
                         () = pause => {}
-                        // Do not retry early after a rejection, only after an outage.
+                        // Retry early only after an outage, not after a rejection.
                         () = self.reports.back(), if fault == ServerFault::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
@@ -150,7 +151,7 @@ impl<R: HostReports> ReportLoop<R> {
     }
 
     /// Writes all changed reports, or all reports if a heartbeat is `due`. Returns the earliest
-    /// time to write a postponed change.
+    /// time at which to write a change that was postponed.
     async fn tell(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(None);

@@ -1,9 +1,9 @@
-//! Limits the rate of reports that only state progress: which revision is wanted, and which is
-//! served. Pure.
+//! Limits the rate of reports about mere progress, such as which revision is wanted and which is
+//! being served. Pure.
 //!
-//! An isolated change is reported once, when it is served. A report that it is being applied is
-//! written only if that takes long. While changes keep coming, reports become less frequent,
-//! because each of them is a write per host. Problems are reported immediately.
+//! An isolated change is reported once, when it is served. The fact that it is being applied is
+//! reported only if that takes long. While changes keep coming, reports become less frequent,
+//! because each of them costs one write per host. Problems are reported immediately.
 
 use std::time::Duration;
 
@@ -15,18 +15,18 @@ use super::written::ReportChange;
 
 /// Minimum interval between two reports.
 pub(super) const SHORTEST: Duration = Duration::from_millis(300);
-/// Maximum interval, reached while revisions keep changing.
+/// Maximum interval between two reports, reached while revisions keep changing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a revision must be in progress before a report says so.
+/// How long a revision must be in progress before that is reported.
 const APPLYING: Duration = Duration::from_secs(2);
 
-/// Rate limit of a host's reports.
+/// Rate limit for a host's reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReportPace {
     pause: Duration,
     next: Option<Instant>,
-    /// Since when a revision is being applied without a report.
+    /// Since when a revision has been in progress without being reported.
     applying: Option<Instant>,
 }
 
@@ -41,7 +41,7 @@ impl Default for ReportPace {
 }
 
 impl ReportPace {
-    /// Returns the earliest time to report this change, or `None` to report it now.
+    /// Returns the earliest time at which to report this change, or `None` to report it now.
     pub(super) fn waits_until(&mut self, change: ReportChange, now: Instant) -> Option<Instant> {
         if change != ReportChange::Applying {
             self.applying = None;
@@ -57,8 +57,8 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// Records that a progress report was written. If it follows soon after the earliest possible
-    /// time, the next pause is longer.
+    /// Records that a progress report was written. If it was written soon after it was allowed, the
+    /// next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {
@@ -70,7 +70,7 @@ impl ReportPace {
     }
 }
 
-/// Returns true if a report differs from the last one only in the progress of a healthy host.
+/// Returns true if a report about a healthy host differs from the last one only in progress.
 pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus) -> bool {
     let well = |status: &GatewayAgentStatus| {
         matches!(status.state, AgentState::Serving | AgentState::Applying)
@@ -83,7 +83,7 @@ pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus)
         applied_at: None,
         ..status.clone()
     };
-    // Users wait for a host that starts to serve, so this does not count as progress.
+    // Users wait until a host starts to serve, so do not treat that as mere progress.
     let serves = !before.applied_revision.is_empty() && !now.applied_revision.is_empty();
     serves && well(before) && well(now) && rest(before) == rest(now)
 }
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(pace.waits_until(ReportChange::Applying, start), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(1500)), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2000)), None);
-        // The first revision is served, and another one is being applied.
+        // The first revision is being served, and another one is being applied.
         assert_eq!(pace.waits_until(ReportChange::Progress, at(2100)), None);
         let next = Some(at(2200) + APPLYING);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2200)), next);

@@ -1,4 +1,4 @@
-//! The last written reports of this host, and the requests that update them.
+//! Remembers this host's last written reports, and sends the requests that update them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::pace::is_progress;
 use crate::source::cluster::backoff::ServerFault;
 use crate::source::cluster::{ClusterSettings, describe_error, fault, within};
 
-/// Field manager for the spec.
+/// Field manager with which the spec is applied.
 const SPEC_MANAGER: &str = "sesame-agent";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -30,30 +30,30 @@ pub(super) struct WrittenReports {
     unheard: BTreeSet<NamespacedName>,
 }
 
-/// Error: the cluster has not accepted a report.
+/// The cluster did not accept a report.
 #[derive(Debug)]
 pub(super) struct WriteFailure {
-    /// Which report failed, and why.
+    /// Which report was not accepted, and why.
     pub(super) message: String,
-    /// Distinguishes whether the API server rejected the report or was unreachable.
+    /// Whether the API server rejected the report or was unreachable.
     pub(super) fault: ServerFault,
 }
 
-/// Difference between the current reports and the last written ones.
+/// How the current reports differ from the last written ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ReportChange {
     /// No difference.
     None,
-    /// Healthy hosts are applying another revision.
+    /// The host is healthy, and is applying another revision.
     Applying,
-    /// Healthy hosts serve another revision.
+    /// The host is healthy, and is serving another revision.
     Progress,
-    /// Anything else.
+    /// Any other difference.
     News,
 }
 
 impl WrittenReports {
-    /// Starts with nothing written.
+    /// Starts without any written reports.
     pub(super) fn new(settings: &ClusterSettings) -> Self {
         Self {
             namespace: settings.namespace.clone(),
@@ -88,7 +88,8 @@ impl WrittenReports {
     }
 
     /// Writes the reports that differ from the last written ones, or all reports if `all` is set.
-    /// Deletes reports of other Gateways. Notifies `reports` of each accepted report.
+    /// Deletes the reports on other Gateways. Notifies `reports` about each report that the cluster
+    /// accepts.
     pub(super) async fn write(
         &mut self,
         client: Client,
@@ -185,7 +186,7 @@ impl WrittenReports {
         written.map(|_| ())
     }
 
-    /// Deletes the report of a withdrawn Gateway.
+    /// Deletes the report on a Gateway that this host no longer serves.
     async fn forget(
         &self,
         api: &Api<GatewayAgent>,
@@ -194,7 +195,8 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Forbidden, or already deleted. The controller garbage-collects stale reports.
+            // Access is forbidden, or the report is already deleted. The controller
+            // garbage-collects stale reports.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }

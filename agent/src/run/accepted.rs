@@ -1,5 +1,4 @@
-//! The state that Envoy accepted last, stored for a cold start: snapshots and keys of every
-//! Gateway.
+//! Stores the state that Envoy accepted last, for a cold start: each Gateway's snapshot and keys.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -23,15 +22,16 @@ use crate::host::durable::replace_file;
 use crate::host::{create_directory, remove_directory_if_exists, remove_if_exists};
 use crate::seal::SealingKeys;
 
-/// File in the state of a withdrawn Gateway that contains the Gateway's name.
+/// Name of the file that marks a Gateway's state as withdrawn. It contains the Gateway's name.
 const WITHDRAWN: &str = "withdrawn";
-/// Size limit of a stored snapshot once decompressed.
+/// Maximum size in bytes of a decompressed snapshot.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
-/// Memory limit of a decoded snapshot, which usually takes about seven times its encoded size.
+/// Memory limit in bytes for a decoded snapshot, which usually takes about seven times its encoded
+/// size.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
-/// Stores `wanted` for the next cold start, and returns its directory. `config` is the digest of
-/// everything except the endpoints.
+/// Stores `wanted` for the next cold start, and returns the Gateway's state directory. `config` is
+/// the digest of everything except the endpoints.
 pub(super) fn save(
     directory: &Path,
     wanted: &Target,
@@ -55,13 +55,14 @@ pub(super) fn save(
     Ok(state)
 }
 
-/// Removes keys from older generations that the stored `wanted` does not contain.
+/// Removes withdrawn and replaced keys from older generations: all keys that `wanted` does not
+/// contain.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("cannot remove withdrawn or replaced keys from older generations")
 }
 
-/// Reseals the keys of all Gateways with the current sealing keys.
+/// Reseals all Gateways' stored keys with the current sealing keys.
 pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     for directory in directories.gateway_states() {
         let sealed = StateDir::open(&directory, StateDir::KEEP)
@@ -72,7 +73,7 @@ pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     }
 }
 
-/// Returns the accepted state of every Gateway, and the addresses it was served on. Skips withdrawn
+/// Returns each Gateway's accepted state, and the addresses it was served on. Skips withdrawn
 /// Gateways. Logs and skips Gateways whose state cannot be read.
 pub(super) fn load_all(
     directories: &Directories,
@@ -109,8 +110,8 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Marks a Gateway as withdrawn on disk, so that it does not return on the next start even if the
-/// agent dies before its Envoy has exited.
+/// Marks a Gateway as withdrawn on disk. It then stays withdrawn even if the agent dies before the
+/// Gateway's Envoy has exited.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
@@ -142,7 +143,7 @@ pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, V
         .collect()
 }
 
-/// Returns the Gateway that a directory belongs to, if it was withdrawn.
+/// Returns the Gateway that a directory belongs to, if that Gateway was withdrawn.
 fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
     let text = open::read_text(&directory.join(WITHDRAWN), Rule::Own, 1024).ok()?;
     let (namespace, name) = text.split_once('/')?;
@@ -219,7 +220,7 @@ pub(super) fn read(
     })
 }
 
-/// Decodes the snapshot of a generation.
+/// Decodes a generation's snapshot.
 pub(super) fn read_snapshot(generation: &Generation) -> anyhow::Result<(NamespacedName, Snapshot)> {
     let mut bytes = Vec::new();
     zstd::stream::read::Decoder::new(generation.snapshot.as_ref())?
@@ -281,7 +282,7 @@ mod tests {
 
         withdraw(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
-        // The state that Envoy had just accepted is kept while it drains.
+        // The state that Envoy had just accepted is kept while Envoy drains.
         accept(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);

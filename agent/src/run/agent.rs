@@ -43,7 +43,7 @@ use crate::seal::SealingKeys;
 use crate::source::local::LocalFiles;
 use crate::tickets::{TicketRotator, Tickets, TicketsError};
 
-/// Runs until a signal or a request stops it.
+/// Runs the agent until a signal or a request stops it.
 pub(super) async fn run(
     reading: SettingsReading,
     reader: Arc<dyn ReadSettings>,
@@ -141,7 +141,7 @@ fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
     Spans::start(options.spans.clone(), reporting)
 }
 
-/// Locks both directories against other agents.
+/// Locks the state and the runtime directory against other agents.
 fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     Ok([
         Lock::acquire(directories.state())?,
@@ -203,8 +203,8 @@ async fn instance_settings(
     })
 }
 
-/// Starts the rotation of session ticket keys, for as long as the agent runs. Returns `None` if
-/// Envoy manages the keys.
+/// Starts rotating session ticket keys, for as long as the agent runs. Returns `None` if Envoy
+/// manages the keys.
 fn tickets(
     options: &RunOptions,
     directories: &Directories,
@@ -248,8 +248,8 @@ async fn serve(
     }
 }
 
-/// Returns the settings that apply to all Gateways of the host. `held` contains the addresses where
-/// each Gateway was served before.
+/// Returns the settings that apply to all Gateways on the host. `held` contains the addresses on
+/// which each Gateway was served before.
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
@@ -290,9 +290,9 @@ fn host_settings(
     })
 }
 
-/// Returns the limits of each Envoy: the open files of its launcher, and the configured heap, or
-/// else one that fits the launcher's memory. Without a separate launcher, the limits of this
-/// process apply.
+/// Returns the limits for each Envoy. The open-file limit is its launcher's. The heap limit is the
+/// configured one, or else fits the launcher's memory. Without a separate launcher, this process's
+/// limits apply.
 fn envoy_limits(
     options: &RunOptions,
     directories: &Directories,

@@ -1,7 +1,7 @@
-//! Answers certificate requests without an operator who copies files. Passes each request to a
-//! command or to a signer in the cluster, and writes the answer to the file that an operator would
-//! write. The reader of that file decides whether to accept the answer. This module must never be
-//! given a key.
+//! Answers certificate requests automatically, so that no operator has to copy files. Passes each
+//! request to a command or to a signer in the cluster, and writes the answer to the file that an
+//! operator would write. The reader of that file decides whether to accept the answer. This module
+//! must never be given a private key.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -17,11 +17,11 @@ use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, 
 
 /// Timeout for a command.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time to wait until an answer is accepted. Afterwards, the request is sent again.
+/// Time to wait for an answer to be accepted before the request is sent again.
 const LOOKED_AT: Duration = Duration::from_secs(5);
 /// Pauses between two attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
-/// Size limit of an answer in bytes.
+/// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
 /// Answers the requests for as long as the agent runs.
@@ -134,7 +134,7 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // A program that stops reading early gives its reason on standard error.
+            // A program that stops reading early explains why on standard error.
             let _ = stdin.write_all(pem.as_bytes()).await;
         }
         child.wait_with_output().await

@@ -1,5 +1,5 @@
-//! The engine thread of a bundle source: scans the directory when it changes, and when the trusted
-//! keys change.
+//! Runs the engine thread for a bundle source: scans the directory when it changes, and when the
+//! trusted keys change.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     })
 }
 
-/// Publishes the reports on all files. Logs newly found files that are too old.
+/// Publishes the reports on all files. Logs an outdated bundle when it is first found.
 fn publish(known: &watch::Sender<SourceState>, files: Vec<BundleReport>) {
     let before = Arc::clone(&known.borrow().bundles);
     if *before == files {

@@ -1,7 +1,6 @@
-//! Certificates and trust bundles that Envoys serve with: their contents, their sources and their
-//! uses.
+//! Reports the certificates and trust bundles that Envoys use: their contents, sources and users.
 //!
-//! Must never show any part of a private key.
+//! Must never reveal any part of a private key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,7 +24,7 @@ pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
 /// Timeout for an Envoy to list the certificates it serves.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// One certificate of one Gateway.
+/// A certificate that a Gateway uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CertificateReport {
@@ -33,7 +32,7 @@ pub(crate) struct CertificateReport {
     pub(crate) gateway: String,
     /// The source object: `Secret/namespace/name`, or ConfigMaps with `+` between them.
     pub(crate) object: String,
-    /// Files of the object, if the source is manifests or the object is a local file.
+    /// Files that define the object, if the source is manifests or the object is a local file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     pub(crate) role: CertificateRole,
@@ -41,20 +40,20 @@ pub(crate) struct CertificateReport {
     pub(crate) names: Vec<String>,
     pub(crate) subject: String,
     pub(crate) issuer: String,
-    /// Lower-case hexadecimal without leading zeros.
+    /// Serial number, in lower-case hexadecimal without leading zeros.
     pub(crate) serial: String,
     /// Kind and size of the key.
     pub(crate) key: String,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
-    /// End of trust in a CA certificate that a rotation removed from its bundle; `None` for a
+    /// When trust in a CA certificate ends, if a rotation removed it from its bundle; `None` for a
     /// declared certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_until: Option<Timestamp>,
     /// Listeners and backends, by their names in the snapshot.
     pub(crate) used_by: Vec<String>,
-    /// True if Envoy serves it. `None` if Envoy was not queried, did not answer or does not list
-    /// such certificates.
+    /// True if Envoy serves the certificate. `None` if Envoy was not queried, did not respond, or
+    /// does not list certificates with this role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served: Option<bool>,
 }
@@ -65,13 +64,13 @@ pub(crate) struct CertificateReport {
 pub(crate) enum CertificateRole {
     /// Presented to clients or to backends.
     Leaf,
-    /// Presented after a leaf.
+    /// Intermediate certificate, presented after a leaf.
     Chain,
     /// Trusted: clients or backends must present a certificate that it signed.
     Authority,
 }
 
-/// The newest values that certificate reports are built from.
+/// Receivers for the data that certificate reports are built from.
 #[derive(Clone)]
 pub(super) struct CertificatesSource {
     known: watch::Receiver<SourceState>,
@@ -89,8 +88,8 @@ impl CertificatesSource {
         }
     }
 
-    /// Reports the certificates of every Gateway, the earliest to expire first. Queries each Envoy
-    /// for the certificates it serves.
+    /// Reports every Gateway's certificates, in order of expiry. Queries each Envoy for the
+    /// certificates it serves.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
         // Query all Envoys concurrently, so that several hanging Envoys take no longer than one.
@@ -135,8 +134,8 @@ impl CertificatesSource {
     }
 }
 
-/// Returns the serial numbers of the certificates that a Gateway's Envoy serves, or `None` if it
-/// does not answer.
+/// Returns the serial numbers of the certificates that a Gateway's Envoy serves, or `None` if Envoy
+/// is down or does not respond.
 async fn serials(observed: &Observed) -> Option<Vec<String>> {
     if !observed.live {
         return None;
@@ -169,14 +168,14 @@ fn sorted(mut found: Vec<CertificateReport>) -> Vec<CertificateReport> {
     found
 }
 
-/// Inputs of the report on one Gateway.
+/// Inputs for the report on one Gateway.
 struct ReportInputs<'a> {
     gateway: String,
     snapshot: &'a Snapshot,
     keys: &'a [KeyPair],
     retained: &'a [RetainedCertificate],
     served: Option<&'a [String]>,
-    /// Files of objects by name.
+    /// Files that define objects, by object name.
     files: &'a BTreeMap<String, String>,
 }
 
@@ -252,13 +251,13 @@ fn one(
         not_after: time(not_after)?,
         trusted_until: None,
         used_by: used_by.get(object).cloned().unwrap_or_default(),
-        // Envoy lists leaves only.
+        // Envoy lists only leaf certificates.
         served: served.filter(|_| role == CertificateRole::Leaf),
         serial: number,
     })
 }
 
-/// Returns the listeners and backends that use each key pair and bundle, by its name.
+/// Returns the listeners and backends that use each key pair and bundle, by name.
 fn uses(snapshot: &Snapshot) -> BTreeMap<&str, Vec<String>> {
     let mut uses: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);

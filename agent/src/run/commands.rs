@@ -1,4 +1,4 @@
-//! Commands that a running agent executes for a Gateway, and its replies.
+//! Commands that a running agent executes for a Gateway, and the agent's replies.
 //!
 //! In requests to the socket (`POST /orders`), a command is called an order.
 
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::envoy::restart::Strategy;
 
-/// Body of a request: a command for the Envoy of one Gateway or for all Envoys.
+/// Body of a request: a command for one Gateway's Envoy, or for all Envoys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommandRequest {
@@ -25,7 +25,7 @@ pub struct CommandRequest {
 pub enum InstanceCommand {
     /// Replace the Envoy without dropping a request.
     Restart {
-        /// How to replace it.
+        /// Strategy for replacing the Envoy.
         #[serde(default)]
         strategy: Strategy,
     },
@@ -44,19 +44,19 @@ pub enum InstanceCommand {
     Resume,
 }
 
-/// Limits of a drain.
+/// Limits for a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainLimits {
     /// Timeout of the drain.
     pub timeout_seconds: u64,
-    /// Time between the loss of readiness and asking clients to leave.
+    /// Time between becoming unready and asking clients to leave.
     pub lame_duck_seconds: u64,
     /// Number of connections at which the host is considered drained.
     pub until_connections: u64,
 }
 
-/// One line of the answer.
+/// One line of the response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
@@ -69,14 +69,14 @@ pub struct Reply {
     pub done: Option<bool>,
 }
 
-/// A command on its way to an instance.
+/// A command that is queued for an instance.
 #[derive(Debug)]
 pub(super) struct QueuedCommand {
     pub(super) command: InstanceCommand,
     pub(super) replies: ReplySink,
 }
 
-/// The sending end of the replies to one command. The receiver may already be dropped.
+/// Sender for the replies to one command. The receiver may already be dropped.
 #[derive(Clone, Debug)]
 pub(super) struct ReplySink {
     pub(super) gateway: String,

@@ -1,4 +1,4 @@
-//! The directories of a running agent. Names of objects are hashed before they become paths.
+//! Locates a running agent's directories. Names of objects are hashed before they become paths.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +48,7 @@ pub enum DirectoriesError {
     Untrusted {
         /// Option that sets the directory.
         flag: &'static str,
-        /// What is wrong with the directory.
+        /// The problem with the directory.
         source: OpenError,
     },
     /// The paths of Unix sockets would be too long.
@@ -58,7 +58,7 @@ pub enum DirectoriesError {
     TooLong {
         /// The runtime directory.
         path: PathBuf,
-        /// Number of characters of the longest socket path.
+        /// Length of the longest socket path, in characters.
         length: usize,
     },
 }
@@ -103,12 +103,12 @@ impl Directories {
         &self.state
     }
 
-    /// Returns the directory of the last good manifests.
+    /// Returns the directory that stores the last good manifests.
     pub(super) fn last_good(&self) -> PathBuf {
         self.state.join("last-good")
     }
 
-    /// Returns the directory to which the state of a Gateway is moved before it is removed.
+    /// Returns the directory to which a Gateway's state is moved before it is removed.
     pub(super) fn withdrawn(&self) -> PathBuf {
         self.state.join("withdrawn")
     }
@@ -130,8 +130,8 @@ impl Directories {
         Self::envoys_below(&self.runtime, None)
     }
 
-    /// Returns the PIDs of the Envoys of all Gateways, or of one, in a runtime directory that an
-    /// agent may be using.
+    /// Returns the PIDs of all Gateways' Envoys, or of one Gateway's Envoy, in a runtime directory
+    /// that an agent may be using.
     pub(super) fn envoys_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
         let runtimes = Self::runtimes_below(runtime, gateway);
         let identities = runtimes
@@ -140,8 +140,8 @@ impl Directories {
         identities.map(|identity| identity.pid).collect()
     }
 
-    /// Removes the files that the Envoy of a withdrawn Gateway watched, including keys. That Envoy
-    /// must have exited.
+    /// Removes the files that a withdrawn Gateway's Envoy watched, including keys. The Envoy must
+    /// have exited.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
         if let Err(error) = remove_directory_if_exists(&directory) {
@@ -167,8 +167,7 @@ impl Directories {
         }
     }
 
-    /// Returns the state directory of one Gateway in `state`, a directory that an agent may be
-    /// using.
+    /// Returns one Gateway's state directory in `state`, a directory that an agent may be using.
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
     }
@@ -196,7 +195,7 @@ impl GatewayDirectories {
         self.runtime.join(ACCESS_LOG)
     }
 
-    /// Returns the name of the directories of this Gateway, which is a hash.
+    /// Returns the name of this Gateway's directories, which is a hash.
     pub(super) fn name(&self) -> String {
         let name = self.runtime.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()

@@ -1,4 +1,4 @@
-//! The manifest engine: turns manifests into the configuration of each Gateway. It has one thread,
+//! The manifest engine: turns manifests into each Gateway's configuration. It runs on one thread,
 //! because all of its work is CPU-bound.
 //!
 //! It first publishes the configurations that were accepted earlier, so that Envoys start
@@ -38,7 +38,7 @@ use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// The newest state of the source, for everything that shows or serves it.
+/// The newest state of the source, for everything that reports or serves it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
     /// The configuration of each Gateway.
@@ -47,14 +47,14 @@ pub(super) struct SourceState {
     /// resolved again on request, because they are rarely needed and take more memory than
     /// everything else.
     pub(super) world: Option<World>,
-    /// Number of earlier worlds.
+    /// Number of worlds that were published.
     pub(super) worlds: u64,
     /// The time of each condition's last transition.
     pub(super) transitions: Arc<Transitions>,
     /// Hostnames of listeners that none of the listener's certificates covers; `None` if the source
     /// does not define listeners.
     pub(super) uncovered_hostnames: Option<usize>,
-    /// All problems of the source.
+    /// All problems with the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,
     /// True if the last read of the source succeeded.
     pub(super) available: bool,
@@ -68,13 +68,14 @@ pub(super) struct SourceState {
     pub(super) withdrawn: bool,
     /// Newer, incomplete revisions, if the source has revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
-    /// The files of the Secrets and ConfigMaps among manifests, by `Kind/namespace/name`.
+    /// The manifests that declare Secrets, ConfigMaps and ClusterTrustBundles, by
+    /// `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
     /// The content of local files that replaces objects.
     pub(super) local: Arc<LocalMaterial>,
     /// The files in a bundle directory.
     pub(super) bundles: Arc<Vec<BundleReport>>,
-    /// Start of the change that the engine is working on; `None` while it is waiting.
+    /// When the engine began to process the current change; `None` while it is idle.
     pub(super) busy_since: Option<Instant>,
 }
 
@@ -96,13 +97,13 @@ pub(super) struct Engine {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Gateways as they were accepted before this agent started.
+    /// Gateways whose configurations were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// The problems of the last resolution, and the last known locations of their objects.
+    /// Problems found by the last resolution, each with its object's last known location.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     /// Decides when Gateways that vanished from the source are withdrawn.
     pub(super) withdrawal: Withdrawal,
-    /// Times of the current change.
+    /// Timing of the current change.
     pub(super) times: EngineTimes,
 }
 
@@ -115,7 +116,8 @@ enum ResolvedStatuses {
 }
 
 impl Engine {
-    /// Runs until the watch stops, and blocks on `runtime`. The first change covers everything.
+    /// Runs until the watch stops, waiting for changes on `runtime`. The first change covers
+    /// everything.
     pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
@@ -272,7 +274,7 @@ impl Engine {
         )
     }
 
-    /// Publishes the resolved world and the times of its conditions.
+    /// Publishes the resolved world and the transition times of its conditions.
     fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
         match statuses {
@@ -372,7 +374,7 @@ pub(super) fn record_polling(known: &watch::Sender<SourceState>, watch: &Watch) 
     });
 }
 
-/// Publishes since when the engine has been busy, without waking receivers.
+/// Records when the engine became busy, or that it is idle, without waking receivers.
 pub(super) fn record_busy(known: &watch::Sender<SourceState>, busy: bool) {
     known.send_if_modified(|known| {
         known.busy_since = busy.then(Instant::now);
@@ -407,7 +409,7 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
     }
 }
 
-/// Returns the Gateways as they were served before. Skips Gateways that were not served.
+/// Returns the Gateways' revisions as they were served before. Skips Gateways that were not served.
 fn as_before<'a>(
     gateways: impl IntoIterator<Item = &'a NamespacedName>,
     before: &'a Targets,

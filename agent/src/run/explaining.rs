@@ -33,7 +33,7 @@ pub(crate) fn explain_accepted(
     explain_one(snapshots.collect(), order)
 }
 
-/// Explains a request to one of several Gateways.
+/// Explains a request that one of several Gateways would receive.
 pub(crate) fn explain_one(
     mut snapshots: Vec<(&NamespacedName, &Snapshot)>,
     order: &ExplainOrder,
@@ -61,7 +61,7 @@ pub(crate) fn served_accepted(state_dir: &Path, object: &str) -> Vec<ServedPlace
         .collect()
 }
 
-/// Answers `GET /served/KIND/NAMESPACE/NAME`. Returns `None` for any other path.
+/// Handles `GET /served/KIND/NAMESPACE/NAME`. Returns `None` for any other path.
 pub(super) fn answer(state_dir: &Path, path: &str) -> Option<anyhow::Result<Vec<u8>>> {
     let object = path.strip_prefix("/served/")?;
     let places = served_accepted(state_dir, object);

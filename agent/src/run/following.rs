@@ -1,5 +1,5 @@
-//! Lets one task follow all instances: which instances exist, and what each has reported since the
-//! task last checked.
+//! Tracks all instances for one task: which instances exist, and which have reported something new
+//! since the task last checked.
 //!
 //! Must never keep a stopped instance alive.
 

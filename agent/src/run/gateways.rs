@@ -1,4 +1,4 @@
-//! The instances of this host's Gateways: executes the plans of `lifecycle`.
+//! Manages the instances of this host's Gateways: executes the plans from `lifecycle`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -40,8 +40,8 @@ pub(super) struct Gateways {
     running: BTreeMap<NamespacedName, RunningGateway>,
     /// Withdrawn Gateways whose Envoys have not exited, with the addresses they listen on.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Drains of withdrawn Gateways. Each returns the name, and whether the Envoy has certainly
-    /// exited.
+    /// Drain tasks of withdrawn Gateways. Each returns the Gateway's name, and whether its Envoy is
+    /// known to have exited.
     drains: JoinSet<(NamespacedName, bool)>,
     /// Gateways that waited in the last plan, each with a Gateway that it waits for.
     waiting: BTreeMap<NamespacedName, NamespacedName>,
@@ -58,7 +58,8 @@ struct RunningGateway {
 }
 
 impl Gateways {
-    /// Starts to drain the Gateways that an earlier agent withdrew without stopping their Envoys.
+    /// Creates the instance manager, and starts draining the Gateways that an earlier agent
+    /// withdrew without stopping their Envoys.
     pub(super) fn new(
         settings: InstanceSettings,
         directories: Directories,
@@ -151,7 +152,7 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
-        // A span of level error, so that no filter drops the Gateway from the events in it.
+        // An error-level span, so that no filter drops the Gateway from the events in it.
         let span = tracing::error_span!("instance", gateway = %name);
         let instance = instance.run(known, first, queue, stopped);
         RunningGateway {
@@ -186,8 +187,8 @@ impl Gateways {
         self.queues.send_replace(queues.collect());
     }
 
-    /// Waits until the Envoy of a withdrawn Gateway has exited, and removes its files. Pending
-    /// forever while no Envoy is draining. Cancel-safe.
+    /// Waits until a withdrawn Gateway's Envoy has exited, and removes its files. Waits forever
+    /// while no Envoy is draining. Cancel-safe.
     pub(super) async fn drained(&mut self) {
         let Some(Ok((name, ended))) = self.drains.join_next().await else {
             return std::future::pending().await;
@@ -217,7 +218,8 @@ impl Gateways {
 }
 
 impl RunningGateway {
-    /// Waits until the Envoy has exited, or was left running. Returns false if that is not certain.
+    /// Stops the instance, and waits until its Envoy has exited or was left running. Returns false
+    /// if that is uncertain.
     async fn stop(mut self, name: &NamespacedName, ending: Ending) -> bool {
         self.stop.send_replace(Some(ending));
         let ended = match ending {
@@ -240,7 +242,7 @@ impl RunningGateway {
     }
 }
 
-/// Stops the Envoy of a withdrawn Gateway that an earlier agent left running.
+/// Stops a withdrawn Gateway's Envoy that an earlier agent left running.
 async fn end_leftover(
     name: NamespacedName,
     config: SupervisorConfig,

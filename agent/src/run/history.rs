@@ -1,4 +1,4 @@
-//! The accepted generations of a Gateway: lists them, compares two, and rolls back to one.
+//! Lists a Gateway's accepted generations, compares two of them, and rolls back to one.
 //!
 //! A Gateway that was rolled back keeps that generation, even across restarts of the agent, until
 //! it is resumed.
@@ -49,7 +49,7 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the history of `gateway`, or of the only Gateway.
+    /// Opens the history of `gateway`, or of the only Gateway if none is given.
     pub fn open(state_dir: &Path, gateway: Option<&NamespacedName>) -> anyhow::Result<Self> {
         let directory = match gateway {
             Some(gateway) => Directories::state_of(state_dir, gateway),
@@ -107,8 +107,8 @@ impl History {
     }
 }
 
-/// Answers `history` and `diff` for callers that cannot read the state directory. Returns `None`
-/// for any other path.
+/// Handles `history` and `diff` requests from callers that cannot read the state directory. Returns
+/// `None` for any other path.
 ///
 /// The paths are `/history` and `/diff/FROM/TO`, with an optional `/NAMESPACE/NAME` that selects
 /// the Gateway.
@@ -157,7 +157,8 @@ pub struct AcceptedGeneration {
     pub rolled_back_to: bool,
 }
 
-/// Loads a generation from a Gateway's own directory, with the current keys of its Secrets.
+/// Loads a generation from a Gateway's own directory. If the generation no longer has a key pair,
+/// uses the current pair with the same name.
 pub(super) fn load(
     directory: &Path,
     number: u64,

@@ -42,8 +42,8 @@ impl InspectedGateway {
             gateway: resolved.gateway.clone(),
             ports: encoded.ports().clone(),
             addresses: Vec::new(),
-            // The listeners and clusters, a table or a secret for each listener and key, and the
-            // endpoints of each backend.
+            // One file each for listeners and clusters, a route table per listener, a secret per
+            // key, and an endpoint file per backend.
             files: 2
                 + counts.listeners
                 + resolved.keys.len()
@@ -63,7 +63,8 @@ pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> V
         .collect()
 }
 
-/// Returns the PIDs of the Envoys of all Gateways, or of one, according to their pid files.
+/// Returns the PIDs of all Gateways' Envoys, or of one Gateway's Envoy, according to their pid
+/// files.
 pub(crate) fn envoys(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
     Directories::envoys_below(runtime, gateway)
 }

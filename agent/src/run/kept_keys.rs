@@ -1,9 +1,9 @@
-//! The private keys of accepted generations: sealed on disk, and removed once the source has
-//! withdrawn or replaced them.
+//! Keeps the private keys of accepted generations sealed on disk, and removes keys that the source
+//! has withdrawn or replaced.
 //!
-//! Only the accepted generation and the previous one contain keys, and only keys that were served
-//! last. A rollback to any other generation uses the current key of each Secret. Must never keep a
-//! revoked key to make a rollback possible.
+//! Only the accepted generation and the previous one contain keys, and only the keys that were
+//! served last. A rollback to any other generation uses the current key of each Secret. Must never
+//! keep a revoked key to make a rollback possible.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 use crate::apply::state::{StateDir, StateError};
 use crate::seal::{SealingError, SealingKeys};
 
-/// Returns the `named` pairs in stored form. A pair that could not be read, and is missing from
-/// `pairs`, is kept as stored: the host may get its sealing key back.
+/// Encodes the `named` pairs for storage. A pair that could not be read, and is missing from
+/// `pairs`, keeps its stored form: the host may get its sealing key back.
 pub(super) fn encode(
     pairs: &[KeyPair],
     named: &[KeyRef],
@@ -81,7 +81,8 @@ pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     Ok(stored.map(public).collect())
 }
 
-/// Replaces pairs with the current pairs of the same names, and updates the references to them.
+/// Replaces pairs with the current pairs that have the same names, and updates the references to
+/// them.
 pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present: &[KeyPair]) {
     for key in &mut snapshot.keys {
         let Some(new) = present.iter().find(|pair| pair.name == key.name) else {
@@ -95,7 +96,7 @@ pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present
     }
 }
 
-/// Makes a reference refer to this pair.
+/// Points a reference to this pair.
 pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     let digest = pair.digest();
     if key.digest == digest {
@@ -163,7 +164,7 @@ fn rewrite(
     for number in &numbers {
         let stays = Some(*number) == accepted || Some(number) == before;
         state.settle_keys(*number)?;
-        // Reading the generation reports damaged keys.
+        // Damaged keys are reported when the generation is read.
         let pairs = state.load_keys(*number).ok();
         let Some(mut pairs) = pairs.and_then(|keys| at_rest::decode(&keys).ok()) else {
             continue;

@@ -18,7 +18,7 @@ use super::addresses::overlap;
 pub(super) struct LifecycleFacts<'a> {
     /// Addresses of each Gateway in the source.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways that have an instance, with the addresses it listens on.
+    /// Gateways that have an instance, with the addresses they listen on.
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
     /// Withdrawn Gateways whose Envoys have not exited, with the addresses they listen on.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
@@ -27,9 +27,9 @@ pub(super) struct LifecycleFacts<'a> {
 /// Changes that bring the instances in line with the source. Other instances are not changed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LifecyclePlan {
-    /// Gateways to start, in the order of their names.
+    /// Gateways to start, sorted by name.
     pub(super) start: Vec<NamespacedName>,
-    /// Gateways to withdraw, in the order of their names.
+    /// Gateways to withdraw, sorted by name.
     pub(super) withdraw: Vec<NamespacedName>,
     /// Gateways that wait, each with a Gateway that it waits for.
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
@@ -68,7 +68,7 @@ pub(super) fn plan(facts: &LifecycleFacts<'_>) -> LifecyclePlan {
 mod tests {
     use super::*;
 
-    /// Names and addresses, as a test writes them.
+    /// Names and addresses, in the form that tests use.
     type Listed = [(&'static str, &'static [&'static str])];
 
     fn name(name: &str) -> NamespacedName {

@@ -1,14 +1,14 @@
-//! A running agent: from a source of configuration to Envoys that serve it.
+//! A running agent: turns a source of configuration into Envoys that serve it.
 //!
-//! Values flow one way, through channels that keep only the newest:
+//! Values flow one way, through channels that keep only the newest value:
 //!
 //! - `source` starts an engine in a thread: `engine` for manifests, or `snapshot_engine` for
 //!   snapshots that were resolved elsewhere, fed by `bundles` if they are files. An engine computes
-//!   the `target` of each Gateway. `withdrawal` holds Gateways that may have vanished by mistake.
+//!   each Gateway's `target`. `withdrawal` holds Gateways that may have vanished by mistake.
 //! - `agent` is the main loop: `lifecycle` plans which Gateways start, wait and stop, and
 //!   `gateways` executes the plan.
-//! - `instance` is the task of one Gateway, which brings an Envoy to its target. `observed`
-//!   contains what it observes.
+//! - `instance` is one Gateway's task, which applies the target to an Envoy. `observed` contains
+//!   the instance's observations.
 //! - `services` answer requests and send reports: `server` on the agent's socket, `cluster` in the
 //!   cluster. Both use a `report`.
 //! - `spans` exports how long each step of a change takes.
@@ -79,23 +79,23 @@ use crate::seal::SealSettings;
 use crate::source::local::LocalFile;
 use crate::source::manifests::ReadLimits;
 
-/// The agent's socket in the runtime directory.
+/// Name of the agent's socket in the runtime directory.
 pub const AGENT_SOCKET: &str = "agent.sock";
 /// Default runtime directory.
 pub const DEFAULT_RUNTIME_DIR: &str = "/run/sesame";
 /// Default state directory.
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/sesame";
 
-/// Options of [`run`].
+/// Options for [`run`].
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// The source of configuration.
     pub source: Source,
-    /// Options for the resolution of manifests.
+    /// Options for resolving manifests.
     pub resolve: sesame_gateway_api::resolve::Options,
     /// Files on this host that replace Secrets and ConfigMaps.
     pub local_files: Vec<LocalFile>,
-    /// Limits of a manifest directory.
+    /// Limits for reading a manifest directory.
     pub limits: ReadLimits,
     /// Ports to bind, by the port that clients see.
     pub port_map: BTreeMap<u32, u32>,
@@ -118,7 +118,7 @@ pub struct RunOptions {
     pub seal: SealSettings,
     /// Runtime directory, with the sockets and Envoy's files.
     pub runtime_dir: PathBuf,
-    /// Envoy to run; `None` means the one on the PATH.
+    /// Envoy to run; `None` means the one on `PATH`.
     pub envoy: Option<PathBuf>,
     /// Number of Envoy's worker threads.
     pub concurrency: Option<u32>,
@@ -134,12 +134,12 @@ pub struct RunOptions {
     /// Percentage of the served configuration that a revision may remove without being held; with
     /// 100, nothing is held.
     pub most_removed: u8,
-    /// How long such a revision is held, if the source still has it.
+    /// How long a revision that removes more than this is held, if the source still has it.
     pub hold: Duration,
     /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
     /// if the configuration decides.
     pub bundle_overlap: Option<Duration>,
-    /// Time between the loss of readiness and the drain that `on_stop` requests.
+    /// Time between becoming unready and the drain that `on_stop` requests.
     pub lame_duck: Duration,
     /// True if a launcher in another container or unit starts Envoys.
     pub launcher: bool,
@@ -147,22 +147,22 @@ pub struct RunOptions {
     pub on_stop: OnStop,
     /// Time between rotations of the session ticket keys; `None` leaves the keys to Envoy.
     pub session_tickets: Option<Duration>,
-    /// Address that answers `/livez` and `/readyz` over TCP.
+    /// TCP address that serves `/livez` and `/readyz`.
     pub health_address: Option<SocketAddr>,
-    /// Options of `/metrics`.
+    /// Options for `/metrics`.
     pub metrics: MetricsOptions,
     /// Timeout for an Envoy to take over from another one.
     pub takeover: Duration,
-    /// Collector of spans, if there is one.
+    /// Collector to export spans to, if any.
     pub spans: Option<CollectorSettings>,
 }
 
-/// Options of `/metrics`.
+/// Options for `/metrics`.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
-    /// TCP address that answers requests for metrics.
+    /// TCP address that serves `/metrics`.
     pub address: Option<SocketAddr>,
-    /// Files that restrict access to this address.
+    /// Files that restrict access to the metrics address.
     pub guard: GuardFiles,
     /// Maximum number of backends per Gateway with separate metrics; all others share theirs.
     pub most_backends: usize,

@@ -15,10 +15,10 @@ use super::snapshot_engine::SnapshotEngine;
 use crate::seal::SealingKeys;
 use crate::source::local::RequestedUsage;
 
-/// No cluster.
+/// Settings that cannot exist without cluster support.
 pub(super) use std::convert::Infallible as ClusterSettings;
 
-/// No client for a cluster.
+/// Clients that cannot exist without cluster support.
 pub(super) type Clients = ClusterSettings;
 
 /// Request to a signer.
@@ -45,7 +45,7 @@ pub(super) async fn sign(
     match *clients {}
 }
 
-/// A reporter without a cluster.
+/// A reporter that cannot exist without cluster support.
 pub(super) struct Reporter(ClusterSettings);
 
 pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {

@@ -20,7 +20,7 @@ use crate::quarantine::Affected;
 
 /// Envoy's state after an orderly stop.
 pub(super) const STOPPED: &str = "Stopped";
-/// Progress of the drain before an orderly stop.
+/// Drain progress that is reported before an orderly stop.
 pub(super) const STOPPING: &str = "Envoy is being stopped";
 
 /// Warning about an Envoy that was started without shared memory.
@@ -41,7 +41,7 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
 /// The newest observations of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// Start of the current work; `None` while the instance is waiting.
+    /// When the instance began its current work; `None` while it is waiting.
     pub(super) busy_since: Option<Instant>,
     /// True if Envoy is serving.
     pub(super) live: bool,
@@ -57,7 +57,7 @@ pub(super) struct Observed {
     pub(super) unlogged: Option<String>,
     /// Why an Envoy that should be replaced is still running.
     pub(super) outdated: Option<String>,
-    /// Why the target of the source is held, and not even tried.
+    /// Why the source's newest target is held instead of being applied.
     pub(super) held: Option<String>,
     /// Progress of a drain, if there is one.
     pub(super) draining: Option<String>,
@@ -71,10 +71,10 @@ pub(super) struct Observed {
     pub(super) applied_at: Option<Timestamp>,
     /// Parts of the target that Envoy rejects, and the affected objects.
     pub(super) affected: Arc<Affected>,
-    /// Listeners that do not present one of their accepted certificates, and the outcome of
-    /// handshakes with them.
+    /// Listeners that do not present one of their accepted certificates, each with the outcome of
+    /// its handshakes.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners with certificates that no file on this host provides, and an explanation.
+    /// Listeners with certificates that no file on this host provides, each with an explanation.
     pub(super) without_files: BTreeMap<String, String>,
     /// Listeners in `without_files` that have no other certificate, and are therefore closed.
     pub(super) without_certificate: BTreeSet<String>,
@@ -116,8 +116,8 @@ impl Observed {
         all
     }
 
-    /// Returns the listeners that are closed here, because Envoy rejects them or they have no
-    /// certificate, and why.
+    /// Returns the listeners that are closed on this host, because Envoy rejects them or they have
+    /// no certificate, and why.
     pub(super) fn all_refused(&self) -> BTreeMap<String, String> {
         let mut all = self.without_files.clone();
         all.retain(|listener, _| self.without_certificate.contains(listener));
@@ -125,8 +125,8 @@ impl Observed {
         all
     }
 
-    /// Returns true if a part of the target cannot be expressed for Envoy, or no address could be
-    /// assigned.
+    /// Returns true if a part of the target cannot be expressed in Envoy's configuration, or no
+    /// address could be assigned.
     pub(super) fn leaves_out(&self) -> bool {
         let problems = |wanted: &Arc<Target>| !wanted.rendered.problems.is_empty();
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)

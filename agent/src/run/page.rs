@@ -1,4 +1,4 @@
-//! The status page: the agent's report for a browser. Pure.
+//! Renders the status page, which shows the agent's report in a browser. Pure.
 //!
 //! It shows the values of `status`, `certs` and `events`, changes nothing, and contains nothing
 //! about a key except the name of its Secret.
@@ -14,7 +14,7 @@ use super::report::{GatewayReport, ObjectReport, Report, health};
 
 /// Maximum number of events shown, the newest first.
 const MAX_EVENTS: usize = 30;
-/// Certificates that expire within this many seconds are highlighted.
+/// Remaining lifetime in seconds below which a certificate is highlighted.
 const EXPIRES_SOON_SECONDS: i64 = 14 * 86_400;
 
 /// Everything that the page shows.
@@ -25,7 +25,7 @@ pub(super) struct PageFacts<'a> {
     pub(super) now: Timestamp,
 }
 
-/// Returns the page.
+/// Builds the status page.
 pub(super) fn page(facts: &PageFacts<'_>) -> Page {
     let PageFacts {
         report,
@@ -121,7 +121,7 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
     ));
 }
 
-/// Returns the short revision, or the short digest of a configuration without a revision.
+/// Returns the short revision, or the short digest if the configuration has no revision.
 fn revision<'a>(revision: &'a str, digest: &'a str) -> &'a str {
     short(if revision.is_empty() {
         digest

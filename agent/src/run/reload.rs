@@ -1,7 +1,7 @@
 //! Rereads settings while the agent runs, on SIGHUP or `POST /reload`.
 //!
 //! A few settings take effect immediately. The others need a restart of the agent, during which
-//! Envoy keeps serving. The answer, the log and `status` list them. Invalid settings change
+//! Envoy keeps serving. The response, the log and `status` list these. Invalid settings change
 //! nothing.
 
 use std::collections::BTreeSet;
@@ -97,13 +97,13 @@ pub struct Reloaded {
 pub(super) struct LiveSettings {
     /// What happens to Envoys when a signal stops the agent.
     pub(super) on_stop: OnStop,
-    /// Time between the loss of readiness and the drain that `on_stop` requests.
+    /// Time between becoming unready and the drain that `on_stop` requests.
     pub(super) lame_duck: Duration,
     /// Maximum percentage of time that an Envoy's main thread spends on frequent changes.
     pub(super) apply_share: u8,
     /// Percentage of the served configuration that a revision may remove without being held.
     pub(super) most_removed: u8,
-    /// How long such a revision is held.
+    /// How long a revision that removes more than this is held.
     pub(super) hold: Duration,
     /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
     /// if the configuration decides.
@@ -147,7 +147,7 @@ impl LiveSettings {
         (self.most_removed < 100).then_some(self.hold)
     }
 
-    /// Returns hints on settings that need a restart.
+    /// Returns hints about settings that need a restart.
     pub(super) fn hints(&self) -> Vec<String> {
         let keys = &self.needs_restart;
         let waits = (!keys.is_empty()).then(|| waits_for_restart(keys));
@@ -174,7 +174,7 @@ fn waits_for_restart(keys: &[String]) -> String {
     )
 }
 
-/// The caller of a reload, who waits for the outcome.
+/// Channel that returns the outcome of a reload to its caller.
 pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
 /// The task that rereads settings.
@@ -186,7 +186,7 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Creates the task of an agent that was `started` with these settings. `ready` is true once
+    /// Creates the task for an agent that was `started` with these settings. `ready` is true once
     /// the service manager considers the agent started. Before that, a reload must not report
     /// readiness.
     pub(super) fn new(
@@ -203,7 +203,7 @@ impl Reloader {
         }
     }
 
-    /// Reloads on each SIGHUP and each request, one after the other.
+    /// Reloads on each SIGHUP and each request, one at a time.
     pub(super) async fn serve(
         self,
         mut hangups: Signal,
@@ -223,7 +223,7 @@ impl Reloader {
                 service_manager::reloaded();
             }
             if let Some(caller) = caller {
-                // A caller that has left needs no answer.
+                // The caller may no longer be waiting.
                 let _ = caller.send(outcome);
             }
         }

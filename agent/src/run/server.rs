@@ -1,6 +1,6 @@
-//! The agent's own socket: answers queries and accepts commands.
+//! Serves the agent's own socket: handles queries and accepts commands.
 //!
-//! A Unix socket of mode 0660 in the runtime directory. A slow or hostile caller costs one
+//! The Unix socket in the runtime directory has mode 0660. A slow or hostile caller ties up one
 //! connection, never the agent.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ use crate::host::remove_if_exists;
 
 const MAX_COMMAND: usize = 64 << 10;
 
-/// Listens on `path`, replacing the socket of a dead agent.
+/// Listens on `path`, replacing a dead agent's socket.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     remove_if_exists(path)?;
     let listener = UnixListener::bind(path)?;
@@ -47,13 +47,13 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
 /// - `GET /status` returns the report. `GET /gateways` returns it without the objects, which may be
 ///   numerous.
 /// - `GET /livez` and `GET /readyz` are probes.
-/// - `GET /history`, `GET /diff`, `GET /events` and `GET /served` (the places of an object) read
-///   the state directory.
-/// - `GET /certificates` lists the certificates that Envoys serve with, and `GET /metrics` is for
+/// - `GET /history`, `GET /diff`, `GET /events` and `GET /served` (the places that serve an object)
+///   read the state directory.
+/// - `GET /certificates` lists the certificates that Envoys use, and `GET /metrics` is for
 ///   Prometheus.
 /// - `POST /explain` explains a request based on the last accepted configuration.
-/// - `POST /orders` sends a command to the queues of its Gateways. The answer is a stream of JSON
-///   objects, one per line.
+/// - `POST /orders` sends a command to the queues of the selected Gateways. The response is a
+///   stream of JSON objects, one per line.
 /// - `POST /stop` stops the agent and its Envoys.
 /// - `POST /reload` rereads the settings, and `GET /settings` shows them.
 pub(super) async fn serve(
@@ -99,7 +99,7 @@ pub(super) async fn serve(
     sesame_http_server::serve(listener, answer).await;
 }
 
-/// The channels from a caller to the tasks of the agent.
+/// The channels through which requests reach the agent's tasks.
 #[derive(Clone)]
 pub(super) struct Doors {
     pub(super) queues: watch::Receiver<CommandQueues>,

@@ -1,5 +1,5 @@
-//! Services that run next to the instances while the agent is running: the servers, the log of
-//! expiring certificates, the event recorder, and the reports to a cluster.
+//! Runs services alongside the instances: the servers, the log of expiring certificates, the event
+//! recorder, and the reports to a cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -35,16 +35,16 @@ use crate::host::is_in_memory;
 use crate::host::reserve::InotifyReserve;
 use crate::seal::SealingKeys;
 
-/// The newest values that services answer from.
+/// Inputs for the services: the newest values, and channels to the agent's tasks.
 pub(super) struct ServiceInputs {
     pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
-    /// True once the agent is stopping together with its Envoys.
+    /// True once the agent is stopping, and stopping its Envoys.
     pub(super) stopping: Arc<AtomicBool>,
-    /// Receives requests to stop the agent and its Envoys, with the time for connections to finish.
+    /// Sends requests to stop the agent and its Envoys, with the time for connections to finish.
     pub(super) stops: mpsc::Sender<Duration>,
-    /// Receives requests to reread the settings.
+    /// Sends requests to reread the settings.
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
     /// Keys that seal private keys on disk.
@@ -53,7 +53,7 @@ pub(super) struct ServiceInputs {
     pub(super) clients: Option<Clients>,
     /// Exporter of spans.
     pub(super) spans: Spans,
-    /// Inotify instances of all Envoys.
+    /// Reserve of inotify instances for all Envoys.
     pub(super) reserve: InotifyReserve,
 }
 
@@ -176,7 +176,7 @@ impl Services {
     }
 }
 
-/// Returns the recorder of this host's events.
+/// Creates the recorder for this host's events.
 fn recorder(
     directories: &Directories,
     report: &ReportSource,
@@ -204,7 +204,7 @@ fn pages(
         page::page(&PageFacts {
             report: &report(true),
             certificates: &certificates.unasked(),
-            // A read error is already in the log.
+            // A read error has already been logged.
             events: &events::list(&state_dir).unwrap_or_default(),
             now: Timestamp::now(),
         })

@@ -45,13 +45,13 @@ pub enum OnStop {
 /// What happens to an Envoy when the agent stops or its Gateway is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// It keeps serving.
+    /// The Envoy keeps serving.
     Leave,
-    /// It drains for at most this long, then exits.
+    /// The Envoy drains for at most this long, then exits.
     Drain(Duration),
 }
 
-/// Returns the launcher that starts the Envoys of an agent.
+/// Returns the launcher that starts an agent's Envoys.
 pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     if options.launcher {
         Launcher::Socket(runtime.join(LAUNCHER_SOCKET))
@@ -60,7 +60,7 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// Waits briefly for a launcher that starts at the same time, as in one Pod, because the limits of
+/// Waits briefly for a launcher that starts at the same time, as in a Pod, because the limits of
 /// its Envoys are read only once.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
@@ -83,16 +83,16 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
     }
 }
 
-/// Returns the ending for a signal to stop. If the Envoys are to be stopped, first waits until load
-/// balancers have noticed the loss of readiness.
+/// Returns how Envoys end after a signal stops the agent. If the Envoys are to be stopped, first
+/// waits until load balancers have noticed that the host is no longer ready.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // When the first process of a PID namespace exits, the kernel kills all others, so draining is
-    // better.
+    // When the first process in a PID namespace exits, the kernel kills all others, so the Envoys
+    // are drained instead.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     let (on_stop, lame_duck) = {
         let live = settings.borrow();
@@ -126,7 +126,7 @@ async fn ends_them(launcher: &Launcher) -> bool {
     false
 }
 
-/// Body of `POST /stop`, which stops an agent together with its Envoys.
+/// Body of `POST /stop`, which stops an agent and its Envoys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StopRequest {
@@ -154,7 +154,7 @@ pub enum EndError {
 }
 
 /// Waits until no agent uses the runtime directory. Then drains and stops every Envoy that an agent
-/// left running in it. Returns their number.
+/// left running in it. Returns the number of stopped Envoys.
 ///
 /// `told` is how long a stopping agent may take. With `None`, no agent may be running.
 pub async fn end_left(
@@ -180,7 +180,7 @@ pub async fn end_left(
     end_all(runtime, grace).await
 }
 
-/// Returns true if an Envoy of the runtime directory may be running.
+/// Returns true if an Envoy in the runtime directory may be running.
 pub fn any_left(runtime: &Path) -> bool {
     let directories = entries(&runtime.join("gateways")).unwrap_or_default();
     let noted = |directory: PathBuf| Identity::read(&directory.join(PID_FILE));
@@ -188,7 +188,7 @@ pub fn any_left(runtime: &Path) -> bool {
     noted.any(|envoy| processes::start_time(envoy.pid) == Some(envoy.start_time))
 }
 
-/// Drains and stops every Envoy of the runtime directory. Returns their number.
+/// Drains and stops every Envoy in the runtime directory. Returns the number of stopped Envoys.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_running(&config, grace).await
@@ -196,8 +196,8 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     .await
 }
 
-/// Stops the Envoys of the runtime directory that run this program, because their launcher is
-/// stopping. Returns their number.
+/// Stops the Envoys in the runtime directory that run this program, because their launcher is
+/// stopping. Returns the number of stopped Envoys.
 pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_own(&config, own, grace).await
@@ -205,7 +205,7 @@ pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Resul
     .await
 }
 
-/// Stops the Envoys of all directories concurrently, and adds up their numbers.
+/// Stops the Envoys in all directories concurrently, and returns their total number.
 async fn end_each(
     runtime: &Path,
     end: impl AsyncFn(SupervisorConfig) -> io::Result<usize>,
@@ -218,7 +218,7 @@ async fn end_each(
     let end = &end;
     let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
-        // Only the location matters.
+        // The program and the bootstrap do not matter here.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = end(config).await;
         ended.map_err(|error| failed(&directory, error))

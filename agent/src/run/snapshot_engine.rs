@@ -1,5 +1,5 @@
-//! The snapshot engine: updates from a source in, targets out. Like the manifest engine, it has one
-//! thread.
+//! The snapshot engine: turns updates from a source into targets. Like the manifest engine, it runs
+//! on one thread.
 //!
 //! A Gateway is never withdrawn only because its source is silent. Only a source that lists all
 //! Gateways withdraws the Gateways that it does not list.
@@ -22,7 +22,7 @@ use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, 
 pub(super) struct SnapshotEngine {
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Times of the current change.
+    /// Timing of the current change.
     pub(super) times: EngineTimes,
 }
 
@@ -117,7 +117,7 @@ fn held(why: &str, targets: &Targets) -> String {
 
 /// The revisions to serve after an update.
 struct Merged {
-    /// One revision for each Gateway, in the order of names.
+    /// One revision for each Gateway, sorted by name.
     revisions: Vec<GatewayRevision>,
     /// Gateways that keep their previous revision.
     kept: BTreeSet<NamespacedName>,

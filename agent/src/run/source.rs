@@ -1,4 +1,4 @@
-//! The source of configuration, and the thread of its engine.
+//! Describes the source of configuration, and starts its engine in a thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,25 +38,25 @@ pub enum Source {
     Cluster(cluster::ClusterSettings),
 }
 
-/// Inputs of an engine.
+/// Inputs for an engine.
 pub(super) struct EngineInputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
-    /// Limits of a manifest directory.
+    /// Limits for reading a manifest directory.
     pub(super) limits: ReadLimits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Gateways as they were accepted before this agent started.
+    /// Gateways whose configurations were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
     /// Keys that seal manifests on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Decides on Gateways that may have vanished by mistake.
+    /// Decides whether to withdraw Gateways that may have vanished by mistake.
     pub(super) withdrawal: Withdrawal,
     /// Exporter of spans.
     pub(super) spans: Spans,
 }
 
 impl Source {
-    /// Returns the constant part of `status` about the source.
+    /// Returns the part of `status` that describes the source and never changes.
     pub(super) fn report(&self) -> SourceReport {
         let nothing = SourceReport::default();
         match self {

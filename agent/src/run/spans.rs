@@ -1,5 +1,5 @@
-//! Spans for changes on this host: from the engine until a target exists, then from the instance
-//! and the reporter. Without a collector, nothing is recorded.
+//! Records spans for changes on this host: in the engine until a target exists, then in the
+//! instance and the reporter. Without a collector, nothing is recorded.
 //!
 //! The spans continue the trace that a controller started. Without a controller, the trace starts
 //! here. Must never delay a change.
@@ -45,7 +45,7 @@ pub(super) struct EngineTimes {
 }
 
 impl EngineTimes {
-    /// Records times if there is a collector.
+    /// Creates the record, which is filled only if there is a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
@@ -55,7 +55,7 @@ impl EngineTimes {
         }
     }
 
-    /// Records that a change, noticed at `seen`, starts to be processed.
+    /// Records that the engine starts to process a change that was noticed at `seen`.
     pub(super) fn take(&mut self, seen: SystemTime) {
         self.seen = seen;
         self.taken = SystemTime::now();
@@ -145,7 +145,7 @@ impl TargetTimes {
     }
 }
 
-/// One attempt to bring Envoy to a target.
+/// One attempt to apply a target to Envoy.
 pub(super) struct ApplyTry<'a> {
     pub(super) began: SystemTime,
     pub(super) outcome: ApplyOutcome,
@@ -160,12 +160,13 @@ pub(super) struct ApplyTry<'a> {
 /// Exports the spans of one instance.
 pub(super) struct InstanceSpans {
     spans: Spans,
-    /// The last exported change, because a restarted Envoy gets the same target without a change.
+    /// The last exported change. It is not exported again if a restarted Envoy gets the same
+    /// target.
     told: Option<TraceId>,
 }
 
 impl InstanceSpans {
-    /// Exports spans if there is a collector.
+    /// Creates the exporter, which does nothing without a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self { spans, told: None }
     }
@@ -273,7 +274,7 @@ impl InstanceSpans {
     }
 }
 
-/// Exports the spans of reports to a cluster.
+/// Exports the spans for reports to a cluster.
 #[cfg(feature = "cluster")]
 pub(super) struct ReportSpans {
     spans: Spans,
@@ -282,7 +283,7 @@ pub(super) struct ReportSpans {
 
 #[cfg(feature = "cluster")]
 impl ReportSpans {
-    /// Exports spans if there is a collector.
+    /// Creates the exporter, which does nothing without a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
@@ -290,7 +291,7 @@ impl ReportSpans {
         }
     }
 
-    /// Exports a span for the report of a target that Envoy accepted at `accepted`.
+    /// Exports a span for the report that Envoy accepted a target at the time `accepted`.
     pub(super) fn tell(&mut self, target: &Target, accepted: SystemTime) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;

@@ -1,8 +1,8 @@
-//! The file with the CA certificates that this host trusts.
+//! Finds the file with the CA certificates that this host trusts.
 
 use std::path::{Path, PathBuf};
 
-/// PEM files of distributions. The first one is the fallback if none of them exists.
+/// CA bundles in common distributions. The first path is the fallback if none of the files exists.
 const USUAL: [&str; 5] = [
     // Debian, Ubuntu, Arch, the distroless images.
     "/etc/ssl/certs/ca-certificates.crt",

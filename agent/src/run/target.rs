@@ -1,5 +1,5 @@
-//! The target of each Gateway: the pure step from resolved revisions to Envoy's resources on this
-//! host.
+//! Computes each Gateway's target: renders resolved revisions as Envoy's resources on this host.
+//! Pure.
 
 mod endpoint_files;
 mod fitted;
@@ -34,7 +34,8 @@ use crate::xds::parse_listener_name;
 use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
-/// One revision of a Gateway, rendered for this host. Its Envoy is brought to this state.
+/// One revision of a Gateway, rendered for this host: the state that the Gateway's Envoy should
+/// have.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
@@ -47,7 +48,7 @@ pub(super) struct Target {
     pub(super) rendered: Rendered,
     /// Bootstrap that Envoy is started with.
     pub(super) bootstrap: Bytes,
-    /// True if it was accepted before the agent started, and is not from the source.
+    /// True if the target was accepted before the agent started, and does not come from the source.
     pub(super) restored: bool,
     /// Cause of the change, for the history.
     pub(super) cause: String,
@@ -55,7 +56,7 @@ pub(super) struct Target {
     pub(super) manifest_revision: Option<String>,
     /// Certificates that are trusted in addition to the ones in the snapshot.
     pub(super) retained: Vec<RetainedCertificate>,
-    /// Choice of the endpoint sets with files, from which the next target of the source starts.
+    /// Choice of the endpoint sets that have files. The source's next target starts from it.
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
@@ -64,12 +65,13 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Returns the addresses that its listeners bind.
+    /// Returns the addresses that the target's listeners bind.
     pub(super) fn addresses(&self) -> &[IpAddr] {
         &self.assignment.addresses
     }
 
-    /// Returns the ports of its listeners, each as `TCP` or `UDP` and the port that is bound.
+    /// Returns the ports of the target's listeners, each as `TCP` or `UDP` and the port that is
+    /// bound.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "reports are for clusters")
@@ -132,18 +134,18 @@ impl Target {
         self.revision.get_or_init(|| self.encoded.digest())
     }
 
-    /// Returns the revision that users know: the manifest's revision, if there is a manifest.
+    /// Returns the revision to show to users: the manifest's revision, if there is a manifest.
     pub(super) fn told_revision(&self) -> &str {
         let of_manifest = self.manifest_revision.as_deref();
         of_manifest.unwrap_or_else(|| self.revision())
     }
 
-    /// Records the times of its change. Later calls change nothing.
+    /// Records the times of the target's change. Later calls have no effect.
     pub(super) fn record_times(&self, times: TargetTimes) {
         let _ = self.times.set(Arc::new(times));
     }
 
-    /// Returns the times of its change, if they were recorded.
+    /// Returns the times of the target's change, if they were recorded.
     pub(super) fn times(&self) -> Option<&TargetTimes> {
         self.times.get().map(|times| &**times)
     }
@@ -157,8 +159,8 @@ impl Target {
         }
     }
 
-    /// Returns the validity of its certificates and its trusted CA certificates. Computed on first
-    /// use, like the revision.
+    /// Returns the validity of the target's certificates and trusted CA certificates. Computed on
+    /// first use, like the revision.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();
@@ -241,8 +243,8 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Reuses the targets of these Gateways from `before` if their addresses are the same, because a
-/// configuration accepted before the agent started is not a change.
+/// Reuses these Gateways' targets from `before` if their addresses are the same. A configuration
+/// accepted before the agent started is not a change.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))

@@ -1,5 +1,5 @@
-//! The agent as a unit of a service manager: reports its readiness, its status, and that its loops
-//! are alive.
+//! Reports the agent's readiness and status to a service manager, and that the agent's loops are
+//! alive.
 //!
 //! A host counts as started when it is ready, as defined by `/readyz`, with the newest
 //! configuration. A host with nothing to serve, or without its source, counts as started after a
@@ -31,7 +31,7 @@ const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
 /// Maximum time that an instance may work on one thing, besides drains. The search for rejected
 /// parts among thousands of objects takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
-/// Maximum number of characters of a status, which is one line on a screen.
+/// Maximum number of characters in a status, which is one line on a screen.
 const STATUS_CHARS: usize = 200;
 
 /// State reported to the service manager.
@@ -46,7 +46,7 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Creates the unit of a starting agent; `drain` is the time to drain its Envoys.
+    /// Creates the unit for a starting agent; `drain` is the time to drain its Envoys.
     pub(super) fn new(drain: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -57,7 +57,7 @@ impl Unit {
         }
     }
 
-    /// Returns a receiver of whether the manager knows that the agent is ready.
+    /// Returns a receiver that becomes true once the manager knows that the agent is ready.
     pub(super) fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
@@ -102,7 +102,7 @@ fn looks(period: Duration) -> Interval {
     looks
 }
 
-/// Returns true if a unit counts as started.
+/// Returns true if the host counts as started.
 fn is_started(report: &Report, since: Duration) -> bool {
     let applies = |gateway: &GatewayReport| gateway.state == AgentState::Applying;
     let serves = unready(report).is_empty() && !report.gateways.iter().any(applies);

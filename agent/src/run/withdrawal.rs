@@ -41,7 +41,7 @@ impl Withdrawal {
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {
-                // Earlier acceptances were for something else.
+                // Earlier acceptances were for other withdrawals.
                 self.accepted.mark_unchanged();
                 self.waits = Some(Waits { until });
             }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn empty_world_is_held_until_accepted_or_persistent() {
         let (sender, receiver) = watch::channel(0u64);
-        // An acceptance before anything is held means nothing.
+        // An acceptance before anything is held has no effect.
         sender.send_modify(|count| *count += 1);
         let mut long = Withdrawal::new(|| Some(Duration::from_secs(300)), receiver.clone());
         assert!(long.holds(Some("lost")).is_some());

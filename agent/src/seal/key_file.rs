@@ -1,4 +1,4 @@
-//! A sealing key in a separate file, readable only by the agent's user.
+//! Keeps a sealing key in a separate file that only the agent's user can read.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::host::durable::{create_directory, replace_file};
 const FILE: &str = "host.key";
 const MAX_BYTES: u64 = 4 << 10;
 
-/// Returns the key, or `None` if the file does not exist.
+/// Reads the key. Returns `None` if the file does not exist.
 pub(super) fn read(directory: &Path) -> Result<Option<Found>, String> {
     let path = directory.join(FILE);
     let text = match open::read_text(&path, Rule::Own, MAX_BYTES) {

@@ -1,10 +1,10 @@
 //! Seals the private keys that the agent stores on disk, with a host key that the agent reads once
-//! on startup.
+//! at startup.
 //!
-//! The key comes from the service manager, from a file that `systemd-creds` encrypted for this host
-//! (with its TPM if available), or from a plain file. The agent opens data sealed with any of them,
-//! and seals with the best one. Never print a key, and never overwrite an unreadable file: its key
-//! may still be needed.
+//! The host key comes from the service manager, from a file that `systemd-creds` encrypted, or from
+//! a plain file. `systemd-creds` encrypts for this host, with its TPM if available. The agent opens
+//! data sealed with any of them, and seals with the best one. Never print a key. Never overwrite an
+//! unreadable file, because the key in it may still be needed.
 
 mod key_file;
 mod systemd_creds;
@@ -17,7 +17,7 @@ use sesame_proto::keys::KeyPair;
 
 pub use self::systemd_creds::make_credential;
 
-/// Name of the credential that holds the key.
+/// Name of the credential that contains the sealing key.
 pub const CREDENTIAL: &str = "sesame-seal-key";
 
 /// Way in which the keys at rest are sealed.
@@ -39,17 +39,17 @@ pub enum SealMethod {
 pub struct SealSettings {
     /// Where the sealing key comes from.
     pub method: SealMethod,
-    /// Directory of the key file.
+    /// Directory that contains the key file.
     pub directory: PathBuf,
 }
 
-/// Error while sealing or opening keys.
+/// Error while sealing or opening data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// The sealing key is missing, and the settings forbid storing keys in plaintext.
+    /// There is no usable sealing key, and the settings forbid storing keys in plaintext.
     #[error("private keys cannot be sealed, and are not stored in the clear: {0}")]
     NoKey(String),
-    /// The kernel returned no random bytes.
+    /// The kernel did not return random bytes.
     #[error("cannot get random numbers from the kernel: {0}")]
     Random(String),
     /// Sealed data cannot be opened.
@@ -60,13 +60,13 @@ pub enum SealingError {
 /// The host's sealing keys.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// Key to seal with, or `None` if sealing is off.
+    /// Key to seal with, or `None` if sealing is off. The error says why there is no usable key.
     current: Result<Option<SealingKey>, String>,
-    /// Keys that stored data may be sealed with.
+    /// Keys with which stored data may be sealed.
     known: Vec<SealingKey>,
-    /// Human-readable location of the current key.
+    /// Where the current key is stored, as text for users.
     place: String,
-    /// Problems, one sentence each.
+    /// Problems with the keys, one sentence each.
     problems: Vec<String>,
 }
 
@@ -77,7 +77,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Seals nothing, and opens only plaintext data.
+    /// Returns keys that seal nothing, and open only plaintext data.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -87,7 +87,7 @@ impl SealingKeys {
         }
     }
 
-    /// Seals with this key.
+    /// Returns keys that seal with `key`.
     pub fn with(key: SealingKey, place: &str) -> Self {
         Self {
             current: Ok(Some(key.clone())),
@@ -97,7 +97,7 @@ impl SealingKeys {
         }
     }
 
-    /// Reads the host's keys. Creates one if a key is needed and none exists.
+    /// Reads the host's keys. Creates a key if one is needed and none exists.
     pub async fn prepare(settings: &SealSettings) -> Self {
         let SealSettings { method, directory } = settings;
         let mut keys = Self::clear();
@@ -109,7 +109,7 @@ impl SealingKeys {
         let made = match method {
             SealMethod::Off => return keys,
             SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
-            // Replacing the file would lose everything sealed with it.
+            // Replacing the file would make everything sealed with its key unreadable.
             SealMethod::SystemdCreds if lost => Err(format!(
                 "{} cannot be read; fix it, or remove it to create a new one",
                 directory.join(systemd_creds::FILE).display()
@@ -144,7 +144,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads the host's keys only to open sealed data. Creates no key, and seals nothing.
+    /// Reads the host's keys only to open sealed data. Neither creates a key nor seals anything.
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
@@ -154,7 +154,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Returns keys that open sealed data, but seal nothing.
+    /// Returns the same keys, which open sealed data but seal nothing.
     #[cfg(test)]
     pub(crate) fn without_sealing(self) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl SealingKeys {
         }
     }
 
-    /// Adds a key, or records why it cannot be read.
+    /// Adds a key, or records why it could not be read.
     fn take(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
         match found? {
             Ok(found) => {
@@ -178,12 +178,12 @@ impl SealingKeys {
         }
     }
 
-    /// Returns the human-readable location of the current key.
+    /// Returns where the current key is stored, as text for users.
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Returns the problems found so far, one sentence each.
+    /// Returns the problems with the keys, one sentence each.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -208,11 +208,11 @@ impl SealingKeys {
         Ok(stored.open(&self.known)?)
     }
 
-    /// Returns true unless the pair should be sealed again with the current key.
+    /// Returns false if the pair should be sealed again with the current key.
     pub fn is_current(&self, stored: &StoredPair) -> bool {
         match &self.current {
             Ok(key) => stored.is_sealed_with(key.as_ref()),
-            // Without a usable key, the pair cannot be stored in any other way.
+            // Without a usable key, the pair cannot be stored in any other form.
             Err(_) => true,
         }
     }
@@ -226,13 +226,13 @@ impl SealingKeys {
         }
     }
 
-    /// Opens a string stored at this path. The second value is false if the string should be sealed
-    /// again with the current key.
+    /// Opens a string that was sealed for this path. The returned boolean is false if the string
+    /// should be sealed again with the current key.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
         self.try_open_text(stored, place).ok()
     }
 
-    /// Opens a string like [`Self::open_text`], or returns why it cannot be opened.
+    /// Opens a string like [`Self::open_text`], but returns an error if it cannot be opened.
     pub fn try_open_text(
         &self,
         stored: Vec<u8>,
@@ -253,7 +253,7 @@ impl SealingKeys {
     }
 }
 
-/// Key, and its human-readable location.
+/// A key, and where it is stored, as text for users.
 type Found = (SealingKey, String);
 
 fn salt() -> Result<[u8; 32], SealingError> {

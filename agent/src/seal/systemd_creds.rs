@@ -1,7 +1,7 @@
-//! Sealing keys that systemd encrypts for this host, with its TPM or the host's key.
+//! Sealing keys that systemd encrypts for this host, with its TPM or with a host key.
 //!
-//! A systemd unit can pass the decrypted key; otherwise the agent calls `systemd-creds` once on
-//! startup. Never wait for a TPM without a timeout, and never replace another program's file.
+//! A systemd unit can pass the decrypted key. Otherwise, the agent calls `systemd-creds` once at
+//! startup. Never wait for a TPM without a time limit, and never replace another program's file.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -17,14 +17,14 @@ use super::{CREDENTIAL, Found, new_key};
 use crate::host::credentials;
 use crate::host::durable::{create_directory, replace_file};
 
-/// File encrypted by `systemd-creds`.
+/// Name of the file that `systemd-creds` encrypted.
 pub(super) const FILE: &str = "systemd.cred";
 const MAX_BYTES: u64 = 64 << 10;
-/// Timeout for the TPM.
+/// Time limit for `systemd-creds`, which may have to wait for the TPM.
 const TIMEOUT: Duration = Duration::from_secs(15);
 const PROGRAM: &str = "systemd-creds";
 
-/// Returns the key passed by the service manager, if any.
+/// Returns the key that the service manager passed, or `None` if it passed none.
 pub(super) fn handed_over() -> Result<Option<Found>, String> {
     let Ok(path) = credentials::resolve(format!("%d/{CREDENTIAL}").into()) else {
         return Ok(None);
@@ -38,7 +38,7 @@ pub(super) fn handed_over() -> Result<Option<Found>, String> {
     Ok(Some((key, "a credential of systemd".to_owned())))
 }
 
-/// Returns the key from the file in this directory, if the file exists.
+/// Reads the key from the file in this directory. Returns `None` if the file does not exist.
 pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
     let path = directory.join(FILE);
     let encrypted = match open::read(&path, Rule::Own, MAX_BYTES) {
@@ -51,7 +51,7 @@ pub(super) async fn read(directory: &Path) -> Result<Option<Found>, String> {
     Ok(Some((key, place(&path))))
 }
 
-/// Creates a key and its file.
+/// Creates a key, and stores it in the file.
 pub(super) async fn create(directory: &Path) -> Result<Found, String> {
     let path = directory.join(FILE);
     let (key, encrypted) = new_credential().await?;
@@ -61,7 +61,7 @@ pub(super) async fn create(directory: &Path) -> Result<Found, String> {
     Ok((key, place(&path)))
 }
 
-/// Creates a key and writes it, encrypted, to a new file for a unit with
+/// Creates a key, encrypts it, and writes it to a new file that a unit can load with
 /// `LoadCredentialEncrypted=`.
 pub async fn make_credential(path: &Path) -> Result<(), String> {
     let (_, encrypted) = new_credential().await?;
@@ -80,7 +80,7 @@ pub async fn make_credential(path: &Path) -> Result<(), String> {
     replace_file(path, &encrypted).map_err(failed)
 }
 
-/// Creates and encrypts a key, and decrypts it again to prove that it is usable.
+/// Creates and encrypts a key, and decrypts it again to verify that it is usable.
 async fn new_credential() -> Result<(SealingKey, Vec<u8>), String> {
     let key = new_key()?;
     let encrypted = ask("encrypt", key.stored().as_bytes()).await?;
@@ -102,7 +102,7 @@ fn place(path: &Path) -> String {
     format!("{PROGRAM} ({})", path.display())
 }
 
-/// Encrypts or decrypts with `systemd-creds`. Neither its command line nor errors contain secrets.
+/// Encrypts or decrypts with `systemd-creds`. Its command line and its errors contain no secrets.
 async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut child = Command::new(PROGRAM)
         .args([verb, &format!("--name={CREDENTIAL}"), "-", "-"])
@@ -115,7 +115,8 @@ async fn ask(verb: &str, input: &[u8]) -> Result<Vec<u8>, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // A program that exits without reading all its input reports why on standard error.
+            // If the program exits without reading all its input, it reports the reason on standard
+            // error.
             let _ = stdin.write_all(input).await;
         }
         child.wait_with_output().await

@@ -1,4 +1,4 @@
-//! The last good text of each manifest. If a file is broken when the agent starts, the
+//! Stores the last good text of each manifest. If a file is broken when the agent starts, the
 //! configuration that it provided before remains in effect.
 //!
 //! A text is stored only after its change is served. Files are private and sealed, because
@@ -29,7 +29,8 @@ pub struct LastGood {
 const HEADER: &str = "# last good, sha256 ";
 
 impl LastGood {
-    /// Stores texts in `dir`, which is created (0700) on first use. No other source may use it.
+    /// Creates a store in `dir`, which is created (0700) on first use. No other source may use the
+    /// directory.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: Some(dir.into()),

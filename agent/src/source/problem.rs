@@ -1,4 +1,4 @@
-//! Problems of a source: values that the CLI prints and reports contain.
+//! Problems with a source, as values that the CLI prints and that reports contain.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::resolve;
 
-/// A problem of a source, with its place. Never quotes a Secret.
+/// A problem with a source, and its location. Never quotes a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceProblem {
@@ -28,7 +28,7 @@ pub struct SourceProblem {
 }
 
 impl SourceProblem {
-    /// Returns a problem of a whole file.
+    /// Returns a problem with a whole file.
     pub fn of_file(severity: Severity, file: impl Into<String>, message: String) -> Self {
         Self {
             file: file.into(),
@@ -40,7 +40,7 @@ impl SourceProblem {
         }
     }
 
-    /// Returns a problem found by resolution, at the place of its object if known.
+    /// Returns a problem found by resolution, at its object's location if known.
     pub fn of_object(problem: &resolve::Problem, place: Option<(&Path, usize)>) -> Self {
         let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
             (file.display().to_string(), line)

@@ -1,4 +1,4 @@
-//! The updates of a snapshot source, complete and verified.
+//! Updates from a snapshot source, complete and verified.
 //!
 //! A source never sends a partial revision, and never drops a Gateway unless it is known to be
 //! withdrawn.
@@ -29,14 +29,13 @@ pub struct SourceUpdate {
     pub away: Option<String>,
     /// Gateways by name.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
-    /// True if a Gateway that is not listed was withdrawn. Otherwise, its state is unknown.
+    /// True if a Gateway that is not in `gateways` was withdrawn. If false, its state is unknown.
     pub lists_all: bool,
-    /// Problems of the source, other than incomplete revisions.
+    /// Problems with the source, other than incomplete revisions.
     pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
-    /// Arrival of the newest manifest of each Gateway, if its revision is complete and from a
-    /// cluster.
+    /// Arrival of each Gateway's newest manifest, if its revision is complete and from a cluster.
     pub receipts: BTreeMap<NamespacedName, Receipt>,
 }
 
@@ -71,7 +70,7 @@ pub struct GatewayRevision {
 }
 
 impl GatewayRevision {
-    /// Returns the revision of a manifest.
+    /// Creates a revision that comes from a manifest.
     pub fn of_manifest(
         gateway: NamespacedName,
         revision: String,
@@ -105,9 +104,9 @@ impl From<ResolvedGateway> for GatewayRevision {
 pub struct IncompleteRevision {
     /// Revision in the manifest; empty if no manifest can be read.
     pub revision: String,
-    /// Description of the missing or invalid parts, and their place.
+    /// Describes which parts are missing or invalid, and where.
     pub reason: String,
-    /// True if waiting longer does not help.
+    /// True if waiting longer will not help.
     pub stuck: bool,
 }
 
@@ -120,7 +119,7 @@ impl fmt::Display for IncompleteRevision {
     }
 }
 
-/// Returns the Gateway of a snapshot or manifest name: `Gateway/namespace/name`.
+/// Parses the Gateway name in a snapshot or manifest: `Gateway/namespace/name`.
 pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }

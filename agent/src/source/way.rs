@@ -1,8 +1,9 @@
-//! The links on the way to a file. A change to one of them may make the path lead to another file.
+//! Finds the links on the way to a file. A change to one of them may make the path lead to another
+//! file.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Maximum number of links on the way.
+/// Maximum number of links on the way to a file.
 const MAX_LINKS: usize = 40;
 
 /// Returns each symbolic link on the way to a path, and the final path. No parent directory of a
@@ -25,8 +26,8 @@ pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the first link on the way, and the path with its target substituted. Returns the path as
-/// an error if it contains no link.
+/// Returns the first link on the way, and the path in which the link's target replaces it. Returns
+/// the path as an error if it contains no link.
 fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
     let mut walked = PathBuf::new();
     let mut parts = path.components();

@@ -1,4 +1,4 @@
-//! The keys as a value, and their file format. Pure.
+//! Session ticket keys as a value, and the format of the file that stores them. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
-/// Number of keys: the current one, and previous keys whose tickets are still accepted.
+/// Maximum number of keys: the current one, and previous keys whose tickets are still accepted.
 const KEPT: usize = 3;
-/// First byte of the file.
+/// First byte of the file, which identifies its format.
 const FORMAT: u8 = 1;
-/// Length of the header: the format, and the creation time of the first key.
+/// Length of the header in bytes: the format, and the creation time of the first key.
 const HEAD: usize = 1 + size_of::<i64>();
 
 type TicketKey = [u8; TICKET_KEY_BYTES];
@@ -22,7 +22,7 @@ pub(super) struct TicketKeys {
     keys: Vec<TicketKey>,
 }
 
-// Manual, because a leaked key decrypts recorded connections.
+// Implemented manually to omit the keys, because a leaked key decrypts recorded connections.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketKeys")
@@ -33,7 +33,7 @@ impl fmt::Debug for TicketKeys {
 }
 
 impl TicketKeys {
-    /// Creates the first keys of a host.
+    /// Creates a host's first keys.
     pub(super) fn first(now: Timestamp, key: TicketKey) -> Self {
         Self {
             made: now.as_second(),
@@ -41,7 +41,7 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the keys after a rotation, with the new one first.
+    /// Returns the keys after a rotation, with the new key first.
     pub(super) fn rotated(&self, now: Timestamp, key: TicketKey) -> Self {
         let before = self.keys.iter().copied().take(KEPT - 1);
         Self {
@@ -63,7 +63,7 @@ impl TicketKeys {
         self.keys.iter().map(|key| &key[..])
     }
 
-    /// Encodes the content of the file.
+    /// Encodes the keys as the content of the file.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
         bytes.extend(self.made.to_be_bytes());
@@ -71,7 +71,7 @@ impl TicketKeys {
         bytes
     }
 
-    /// Parses the content of the file. Returns `None` if it is invalid.
+    /// Parses the content of the file. Returns `None` if the content is invalid.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, keys) = bytes.split_at_checked(HEAD)?;
         let (format, made) = head.split_first()?;

@@ -1,4 +1,4 @@
-//! Keeps a host's keys in one file, and distributes them to each Envoy.
+//! Stores a host's session ticket keys in one file, and distributes them to its Envoys.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,11 +17,11 @@ use super::keys::TicketKeys;
 use crate::host::{create_directory, replace_file};
 use crate::xds::{XdsKind, response};
 
-/// Name of the file in the runtime directory, which a reboot empties.
+/// Name of the file with the keys in the runtime directory, which a reboot empties.
 const FILE: &str = "session-ticket-keys";
-/// Maximum size of the file.
+/// Maximum size of the file in bytes.
 const MAX_FILE: u64 = 4096;
-/// Maximum interval between checks of the clock, because the clock may be adjusted.
+/// Maximum interval between checks whether a rotation is due, because the clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The keys cannot be stored.
@@ -32,7 +32,7 @@ pub(crate) struct TicketsError {
     source: io::Error,
 }
 
-/// Rotates a host's keys.
+/// Rotates a host's session ticket keys.
 #[derive(Debug)]
 pub(crate) struct TicketRotator {
     path: PathBuf,
@@ -40,12 +40,12 @@ pub(crate) struct TicketRotator {
     newest: watch::Sender<TicketKeys>,
 }
 
-/// The newest keys, for one Envoy.
+/// Gives one Envoy access to the newest keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Tickets(watch::Receiver<TicketKeys>);
 
 impl TicketRotator {
-    /// Reads the keys from the runtime directory, or creates the first ones.
+    /// Reads the keys from the runtime directory, or creates the first ones if there are none.
     pub(crate) fn open(runtime: &Path, period: Duration) -> Result<Self, TicketsError> {
         let path = runtime.join(FILE);
         let found = match open::read(&path, Rule::Own, MAX_FILE) {
@@ -76,7 +76,7 @@ impl TicketRotator {
         Ok(rotator)
     }
 
-    /// Returns the keys for one Envoy.
+    /// Returns the newest keys, including future ones, for one Envoy.
     pub(crate) fn tickets(&self) -> Tickets {
         Tickets(self.newest.subscribe())
     }
@@ -99,8 +99,8 @@ impl TicketRotator {
         }
     }
 
-    /// Creates a key and makes it the current one. Stores the key before use, so that it survives a
-    /// restart of the agent.
+    /// Creates a key and makes it the current one. Stores the key before it is used, so that it
+    /// survives a restart of the agent.
     fn rotate(&self) -> io::Result<()> {
         let next = {
             let now = self.newest.borrow();
@@ -118,13 +118,13 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Creates a fixed key that is not stored, for a host whose Envoys create their own keys.
+    /// Creates a fixed key that is not stored. Used if the host's Envoys create their own keys.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
     }
 
-    /// Returns the newest keys as stand-ins for other keys.
+    /// Returns the newest keys, to be used in place of other keys.
     pub(crate) fn stand_in(&self) -> StandInTickets {
         let keys = self.0.borrow();
         StandInTickets(keys.keys().flatten().copied().collect())
@@ -133,7 +133,7 @@ impl Tickets {
     /// Waits for the next rotation.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The rotator has stopped.
+            // The rotator has stopped, so there will be no more rotations.
             std::future::pending::<()>().await;
         }
     }
@@ -157,7 +157,7 @@ impl Tickets {
         placed.map_err(|source| TicketsError { path, source })
     }
 
-    /// Writes the keys after each rotation. Waits forever without `tickets`.
+    /// Writes the keys after each rotation. Waits forever if `tickets` is `None`.
     pub(crate) async fn follow(tickets: Option<Self>, layout: XdsLayout) -> Infallible {
         let Some(mut tickets) = tickets else {
             return std::future::pending().await;

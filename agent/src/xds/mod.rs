@@ -1,5 +1,5 @@
-//! The files that Envoy watches, as values: the subscription for each file, its bytes, and the
-//! version that Envoy reports once it has accepted the file.
+//! Models the files that Envoy watches: each file's subscription, its bytes, and the version that
+//! Envoy reports once it has accepted the file.
 //!
 //! Pure: nothing here opens a file. `sesame_render::layout` defines the paths.
 

@@ -1,8 +1,8 @@
-//! Bytes of an xDS file: one `DiscoveryResponse`.
+//! Encodes and decodes the content of an xDS file: one `DiscoveryResponse`.
 //!
 //! Resources remain encoded, so that five thousand clusters never exist as decoded values. The
 //! messages here therefore define only the necessary fields. Files read back from disk are
-//! untrusted: each parses completely or not at all.
+//! untrusted: a file is parsed completely or not at all.
 
 use bytes::Bytes;
 use prost::Message;
@@ -33,15 +33,15 @@ struct AnyResource {
     value: Bytes,
 }
 
-/// Name of a resource (`cluster_name` of a ClusterLoadAssignment), which is field 1 of all five
-/// types.
+/// Message that reads only a resource's name (`cluster_name` in a ClusterLoadAssignment), which is
+/// field 1 in all five types.
 #[derive(Clone, PartialEq, Message)]
 struct NamedResource {
     #[prost(string, tag = "1")]
     name: String,
 }
 
-/// Addresses of an `envoy.config.listener.v3.Listener`.
+/// Message that reads only the addresses in an `envoy.config.listener.v3.Listener`.
 #[derive(Clone, PartialEq, Message)]
 struct ListenerAddresses {
     #[prost(bytes = "bytes", optional, tag = "2")]
@@ -57,7 +57,7 @@ struct AdditionalAddress {
     address: Option<Bytes>,
 }
 
-/// Encoded file with its version.
+/// Encoded file and its version.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct EncodedFile {
     /// Digest of the content, which Envoy reports as `version_text` once it has accepted the file.
@@ -66,8 +66,8 @@ pub(crate) struct EncodedFile {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns the version of a file: 32 hexadecimal digits of a digest of its type and its resources.
-/// The bytes of the resources include their names.
+/// Returns a file's version: 32 hexadecimal digits from a digest of its type and resources. The
+/// bytes of the resources include their names.
 pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
@@ -83,7 +83,7 @@ pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
-/// Encodes the shares file.
+/// Encodes the shares file, whose content is `runtime`.
 pub(crate) fn encode_shares(runtime: &Bytes) -> EncodedFile {
     let resource = Resource {
         name: String::new(),
@@ -109,20 +109,20 @@ fn response(url: &'static str, version: String, resources: &[Resource]) -> Encod
     }
 }
 
-/// File read from disk.
+/// A file as read from disk.
 pub(crate) struct DecodedFile {
-    /// Version, verified as the digest of the content.
+    /// Version, which was verified to be the digest of the content.
     pub(crate) version: String,
-    /// Resources, in the order of the file.
+    /// Resources, in the order in which the file lists them.
     pub(crate) resources: Vec<Resource>,
 }
 
-/// Parses a file written by [`encode`]. Returns `None` for anything else, including a file with a
-/// wrong digest.
+/// Parses a file written by [`encode`]. Returns `None` for any other file, including one whose
+/// digest is wrong.
 pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     let response = Response::decode(file.clone()).ok()?;
     let is_of_kind = |url: &Bytes| url == kind.type_url();
-    // Unknown content would make the file longer than its re-encoding.
+    // If the file contains unknown fields, it is longer than its re-encoding.
     if response.encoded_len() != file.len() || !is_of_kind(&response.type_url) {
         return None;
     }
@@ -142,7 +142,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns the encoded addresses of a listener. Empty if the listener cannot be parsed.
+/// Returns a listener's addresses, encoded. Empty if the listener cannot be parsed.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,
@@ -153,7 +153,7 @@ pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     address.into_iter().chain(additional).collect()
 }
 
-/// Returns the first 16 bytes in lower-case hexadecimal.
+/// Returns the first 16 bytes of a digest in lower-case hexadecimal.
 fn hex16(digest: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(32);

@@ -1,4 +1,5 @@
-//! Envoy's subscriptions: a file for each, and the statistics in which Envoy reports its state.
+//! Envoy's subscriptions: the file that each of them watches, and the statistics that report its
+//! state.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,13 +13,13 @@ pub enum XdsKind {
     Listeners,
     /// CDS: all clusters in one file.
     Clusters,
-    /// RDS: a file for each route table.
+    /// RDS: one file per route table.
     RouteTable,
-    /// EDS: a file for each cluster's endpoints.
+    /// EDS: one file per cluster, with its endpoints.
     Endpoints,
-    /// SDS: a file for each key pair or trust bundle.
+    /// SDS: one file per key pair or trust bundle.
     Secret,
-    /// ECDS: a file for each filter whose content routes reference.
+    /// ECDS: one file per filter whose entries routes reference.
     Filter,
 }
 
@@ -26,7 +27,7 @@ impl XdsKind {
     /// Kinds with a single file for all resources.
     pub(crate) const LISTS: [Self; 2] = [Self::Listeners, Self::Clusters];
 
-    /// Kinds with a file for each resource.
+    /// Kinds with one file per resource.
     pub(crate) const LEAVES: [Self; 4] = [
         Self::Secret,
         Self::Endpoints,
@@ -34,7 +35,7 @@ impl XdsKind {
         Self::Filter,
     ];
 
-    /// Returns the type URL of the resources in a file.
+    /// Returns the type URL of this kind's resources.
     pub fn type_url(self) -> &'static str {
         match self {
             Self::Listeners => "type.googleapis.com/envoy.config.listener.v3.Listener",
@@ -46,7 +47,7 @@ impl XdsKind {
         }
     }
 
-    /// Returns the directory of the kind, as in [`XdsLayout`].
+    /// Returns the name of this kind's directory, as in [`XdsLayout`].
     pub(crate) fn directory(self) -> &'static str {
         match self {
             Self::Listeners => "lds",
@@ -58,7 +59,7 @@ impl XdsKind {
         }
     }
 
-    /// Returns the kind for a directory; the inverse of [`XdsKind::directory`].
+    /// Returns the kind whose directory has this name; the inverse of [`XdsKind::directory`].
     pub(crate) fn from_directory(name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.directory() == name)
     }
@@ -68,13 +69,13 @@ impl XdsKind {
         Self::LISTS.into_iter().chain(Self::LEAVES)
     }
 
-    /// Returns true if all resources of the kind share one file.
+    /// Returns true if all resources of this kind share one file.
     pub(crate) fn is_list(self) -> bool {
         Self::LISTS.contains(&self)
     }
 }
 
-/// File that Envoy watches.
+/// Subscription to a file that Envoy watches.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subscription {
     /// Kind of the resources in the file.
@@ -84,7 +85,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Creates the subscription for a resource. Drops the name if the kind has a single file.
+    /// Creates the subscription for a resource. Ignores the name if the kind has a single file.
     pub fn new(kind: XdsKind, name: &str) -> Self {
         let name = if kind.is_list() { "" } else { name };
         Self {
@@ -105,7 +106,7 @@ impl Subscription {
         }
     }
 
-    /// Returns the common prefix of the subscription's statistics, without `.version_text` or
+    /// Returns the name that the subscription's statistics start with, without `.version_text` or
     /// `.update_rejected`. Returns `None` for a route table, because its statistics contain a
     /// listener's stat prefix.
     pub fn stat_scope(&self) -> Option<String> {
@@ -123,7 +124,7 @@ impl Subscription {
     }
 
     /// Returns true if a statistic belongs to this subscription. `scope` is the statistic's name
-    /// without the last part.
+    /// without its last segment.
     pub fn owns_stat(&self, scope: &str) -> bool {
         if let Some(own) = self.stat_scope() {
             return own == scope;
@@ -152,7 +153,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Returns a name as Envoy writes it in statistics (`Stats::Utility::sanitizeStatsName`).
+/// Returns a name in the form that Envoy uses in statistics (`Stats::Utility::sanitizeStatsName`).
 pub(crate) fn stat_name(name: &str) -> String {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.replace("://", "_")

@@ -1,4 +1,4 @@
-//! Readable facts about certificates: names, issuer, serial number, validity, key type.
+//! Human-readable facts about certificates and revocation lists.
 //!
 //! Everything here is public but untrusted: strings are truncated, and their control characters are
 //! replaced.
@@ -12,11 +12,11 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
-/// Maximum number of characters of a string.
+/// Maximum length of each displayed string, in characters.
 const MAX_TEXT: usize = 256;
-/// Maximum number of names of a certificate.
+/// Maximum number of displayed names per certificate.
 const MAX_NAMES: usize = 100;
-/// Names of algorithms and curves by object identifier.
+/// Display names of key algorithms and curves, by object identifier.
 const KEYS: [(&str, &str); 5] = [
     ("1.2.840.10045.3.1.7", "ECDSA P-256"),
     ("1.3.132.0.34", "ECDSA P-384"),
@@ -25,7 +25,7 @@ const KEYS: [(&str, &str); 5] = [
     ("1.3.101.113", "Ed448"),
 ];
 
-/// One certificate.
+/// Facts about one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// DNS names, addresses and URIs.
@@ -36,16 +36,16 @@ pub struct CertificateFacts {
     pub issuer: String,
     /// Serial number in lower-case hexadecimal, without leading zeros.
     pub serial: String,
-    /// Start of the validity, as a Unix timestamp.
+    /// Start of the validity period, as a Unix timestamp.
     pub not_before: i64,
-    /// End of the validity, as a Unix timestamp.
+    /// End of the validity period, as a Unix timestamp.
     pub not_after: i64,
     /// Type and size of the key, such as `RSA 2048`.
     pub key: String,
 }
 
 impl CertificateFacts {
-    /// Reads the certificates from PEM, in order. Malformed ones are skipped.
+    /// Reads all certificates from PEM, in order. Skips malformed ones.
     pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         pem::read::<CertificateDer<'_>>(pem)
             .into_iter()
@@ -68,7 +68,7 @@ impl CertificateFacts {
     }
 }
 
-/// One revocation list.
+/// Facts about one revocation list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevocationListFacts {
     /// Distinguished name of the issuer.
@@ -80,7 +80,7 @@ pub struct RevocationListFacts {
 }
 
 impl RevocationListFacts {
-    /// Reads the revocation lists from PEM, in order. Malformed ones are skipped.
+    /// Reads all revocation lists from PEM, in order. Skips malformed ones.
     pub fn from_pem(pem: &[u8]) -> Vec<Self> {
         let lists = pem::read::<CertificateRevocationListDer<'_>>(pem);
         let facts = lists.into_iter().filter_map(|der| {
@@ -96,7 +96,8 @@ impl RevocationListFacts {
     }
 }
 
-/// Returns true if the subject of the certificate issued the revocation list; both are PEM.
+/// Returns true if the certificate's subject is the revocation list's issuer. Both arguments are
+/// PEM.
 pub fn issued_crl(certificate: &str, crl: &str) -> bool {
     let (Ok(certificate), Ok(crl)) = (
         pem::read_first::<CertificateDer<'_>>(certificate.as_bytes()),
@@ -150,7 +151,8 @@ fn key(info: &SubjectPublicKeyInfo<'_>) -> String {
     known.map_or(id, |(_, name)| (*name).to_owned())
 }
 
-/// Truncates a string and replaces its control characters, so that it is safe on a terminal.
+/// Truncates a string and replaces its control characters, so that it is safe to print to a
+/// terminal.
 fn plain(text: &str) -> String {
     let visible = |character: char| {
         if character.is_control() {

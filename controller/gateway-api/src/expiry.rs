@@ -1,9 +1,9 @@
-//! Expiry of certificates, and the warnings about it.
+//! Expiry of certificates, revocation lists and OCSP staples, and warnings about it.
 //!
-//! Everything that depends on the current time is here, and takes it as an argument. Resolution has
-//! no clock, so callers that have one ask here and report the result. An expired certificate is
-//! served like any other: clients decide whether to accept it, and a closed port would not help
-//! them.
+//! All code that depends on the current time is in this module, and takes the time as an argument.
+//! Resolution has no clock, so callers that have one call this module and report the result. An
+//! expired certificate is served like any other: clients decide whether to accept it, and closing
+//! the port would not help them.
 
 use std::collections::BTreeMap;
 
@@ -17,43 +17,43 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
 use crate::ocsp_response::{self, OcspResponse};
 
-/// How many seconds before expiry the warnings start.
+/// Start of the warning period, in seconds before expiry.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
-/// The validity of a certificate, as Unix timestamps.
+/// Validity period of a certificate, revocation list or OCSP staple, as Unix timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// The key pair or trust bundle: `Secret/namespace/name` or `ConfigMap/namespace/name`.
     pub name: String,
-    /// The part that expires.
+    /// The item in the key pair or trust bundle that expires.
     pub of: ExpiryOf,
-    /// Start of the validity.
+    /// Start of the validity period.
     pub not_before: i64,
-    /// End of the validity.
+    /// End of the validity period.
     pub not_after: i64,
 }
 
-/// A part that expires.
+/// An item in a key pair or trust bundle that expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpiryOf {
-    /// The leaf of a key pair.
+    /// The leaf certificate of a key pair.
     Leaf,
-    /// An authority of a trust bundle, by its subject.
+    /// An authority in a trust bundle, identified by its subject.
     Authority(String),
-    /// A revocation list of an authority in a trust bundle, by its issuer.
+    /// An authority's revocation list in a trust bundle, identified by its issuer.
     RevocationList(String),
-    /// The OCSP response that is stapled to the leaf of a key pair.
+    /// The OCSP response that is stapled to a key pair's leaf certificate.
     Staple {
         /// True if the certificate requires a staple.
         demanded: bool,
     },
 }
 
-/// Certificates of listeners, by the listener's object, such as `Gateway/namespace/name`, and the
-/// listener's name.
+/// Expiries of the certificates that listeners serve. The outer key is the listener's object, such
+/// as `Gateway/namespace/name`; the inner key is the listener's name.
 pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
 
-/// Phase in the lifetime of a certificate, from best to worst.
+/// Phase in a certificate's lifetime, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpiryPhase {
     /// Valid, and not due for renewal.
@@ -76,7 +76,7 @@ pub struct Warning {
 }
 
 impl Expiry {
-    /// Returns the expiry of the leaf of a pair, or `None` if the leaf is malformed.
+    /// Returns the expiry of a key pair's leaf certificate, or `None` if the leaf is malformed.
     pub fn of(pair: &KeyPair) -> Option<Self> {
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
@@ -88,7 +88,8 @@ impl Expiry {
         })
     }
 
-    /// Returns the expiry of the staple of a pair, or `None` if the staple is missing or malformed.
+    /// Returns the expiry of a key pair's staple. Returns `None` if the staple is missing, or if
+    /// the staple or the leaf is malformed.
     pub fn of_staple(pair: &KeyPair) -> Option<Self> {
         let staple = OcspResponse::read(&pair.ocsp_staple).ok()?;
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
@@ -102,13 +103,13 @@ impl Expiry {
         })
     }
 
-    /// Returns the expiry of the leaf and of the staple of a pair.
+    /// Returns the expiries of a key pair's leaf certificate and staple.
     pub fn of_pair(pair: &KeyPair) -> impl Iterator<Item = Self> {
         Self::of(pair).into_iter().chain(Self::of_staple(pair))
     }
 
-    /// Returns the expiry of each authority and revocation list of a trust bundle. Malformed ones
-    /// are skipped.
+    /// Returns the expiry of each authority and revocation list in a trust bundle. Skips malformed
+    /// ones, and revocation lists without a next update.
     pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
         let facts = CertificateFacts::from_pem(bundle.pem.as_bytes()).into_iter();
         let authorities = facts.map(|facts| Self {
@@ -154,7 +155,8 @@ impl Expiry {
     /// Returns a warning if the certificate is invalid at `now` or expires soon.
     pub fn warning(&self, now: Timestamp) -> Option<Warning> {
         let name = &self.name;
-        // The other authorities of a bundle remain valid.
+        // An expired authority is not marked as refused, because its bundle's other authorities
+        // stay valid.
         let (of, effect, is_refused) = match &self.of {
             ExpiryOf::Leaf => (
                 format!("the certificate of {name}"),

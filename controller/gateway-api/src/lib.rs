@@ -1,9 +1,9 @@
-//! Gateway API objects as values, and their resolution into snapshots and statuses.
+//! Decodes Gateway API objects, and resolves them into snapshots and statuses.
 //!
 //! The controller and the agent both resolve Gateways with this crate. It decodes objects from YAML
 //! or JSON, follows references, checks grants and resolves conflicts. The result is a snapshot for
-//! each accepted Gateway, and the conditions of every object. The same objects produce the same
-//! bytes on any machine: nothing here opens a file or a socket, reads a clock or generates a random
+//! each accepted Gateway, and conditions for every object. The same objects produce the same bytes
+//! on any machine: nothing here opens a file or a socket, reads a clock or generates a random
 //! number.
 //!
 //! ```
@@ -40,10 +40,10 @@
 //! ";
 //! ```
 //!
-//! The flow is `api` (types) → `world` (all objects, which `decode` reads) → `resolve` (a pure
+//! The flow is `api` (types) → `world` (all objects, as read by `decode`) → `resolve` (a pure
 //! function) → snapshots, keys and `status` (conditions). `explain` shows how a snapshot handles
 //! one request. Modules that depend on the time, such as `expiry`, take it as an argument.
-//! `certificate_facts` describes certificates, and `ocsp_response` reads an authority's statement
+//! `certificate_facts` describes certificates, and `ocsp_response` parses an authority's statement
 //! about one.
 
 pub mod api;

@@ -1,7 +1,7 @@
-//! OCSP responses: an authority's statements about one of its certificates, which a server staples
-//! to the certificate.
+//! Parses OCSP responses: an authority's statements about its certificates, which servers staple to
+//! those certificates.
 //!
-//! Only the parts that stapling depends on are read. Never checks the time, which the caller knows,
+//! Reads only the fields that stapling depends on. Never checks the time, which the caller knows,
 //! or the signature, which clients verify.
 
 use jiff::civil::DateTime;
@@ -18,7 +18,7 @@ pub const MAX_BYTES: usize = 16 * 1024;
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The extension with which a certificate requires a staple, and the value that Envoy looks for: a
+/// The extension by which a certificate requires a staple, and the value that Envoy looks for: a
 /// list with only `status_request`.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
@@ -30,9 +30,9 @@ pub struct OcspResponse {
     serial: Vec<u8>,
     issuer: IssuerHash,
     status: CertificateStatus,
-    /// Start of the validity, as a Unix timestamp.
+    /// Start of the response's validity period, as a Unix timestamp.
     pub this_update: i64,
-    /// End of the validity, as a Unix timestamp.
+    /// End of the response's validity period, as a Unix timestamp.
     pub next_update: i64,
 }
 
@@ -174,7 +174,7 @@ impl<'d> Elements<'d> {
     }
 }
 
-/// Returns the status of the response itself.
+/// Returns the response status, which is not the status of the certificate.
 fn status(der: &[u8]) -> Option<u8> {
     let mut outer = Elements(der);
     let mut response = Elements(outer.expect(Tag::Sequence)?);
@@ -195,10 +195,10 @@ fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     let basic = bytes.expect(Tag::OctetString)?;
     let mut basic = Elements(Elements(basic).expect(Tag::Sequence)?);
     let mut data = Elements(basic.expect(Tag::Sequence)?);
-    // The signature.
+    // Skip the signature and its algorithm.
     basic.expect(Tag::Sequence)?;
     basic.expect(Tag::BitString)?;
-    // The version, which is omitted for version 1, and the responder.
+    // Skip the version, which is omitted for version 1, and the responder.
     data.optional(0);
     data.next()?;
     data.expect(Tag::GeneralizedTime)?;

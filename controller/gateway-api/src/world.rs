@@ -1,8 +1,8 @@
-//! The only input of resolution: a snapshot of all objects by kind and name, the last good key
-//! pairs, and the last ports of merged Gateways.
+//! The input to resolution: a snapshot of all objects by kind and name, the last good key pairs,
+//! and the ports on which merged Gateways were last served.
 //!
-//! Copying a world is cheap, and a change replaces one object. A world makes no decisions and drops
-//! nothing.
+//! Cloning a world is cheap, and an update replaces only one object. A world makes no decisions and
+//! drops no objects.
 
 mod definitions;
 mod last_good;
@@ -55,20 +55,20 @@ macro_rules! kinds {
         pub enum Kind { $($kind,)+ }
 
         impl Kind {
-            /// Lists all kinds.
+            /// All kinds.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind,)+];
 
-            /// Returns the kind as the API writes it.
+            /// Returns the kind's name as spelled in the API.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $text,)+ }
             }
 
-            /// Returns the plural of the kind.
+            /// Returns the kind's plural name.
             pub fn plural(self) -> &'static str {
                 match self { $(Self::$kind => $plural,)+ }
             }
 
-            /// Returns the short names of the kind, as in its definition.
+            /// Returns the kind's short names, such as `gtw` for Gateway.
             pub fn short_names(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => &$short,)+ }
             }
@@ -84,7 +84,7 @@ macro_rules! kinds {
             }
         }
 
-        /// A kind is the seed that deserializes an object of that kind.
+        /// Deserializes an object of this kind.
         impl<'de> DeserializeSeed<'de> for Kind {
             type Value = AnyObject;
 
@@ -133,7 +133,7 @@ macro_rules! kinds {
             pub last_good: LastGoodKeys,
             /// The definitions that the objects conform to.
             pub definitions: Definitions,
-            /// Ports on which Gateways that are published together were last served.
+            /// Ports on which jointly published Gateways were last served.
             pub served_together: ServedTogether,
         }
 
@@ -160,7 +160,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the names of the objects of one kind, in order.
+            /// Returns the names of all objects of one kind, in order.
             pub fn names(&self, kind: Kind) -> Vec<NamespacedName> {
                 match kind {
                     $(Kind::$kind => self.$field.iter().map(|object| object.metadata.key()).collect(),)+
@@ -270,7 +270,7 @@ impl Kind {
         })
     }
 
-    /// Returns the key of the object of this kind and name.
+    /// Returns the key of the object with this kind and name.
     pub fn named(self, name: NamespacedName) -> ObjectKey {
         ObjectKey { kind: self, name }
     }
@@ -280,7 +280,7 @@ impl Kind {
         self.is_gateway_api() || self.is_own() || self.is_experimental() || self.is_contour()
     }
 
-    /// Returns true for modeled kinds that only the experimental channel of the Gateway API has.
+    /// Returns true for modeled kinds that exist only in the Gateway API's experimental channel.
     pub fn is_experimental(self) -> bool {
         matches!(
             self,

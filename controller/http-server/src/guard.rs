@@ -1,5 +1,5 @@
-//! Guards an address with TLS, client certificates and a bearer token, from files that are reread
-//! when they change.
+//! Protects a listening address with TLS, client certificates and a bearer token. Their files are
+//! reread when they change.
 //!
 //! Never admit a request because a file is missing or invalid, and never print a file's content.
 
@@ -27,7 +27,7 @@ const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 /// Files that control access. If none is set, access is open and unencrypted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardFiles {
-    /// Certificate chain of the server, in PEM.
+    /// The server's certificate chain, in PEM.
     pub certificate: Option<PathBuf>,
     /// The server's private key, in PEM.
     pub key: Option<PathBuf>,
@@ -51,10 +51,10 @@ impl GuardFiles {
     }
 }
 
-/// Error for files that cannot guard an address.
+/// Reason why the configured files cannot protect an address.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// Only one of two files that belong together is set.
+    /// A file is set without the file that it requires.
     #[error("{given} is set without {missing}; set both")]
     Incomplete {
         /// The file that is set.
@@ -111,7 +111,8 @@ impl Guard {
         })
     }
 
-    /// Returns the rejection of a request with these headers, or `None` if the request is admitted.
+    /// Returns the 401 response to a request with these headers, or `None` if the request is
+    /// admitted.
     pub fn refusal(&self, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if self.admits(headers) {
             return None;
@@ -146,7 +147,7 @@ impl Guard {
     /// Returns the current content of the files, or the previous content if they are invalid.
     fn guarding(&self) -> Guarding {
         let now = fingerprint(&self.files);
-        // A thread that panicked left the value intact.
+        // If another thread panicked while holding the lock, the value is still intact.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.fingerprint != now {
             match Guarding::read(&self.files) {

@@ -1,5 +1,5 @@
-//! Connections to a guarded address. The TLS handshake runs on the first read, so a slow client
-//! delays only itself.
+//! Accepts connections to a guarded address. The TLS handshake runs on the first read, so a slow
+//! client delays only itself.
 //!
 //! Never pass on data from a client that the guard has not admitted.
 
@@ -19,7 +19,7 @@ use tokio_rustls::{Accept, TlsAcceptor};
 use crate::guard::Guard;
 use crate::{AsyncAnswer, Callers};
 
-/// Clients of a guarded address.
+/// Source of connections to a guarded address.
 pub struct GuardedCallers {
     /// Listening socket.
     pub listener: TcpListener,
@@ -28,7 +28,7 @@ pub struct GuardedCallers {
 }
 
 impl GuardedCallers {
-    /// Answers the clients that the guard admits, until the future is dropped.
+    /// Serves the clients that the guard admits, until the future is dropped.
     pub async fn serve<B>(self, answer: impl AsyncAnswer<B>)
     where
         B: Body<Data = Bytes, Error = Infallible> + From<Bytes> + Send + 'static,
@@ -62,7 +62,7 @@ impl Callers for GuardedCallers {
     }
 }
 
-/// Connection of a client.
+/// Client connection.
 pub struct GuardedStream(Stage);
 
 enum Stage {

@@ -3,7 +3,7 @@
 //!
 //! A slow or hostile client occupies one connection for a limited time, and never affects the
 //! process or other clients. The number and duration of connections are limited, and each serves
-//! one request. At the limit, the oldest idle connection is closed for a new one. `page` writes
+//! one request. At the limit, the oldest idle connection is closed for a new one. `page` builds
 //! pages for browsers, and `guard` admits only callers with a certificate or a token.
 //!
 //! ```
@@ -59,7 +59,7 @@ pub use self::guarded::{GuardedCallers, GuardedStream};
 const MAX_CONNECTIONS: usize = 64;
 /// Timeout for receiving a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for a request and its answer, unless the answer is [`Lasting`].
+/// Timeout for a request and its response, unless the response is [`Lasting`].
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a request head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -74,7 +74,7 @@ pub struct Lasting;
 
 /// Source of connections.
 pub trait Callers: Send {
-    /// Connection of a client.
+    /// Stream of a client connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
     /// Waits for the next client.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
@@ -96,7 +96,7 @@ impl Callers for UnixListener {
     }
 }
 
-/// Answers clients until the future is dropped, which closes all connections.
+/// Serves clients until the future is dropped, which closes all connections.
 pub async fn serve<B>(callers: impl Callers, answer: impl AsyncAnswer<B>)
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
@@ -115,9 +115,9 @@ where
     }
 }
 
-/// Answers requests.
+/// Handles requests.
 pub trait AsyncAnswer<B>: Send + Sync + 'static {
-    /// Returns the answer to a request.
+    /// Returns the response to a request.
     fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<B>> + Send;
 }
 
@@ -178,7 +178,8 @@ impl Connections {
                 .find(|connection| connection.stage.is_silent());
             let (task, until) = match silent {
                 Some(silent) => (Some(silent.task.clone()), silent.since + REQUEST_GRACE),
-                // All connections are being answered, which takes a bounded time.
+                // Every connection has sent its request, and serving a request takes a bounded
+                // time.
                 None => (None, Instant::now() + EXCHANGE_TIMEOUT),
             };
             tokio::select! {
@@ -187,7 +188,7 @@ impl Connections {
                 () = tokio::time::sleep_until(until) => {
                     if let Some(task) = task {
                         task.abort();
-                        // The limit is reached, so the request of this connection is not answered.
+                        // The limit is reached, so this connection is closed without a response.
                         if let Some(ended) = self.tasks.join_next_with_id().await {
                             self.forget(ended);
                         }

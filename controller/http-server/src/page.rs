@@ -1,5 +1,5 @@
-//! Builds the status page of a program for browsers: one document of headings, lists and tables
-//! that loads no other resources. The agent and the controller use it.
+//! Builds a program's status page: a single HTML document with headings, lists and tables that
+//! loads no other resources. The agent and the controller use it.
 //!
 //! All content is escaped, because names, messages and Envoy's errors are untrusted. The page has
 //! no scripts, and its headers forbid scripts in case escaping misses something.
@@ -16,7 +16,7 @@ use hyper::header::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// Paths of the page.
+/// Paths at which the page is served.
 pub const PATHS: [&str; 2] = ["/", "/status"];
 /// Reload interval for browsers, in seconds.
 const REFRESH_SECONDS: u32 = 10;
@@ -80,8 +80,8 @@ impl From<String> for Cell {
     }
 }
 
-/// Visible rows of a table. Other rows are not built, because a table may have a hundred thousand.
-/// Rows that report a problem come first.
+/// Visible rows of a table. Other rows are not built, because a table may have a hundred thousand
+/// rows. Rows that report a problem come first.
 #[derive(Clone, Debug)]
 pub struct Rows<const N: usize> {
     faulty: Vec<[Cell; N]>,
@@ -122,7 +122,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Starts a page.
+    /// Starts a page with this title.
     pub fn new(title: &str) -> Self {
         let title = escaped(title);
         let body = format!("<h1>{title}</h1>\n");
@@ -248,7 +248,8 @@ fn escaped(text: &str) -> String {
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
             '\n' | '\t' => escaped.push(' '),
-            // Replace characters that change the text direction, and other controls, with U+FFFD.
+            // Replace characters that change the text direction, and other control characters, with
+            // U+FFFD.
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 escaped.push('\u{fffd}');
             }

@@ -1,7 +1,7 @@
 //! Reads the owner and lifetime of a ServiceAccount token. Pure.
 //!
-//! The token is not verified, because only the API server can do that. So the result only
-//! determines when to request the next token.
+//! The token is not verified, because only the API server can do that. So use the result only to
+//! decide when to request the next token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,9 +14,9 @@ pub const MAX_CREDENTIAL_BYTES: u64 = 64 << 10;
 /// Claims of a ServiceAccount token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// Time of issue, by the clock of the API server.
+    /// Issue time, by the API server's clock.
     pub issued: Timestamp,
-    /// Expiry, by the clock of the API server.
+    /// Expiry time, by the API server's clock.
     pub expires: Timestamp,
     /// Namespace of the ServiceAccount.
     pub namespace: String,

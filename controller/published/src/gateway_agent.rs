@@ -1,8 +1,8 @@
-//! `GatewayAgent`: the report of one host about one Gateway.
+//! Defines `GatewayAgent`, one host's report on one Gateway.
 //!
 //! The agent writes it on changes, and otherwise once a minute (configurable), so that a dead host
-//! can be told from an idle one. The controller derives `Programmed`, addresses and rejections from
-//! it. A report contains no configuration and no keys.
+//! can be distinguished from an idle one. The controller derives `Programmed`, addresses and
+//! rejections from it. A report contains no configuration and no keys.
 
 use jiff::Timestamp;
 use kube::CustomResource;
@@ -16,15 +16,15 @@ pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
 /// Maximum number of entries in a list; more would not help readers.
 pub const MAX_ENTRIES: usize = 100;
-/// Maximum number of rules of a route.
+/// Maximum number of reported rules per route.
 pub const MAX_RULES: usize = 16;
 /// Maximum number of addresses that a host may claim.
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
-/// Maximum report interval of an unchanged host in seconds.
+/// Maximum interval between reports while a host is unchanged, in seconds.
 pub const MAX_REPORT_SECONDS: u32 = 3600;
 /// Maximum length of a string in characters, including the ellipsis. Envoy's messages can be long.
 pub const MAX_TEXT: usize = 1025;
-/// Maximum length of the name of an object or its part in a snapshot.
+/// Maximum length of the name by which a snapshot refers to an object or a part of one.
 const MAX_NAME: usize = 1024;
 /// Maximum length of a version, revision or address.
 const MAX_WORD: usize = 253;

@@ -1,4 +1,5 @@
-//! Names and permissions of hosts that join from outside the cluster, and of managed fleets. Pure.
+//! Defines names and permissions for hosts that join from outside the cluster, and for managed
+//! fleets. Pure.
 //!
 //! For the host `edge-1`, all in Sesame's namespace:
 //!
@@ -29,32 +30,32 @@ use crate::names::{MAX_KEY_SECRETS, gateway_id, key_secret_name};
 
 /// Label of all access objects: `host`, `invitation`, `gateways` or `fleet`.
 pub const ACCESS_LABEL: &str = "projectsesame.io/access";
-/// Value of [`ACCESS_LABEL`] for the objects of a host.
+/// Value of [`ACCESS_LABEL`] for a host's objects.
 pub const ACCESS_HOST: &str = "host";
-/// Value of [`ACCESS_LABEL`] for the objects of an invitation.
+/// Value of [`ACCESS_LABEL`] for an invitation's objects.
 pub const ACCESS_INVITATION: &str = "invitation";
-/// Value of [`ACCESS_LABEL`] for a Role that grants the keys of the Gateways in its
+/// Value of [`ACCESS_LABEL`] for a Role that grants access to the keys of the Gateways in its
 /// [`GATEWAYS_ANNOTATION`].
 pub const ACCESS_GATEWAYS: &str = "gateways";
-/// Value of [`ACCESS_LABEL`] for the Role of a fleet.
+/// Value of [`ACCESS_LABEL`] for a fleet's Role.
 pub const ACCESS_FLEET: &str = "fleet";
-/// Annotation: the name of the host.
+/// Annotation with the name of the host.
 pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
-/// Annotation: the Gateways of the host as `namespace/name`, separated by commas.
+/// Annotation with the host's Gateways as `namespace/name`, separated by commas.
 pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
-/// Annotation: the fleet of the host.
+/// Annotation with the host's fleet.
 pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
 /// Role in `controller/deploy/fleets.yaml` with the common permissions of all managed agents:
 /// shards, which are not secret, and report objects.
 pub const AGENTS_ROLE: &str = "sesame-managed-agents";
-/// Annotation of an invitation: the time at which its token expires.
+/// Annotation on an invitation with the time at which its token expires.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
-/// Annotation of a host's Secret: the time at which the host joined.
+/// Annotation on a host's Secret with the time at which the host joined.
 const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
 /// Type of a host's Secret.
 const HOST_SECRET_TYPE: &str = "projectsesame.io/host";
 
-/// Prefix of the names of host objects.
+/// Prefix of host objects' names.
 pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
@@ -74,22 +75,22 @@ pub enum HostScope {
     Fleet(String),
 }
 
-/// Returns the name of the ServiceAccount, Secret, Role and RoleBinding of a host.
+/// Returns the name of a host's ServiceAccount, Secret, Role and RoleBinding.
 pub fn host_account(host: &str) -> String {
     format!("{HOST_PREFIX}{}", stem(host))
 }
 
-/// Returns the name of the ServiceAccount, Role and RoleBinding of a host's invitation.
+/// Returns the name of the ServiceAccount, Role and RoleBinding for a host's invitation.
 pub fn invitation_account(host: &str) -> String {
     format!("{INVITATION_PREFIX}{}", stem(host))
 }
 
-/// Returns the name of the RoleBinding that grants a host the permissions of its fleet.
+/// Returns the name of the RoleBinding that grants a host its fleet's permissions.
 pub fn fleet_binding(host: &str) -> String {
     format!("{}.fleet", host_account(host))
 }
 
-/// Returns the name of the Role and RoleBinding for the keys of a host's Gateways.
+/// Returns the name of the Role and RoleBinding that grant a host access to its Gateways' keys.
 pub fn gateways_role(host: &str) -> String {
     format!("{}.gateways", host_account(host))
 }
@@ -99,8 +100,8 @@ pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
 }
 
-/// Returns the name of the Role and RoleBinding for the agents of the managed fleet that serves
-/// only this Gateway.
+/// Returns the name of the Role and RoleBinding for the managed agents that serve only this
+/// Gateway.
 pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
@@ -130,8 +131,8 @@ pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     }
 }
 
-/// Returns the host name as part of an object name. Host names that do not fit get a digest that
-/// keeps them distinct.
+/// Returns the part of an object name that identifies a host. Host names that are too long or not
+/// DNS subdomains get a digest that keeps them distinct.
 fn stem(host: &str) -> String {
     let looks_hashed = host.starts_with("x-");
     if host.len() <= MAX_PLAIN && is_dns_subdomain(host) && !looks_hashed {
@@ -146,8 +147,8 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the permissions of a host apart from its Gateways: reading ConfigMaps, writing its
-/// reports, requesting its next token, and leaving.
+/// Returns the permissions that a host needs whichever Gateways it serves: reading ConfigMaps,
+/// writing its reports, requesting its next token, and leaving.
 pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
     vec![
@@ -171,7 +172,7 @@ pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the permissions to serve these Gateways: their keys, and reports about them. The
+/// Returns the permissions to serve these Gateways: reading their keys and reporting on them. The
 /// Gateways must be in a stable order, so that the same Gateways always give the same rules.
 pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     // A rule without names would apply to every name.
@@ -189,8 +190,8 @@ pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the permissions of an invitation: creating the host's Secret, requesting the host's
-/// first token, and deleting the invitation.
+/// Returns an invitation's permissions: creating the host's Secret, requesting the host's first
+/// token, and deleting the invitation.
 pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
     vec![
         // RBAC cannot restrict `create` to a name; the admission policy does.

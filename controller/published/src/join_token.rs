@@ -1,5 +1,5 @@
-//! Join token: everything that a host needs to join a cluster, as one string that an operator can
-//! copy.
+//! Encodes and parses join tokens. A join token contains everything that a host needs to join a
+//! cluster, as one string that an operator can copy.
 //!
 //! It contains a bearer credential, so it is never logged; `Debug` omits the credential.
 
@@ -17,10 +17,10 @@ use crate::names::is_host_name;
 const PREFIX: &str = "sesame-join-2.";
 /// Maximum size of a join token in bytes, which is ample for several CA certificates.
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
-/// Maximum number of Gateways of one host.
+/// Maximum number of Gateways per host.
 const MAX_GATEWAYS: usize = 256;
 
-/// The location of a cluster, and a credential for joining it once as one host.
+/// Location of a cluster, and a credential with which one host can join it once.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// URL of the API server.
@@ -184,7 +184,7 @@ impl JoinToken {
     }
 }
 
-/// Returns true if the text can be a bearer token: no character terminates a header.
+/// Returns true if the text is non-empty visible ASCII, so that it cannot end or split a header.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

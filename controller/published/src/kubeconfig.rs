@@ -1,7 +1,7 @@
 //! Reads the API server and its credentials from a kubeconfig.
 //!
-//! Whoever can write to the kubeconfig, or to a file that it references, decides which server this
-//! process trusts. So files that other users can write are rejected before they are used.
+//! A user who can write to the kubeconfig, or to a file that it references, decides which server
+//! this process trusts. So files that other users can write are rejected before they are used.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -122,7 +122,8 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns the mode of a trusted file, or `None` if it does not exist, which its reader reports.
+/// Returns a trusted file's mode, or `None` if the file does not exist. Reading a missing file
+/// later fails with its own error.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),

@@ -1,4 +1,4 @@
-//! Names, labels and keys of the objects that contain a snapshot. Pure.
+//! Defines the names, labels and data entries of the objects that contain a snapshot. Pure.
 //!
 //! For the Gateway `ns/name`, all in Sesame's namespace:
 //!
@@ -8,12 +8,12 @@
 //! | ConfigMap, immutable | `ns.name.config-<digest>` | `shard.pb.zst` |
 //! | ConfigMap | `ns.name.endpoints-<count>-<index>` | `shard.pb.zst`, replaced in place |
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
-//! | GatewayAgent | `ns.name.host` | the report of that host |
+//! | GatewayAgent | `ns.name.host` | the host's report |
 //!
-//! In addition, `ns.name.adoption` shows users the intended objects of a Gateway whose fleet
-//! already exists.
+//! In addition, the ConfigMap `ns.name.adoption` shows users the objects that the controller would
+//! write for a Gateway whose fleet already exists.
 //!
-//! If snapshots are signed, manifests and endpoint shards also have an entry `signature`.
+//! If snapshots are signed, manifests and endpoint shards also have a `signature` entry.
 //!
 //! A Gateway's key Secrets have fixed names, so that a Role can list them.
 
@@ -24,54 +24,53 @@ use sesame_gateway_api::api::NamespacedName;
 
 /// Default namespace of all published objects.
 pub const DEFAULT_NAMESPACE: &str = "sesame-system";
-/// Label of every published object: the Gateway, as [`gateway_id`] writes it.
+/// Label on every published object. Its value is the Gateway's [`gateway_id`].
 pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
-/// Label of every published object: the part of the Gateway's configuration that the object
-/// contains; see [`Part`].
+/// Label on every published object. Its value is the [`Part`] of the Gateway's configuration that
+/// the object contains.
 pub const PART_LABEL: &str = "projectsesame.io/part";
-/// Fleet of Gateways without a label.
+/// Fleet of Gateways without a [`FLEET_LABEL`].
 pub const DEFAULT_FLEET: &str = "default";
-/// Default fleet of Gateways whose fleet the controller manages. Agents of other fleets ignore
+/// Default fleet for Gateways whose fleet the controller manages. Agents of other fleets ignore
 /// these Gateways.
 pub const MANAGED_FLEET: &str = "managed";
-/// Label of the ConfigMap with the intended objects of an adoption; same value as
-/// [`GATEWAY_LABEL`].
+/// Label on the ConfigMap that previews an adoption, with the same value as [`GATEWAY_LABEL`].
 pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
-/// Annotation of a Gateway with which its owner consents to the adoption of a fleet.
+/// Gateway annotation with which the owner consents to the adoption of an existing fleet.
 pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
-/// Annotation of every published object: the Gateway as `namespace/name`, for human readers.
+/// Annotation on every published object with the Gateway as `namespace/name`, for human readers.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
 /// Field manager of publications. An object that this manager never wrote is foreign, regardless of
 /// its name and labels, and is neither replaced nor deleted. A copy of an object has the same
 /// labels, but not this manager.
 pub const PUBLISHER: &str = "sesame-controller";
-/// Entry of a manifest's `binaryData`.
+/// Entry in a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
-/// Entry of a manifest's `data`: the published name of the Gateway, as in the snapshot.
+/// Entry in a manifest's `data` with the Gateway's published name, as in the snapshot.
 pub const GATEWAY_ENTRY: &str = "gateway";
-/// Entry of a manifest's `data` if several Gateways are served together: the ports of each Gateway.
+/// Entry in a manifest's `data` with the ports of each Gateway, if several are served together.
 pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
-/// Entry of a manifest's `data`, for agents: the number of key Secrets of the Gateway.
+/// Entry in a manifest's `data` with the number of the Gateway's key Secrets, for agents.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
-/// Entry of a shard's `binaryData`.
+/// Entry in a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
-/// Entry in `binaryData` of a signed manifest or endpoint shard.
+/// Entry in the `binaryData` of a signed manifest or endpoint shard.
 pub const SIGNATURE_ENTRY: &str = "signature";
-/// Entry of a key Secret's `data`.
+/// Entry in a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Maximum number of key Secrets of one Gateway, limited because its Role lists their names. They
-/// can hold 21 MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have: a
-/// 4096-bit RSA key with its chain.
+/// Maximum number of key Secrets per Gateway, limited because a Role lists their names. Together
+/// they can hold 21 MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have.
+/// That is enough for a 4096-bit RSA key with its chain.
 pub const MAX_KEY_SECRETS: usize = 24;
 
-/// Suffix of the host name of a Pod on the Pod network, as in `POD.NAMESPACE.pod`.
+/// Suffix of host names for Pods on the Pod network, as in `POD.NAMESPACE.pod`.
 /// `controller/deploy/reports.yaml` repeats it.
 pub const POD_HOST_END: &str = ".pod";
 
-/// Maximum length of a stem; a digest replaces the rest. `controller/deploy/reports.yaml` repeats
-/// this number and `MAX_HOST`.
+/// Maximum length of a stem. A digest replaces the end of a longer one.
+/// `controller/deploy/reports.yaml` repeats this number and `MAX_HOST`.
 const MAX_STEM: usize = 177;
-/// Maximum length of a host name in the name of its report.
+/// Maximum length of a host name in its report's name.
 const MAX_HOST: usize = 63;
 
 /// Part of a Gateway's configuration.
@@ -106,8 +105,8 @@ impl Part {
     }
 }
 
-/// Returns the value of [`GATEWAY_LABEL`]: 20 hex digits, because names can exceed the length limit
-/// of labels.
+/// Returns a Gateway's value of [`GATEWAY_LABEL`]: 20 hex digits of a digest, because names can
+/// exceed the length limit of labels.
 pub fn gateway_id(gateway: &NamespacedName) -> String {
     let mut id = sha256(gateway.to_string().as_bytes());
     id.truncate(20);
@@ -134,8 +133,8 @@ pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
 }
 
-/// Returns the name of the GatewayAgent of a host. `host` may be any string: invalid characters are
-/// replaced, and a digest keeps the results distinct.
+/// Returns the name of a host's GatewayAgent for this Gateway. `host` may be any string: invalid
+/// characters are replaced, and a digest keeps the results distinct.
 ///
 /// `controller/deploy/reports.yaml` has the same rule in CEL, without the digest, so that no host
 /// can use another host's name.
@@ -169,8 +168,8 @@ pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }
 
-/// Returns the prefix of all names of a Gateway. Namespaces contain no dots, so the prefixes are
-/// unique.
+/// Returns the prefix of all object names for a Gateway. Namespaces contain no dots, so the
+/// prefixes are unique.
 fn stem(gateway: &NamespacedName) -> String {
     let stem = format!("{}.{}", gateway.namespace, gateway.name);
     if stem.len() <= MAX_STEM {

@@ -1,5 +1,5 @@
-//! Client of the collector that receives spans: its address, trust anchors and requests. Never
-//! waits long, and never relies on the response.
+//! Client for the collector that receives spans. Requests must be bounded by a timeout, and only
+//! the response's status may be used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use tokio_rustls::TlsConnector;
 
 use crate::headers::{self, FileStamp};
 
-/// Timeout of a request.
+/// Timeout per request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a CA file in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Default path of a collector's URL.
 const PATH: &str = "/v1/traces";
 
-/// Error for unusable settings.
+/// Reason why the collector cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// A setting has no effect.
+    /// An option has no effect without `--spans-endpoint`.
     #[error("{0} needs --spans-endpoint; set it, or remove {0}")]
     NoEndpoint(&'static str),
     /// The URL is not a valid collector URL.
@@ -54,7 +54,7 @@ pub enum CollectorError {
     },
 }
 
-/// Reason why a message was rejected.
+/// Reason why a message could not be delivered.
 #[derive(Debug)]
 pub(crate) struct SendFault {
     pub(crate) reason: String,
@@ -136,7 +136,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Creates the connection settings from the files.
+    /// Reads the CA certificates and headers for the connection.
     pub(crate) fn new(settings: CollectorSettings) -> Result<Self, CollectorError> {
         let tls = settings.ca.as_deref().map(connector).transpose()?;
         let path = settings.headers.as_deref();
@@ -173,7 +173,8 @@ impl Collector {
         })
     }
 
-    /// Rereads the header file if it changed. If it is invalid, keeps using the previous headers.
+    /// Rereads the header file if it has changed. If it is invalid, keeps using the previous
+    /// headers.
     fn read_headers_again(&mut self) {
         let Some(path) = self.settings.headers.as_deref() else {
             return;

@@ -1,5 +1,5 @@
-//! The span queue, and the task that exports spans. If the collector is slow or unreachable, the
-//! bounded queue drops spans.
+//! Queues spans, and exports them in a task. If the collector is slow or unreachable, the bounded
+//! queue drops spans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::collector::{Collector, CollectorError, CollectorSettings};
 use crate::otlp;
 use crate::span::ChangeSpan;
 
-/// Maximum number of waiting spans; more are dropped.
+/// Maximum number of queued spans. Further spans are dropped.
 const QUEUE: usize = 1024;
 /// Maximum number of spans per message.
 const BATCH: usize = 256;
@@ -20,14 +20,14 @@ const GATHER: Duration = Duration::from_millis(500);
 /// Pauses before resending a message.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// The reporting program, as the collector shows it.
+/// Program that exports the spans, as the collector shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reporting {
     /// Name of the program.
     pub service: String,
     /// Version of the program.
     pub version: String,
-    /// Name of the host or of the replica.
+    /// Name of the host or replica.
     pub host: String,
 }
 
@@ -39,7 +39,7 @@ pub struct Spans(Option<Arc<SpanQueue>>);
 struct SpanQueue {
     sender: mpsc::Sender<ChangeSpan>,
     host: String,
-    /// Number of dropped spans since the last log message.
+    /// Number of spans dropped since the task last read this counter.
     lost: AtomicU64,
 }
 

@@ -1,5 +1,5 @@
-//! Trace and span ids. Pure: each id is a digest of the identifying values, so two programs compute
-//! the same id without exchanging it.
+//! Computes trace and span ids. Pure: each id is a digest of the identifying values, so two
+//! programs compute the same id without exchanging it.
 
 use std::fmt;
 use std::time::SystemTime;

@@ -1,4 +1,4 @@
-//! Spans of configuration changes, from the changed object to the serving Envoy, and their export
+//! Spans for configuration changes, from the changed object to the serving Envoy, and their export
 //! to an OpenTelemetry collector.
 //!
 //! The controller and each agent export their parts of a trace. Both compute the trace id from the

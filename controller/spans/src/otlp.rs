@@ -1,8 +1,8 @@
-//! Encodes spans as an OTLP message. Pure. Defines only the required messages of OTLP 1, whose
+//! Encodes spans as an OTLP message. Pure. Defines only the OTLP 1 messages that spans need; their
 //! field numbers are stable.
 //!
-//! The OpenTelemetry crates require a process-wide provider and random ids, while our spans are
-//! plain values. They would also add a dozen crates to every agent.
+//! The OpenTelemetry crates are not used, because they require a process-wide provider and random
+//! ids. They would also add a dozen crates to every agent.
 
 use bytes::Bytes;
 use prost::Message;

@@ -1,4 +1,4 @@
-//! Spans as plain values, created once all of their times are known. Pure.
+//! Builds spans as plain values, once all of their times are known. Pure.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -52,7 +52,7 @@ impl ChangeSpan {
         self
     }
 
-    /// Marks the span as failed if `why` contains a reason.
+    /// Marks the span as failed if a reason is given.
     #[must_use]
     pub fn failed(mut self, why: Option<&str>) -> Self {
         self.failure = why.map(bounded);
@@ -95,7 +95,7 @@ impl ChangeTrace {
         }
     }
 
-    /// Creates the span of a changed object, from the arrival of the change to its processing.
+    /// Creates the span for a changed object, from the arrival of the change to its processing.
     pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
         let id = self.span_id(&format!("changed {object}"), seen.0);
         let span = self.span("changed", self.trace.root(), seen);

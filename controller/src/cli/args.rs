@@ -1,6 +1,6 @@
-//! Settings from arguments and environment variables, and the location of the configuration. The
-//! cluster connection and the probes can only be set here. Every other argument overrides a field
-//! of the configuration.
+//! Reads settings, and the location of the configuration, from arguments and environment variables.
+//! The cluster connection and the probes can only be set here. Every other argument overrides a
+//! field of the configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,9 +31,9 @@ use sesame_spans::SpanArgs;
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
-/// Nothing is published without a leader, so this is short. It costs little: every replica is as up
-/// to date as the leader, and a leader that loses the Lease to a timeout resumes with the next
-/// response.
+/// Nothing is published without a leader, so this is short. A short Lease costs little, because
+/// every replica is as up to date as the leader. A leader that loses the Lease to a timeout resumes
+/// with the next response.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
 /// The container's memory limit in `deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;

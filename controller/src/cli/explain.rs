@@ -1,4 +1,5 @@
-//! `sesame-controller explain`: shows which route of a published Gateway takes a request, and why.
+//! `sesame-controller explain`: shows which route of a published Gateway handles a request, and
+//! why.
 //!
 //! It reads the publication with the caller's permissions and writes nothing.
 
@@ -86,7 +87,7 @@ enum ExplanationFormat {
     Yaml,
 }
 
-/// Runs the command. Returns true if a route takes the request.
+/// Runs the command. Returns true if a route matches the request.
 pub(super) fn main(args: &PublishedRequestArgs) -> Result<bool> {
     let request = args.request.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -100,7 +100,8 @@ async fn read(args: &ExportArgs, with_keys: bool) -> Result<(Snapshot, Vec<KeyPa
     Ok((snapshot, pairs))
 }
 
-/// Returns the references to published key pairs, i.e. all except those in files on the hosts.
+/// Returns the references to published key pairs. Key pairs in files on the hosts are not
+/// published.
 fn published_keys(snapshot: &Snapshot) -> impl Iterator<Item = &KeyRef> {
     snapshot.keys.iter().filter(|named| !named.on_host)
 }

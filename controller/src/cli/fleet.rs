@@ -1,4 +1,4 @@
-//! `sesame-controller fleet`: shows and approves the changes for adopting an existing fleet.
+//! `sesame-controller fleet`: shows and approves the changes needed to adopt an existing fleet.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -115,7 +115,7 @@ async fn answer(args: FleetArgs) -> Result<bool> {
     }
 }
 
-/// Returns the machine-readable answer.
+/// Returns the result for JSON and YAML output.
 fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
     let FleetLook::There(comparison) = found else {
         let FleetLook::Settled(incomplete) = found else {
@@ -157,7 +157,7 @@ fn word(fate: &AdoptionAction) -> &'static str {
     }
 }
 
-/// Returns the human-readable answer.
+/// Returns the result as human-readable text.
 fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> String {
     let comparison = match found {
         FleetLook::Settled(None) => {

@@ -18,7 +18,7 @@ use sesame_published::names::{DEFAULT_NAMESPACE, is_host_name};
 
 use crate::hosts::{self, Cluster, HostAccess, HostRow, Invitation, Invited};
 
-/// Minimum lifetime of a token that API servers issue.
+/// Minimum token lifetime that API servers accept.
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
 const LONGEST_TTL: SignedDuration = SignedDuration::from_hours(7 * 24);
 const LONGEST_LIFETIME: SignedDuration = SignedDuration::from_hours(366 * 24);
@@ -260,7 +260,7 @@ fn table(rows: &[HostRow], now: Timestamp) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the cells of a row.
+/// Formats a host as table cells.
 fn cells(row: &HostRow, now: Timestamp) -> [String; 11] {
     let HostRow {
         host,
@@ -338,7 +338,7 @@ fn tell_removed(hosts: &[String]) {
     }
 }
 
-/// Prints a note to standard error, separate from the answer.
+/// Prints a note to standard error, so that standard output contains only the result.
 fn note(text: &str) {
     // If standard error fails, there is nowhere to report it.
     let _ = writeln!(std::io::stderr().lock(), "note: {text}");

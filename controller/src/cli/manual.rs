@@ -1,4 +1,5 @@
-//! `sesame-controller man` and `completion`, for building packages.
+//! `sesame-controller man` and `completion`: write manual pages and a completion script for
+//! packages.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! Arguments of the address for `/metrics` and the status page. Never reads the referenced files.
+//! Arguments that configure the address for `/metrics` and the status page. Never reads the
+//! referenced files.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,9 +1,9 @@
-//! The command line: arguments in, an exit code out.
+//! Parses the command line, runs the command, and returns its exit code.
 //!
 //! Exit codes:
 //!
-//! - 0 on success, and after a signal to stop;
-//! - 1 for an invalid configuration, a fleet to adopt, or a request that no route takes;
+//! - 0 on success, and after a termination signal;
+//! - 1 for an invalid configuration, a fleet to adopt, or a request that no route matches;
 //! - 2 for invalid arguments;
 //! - 3 if the command failed.
 
@@ -38,7 +38,7 @@ use self::fleet::FleetArgs;
 use self::hosts::HostsArgs;
 use self::validate::ValidateArgs;
 
-/// Exit code if the validated configuration is invalid.
+/// Exit code if the command found problems, such as an invalid configuration.
 const EXIT_FAULT: u8 = 1;
 /// Exit code if the command failed.
 const EXIT_FAILED: u8 = 3;
@@ -97,7 +97,7 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments and runs the command.
 ///
-/// `revision` is the commit of the sources, or `None` if they were built outside a repository.
+/// `revision` is the commit that the program was built from, or `None` outside a repository.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
     let revision = revision
         .filter(|known| !known.is_empty())
@@ -154,7 +154,7 @@ fn exit_code(outcome: anyhow::Result<bool>) -> ExitCode {
     }
 }
 
-/// Writes an answer to standard output. A closed pipe is not an error.
+/// Writes a command's result to standard output. A closed pipe is not an error.
 fn output(bytes: &[u8]) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(bytes) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -186,7 +186,7 @@ fn run(args: RunArgs, revision: &'static str) -> ExitCode {
 fn start_logging(log: &str, format: LogFormat) -> anyhow::Result<()> {
     use anyhow::Context as _;
     let filter = EnvFilter::try_new(log).with_context(|| format!("log filter {log:?}"))?;
-    // If the client cannot parse a response, it logs all of it, and the response may be a Secret.
+    // If the client cannot parse a response, it logs the whole response, which may be a Secret.
     let silent: Directive = "kube_client::client=off".parse()?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter.add_directive(silent))

@@ -30,7 +30,8 @@ fn item(path: &str, values: &str, schema: &Value) -> String {
     format!("- `{path}` ({values}): {meaning}\n")
 }
 
-/// Adds one item for each field that has no fields of its own or is in [`TOGETHER`].
+/// Adds one list item per field without subfields, and one per path that ends with an entry of
+/// [`TOGETHER`].
 fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),

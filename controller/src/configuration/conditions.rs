@@ -1,4 +1,4 @@
-//! The `Accepted` condition of a SesameConfiguration. Pure.
+//! Computes a SesameConfiguration's `Accepted` condition. Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
@@ -13,7 +13,7 @@ use sesame_gateway_api::status::{
 const MAX_MESSAGE: usize = 4096;
 
 /// Returns the new `status` for a merge patch, or `None` if the stored status is the same. `faults`
-/// are the errors of the object.
+/// lists the object's errors.
 pub(super) fn patch(
     object: &Value,
     faults: &[String],

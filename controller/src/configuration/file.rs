@@ -1,4 +1,4 @@
-//! The configuration as a file, which is reread when it changes.
+//! Reads the configuration from a file, and rereads it when it changes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use sesame_gateway_api::world::AnyObject;
 
 /// Maximum size of the file in bytes; real files have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Polling interval. Kubernetes replaces a mounted file through a symbolic link, which a watch of
+/// Polling interval. Kubernetes replaces a mounted file through a symbolic link, which a watch on
 /// the file would miss.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Reads the SesameConfiguration in a file. The error contains the location.
+/// Reads the SesameConfiguration in a file. The error contains the file's path.
 pub(crate) fn read(path: &Path) -> Result<SesameConfiguration, String> {
     let at = |why: String| format!("{}: {why}", path.display());
     let bytes = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| at(error.to_string()))?;

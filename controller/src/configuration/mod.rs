@@ -1,11 +1,11 @@
-//! The controller's configuration: a SesameConfiguration in the cluster or in a file, overridden by
-//! flags and environment variables.
+//! Follows the controller's configuration: a SesameConfiguration in the cluster or in a file,
+//! overridden by flags and environment variables.
 //!
-//! `settings` derives the settings from it and is pure. `file` and `object` follow it and pass on
-//! each valid version. An invalid version is reported and changes nothing. While this replica is
-//! the leader, `object` also writes the conditions of every SesameConfiguration, computed by
-//! `conditions`. Nothing is served before the first valid version; the readiness probe reports why.
-//! An invalid configuration must never stop the process.
+//! `settings` is pure and derives the settings from the configuration. `file` and `object` follow
+//! the configuration and pass on each valid version. An invalid version is reported and changes
+//! nothing. While this replica is the leader, `object` also writes the conditions of every
+//! SesameConfiguration, computed by `conditions`. Nothing is served before the first valid version;
+//! the readiness probe reports why. An invalid configuration must never stop the process.
 
 mod conditions;
 mod file;
@@ -36,7 +36,7 @@ pub(crate) enum ConfigurationSource {
 /// Settings, or an explanation if they are missing.
 pub(crate) type CurrentSettings = Result<ControllerSettings, String>;
 
-/// State owned by the task.
+/// State of the task that follows the configuration.
 pub(crate) struct ConfigurationFollower {
     pub(crate) replica: Replica,
     pub(crate) source: ConfigurationSource,
@@ -47,7 +47,7 @@ pub(crate) struct ConfigurationFollower {
 }
 
 impl ConfigurationFollower {
-    /// Runs until the receiver of the settings is dropped.
+    /// Runs until the settings' receiver is dropped.
     pub(crate) async fn run(self) {
         let definitions = object::follow(&self);
         match &self.source {

@@ -1,5 +1,5 @@
-//! The SesameConfigurations of the cluster: follows the controller's own configuration and writes
-//! the conditions of all.
+//! Follows the controller's own SesameConfiguration, and writes the conditions of all
+//! SesameConfigurations in the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,12 +27,12 @@ use sesame_gateway_api::world::{AnyObject, Kind};
 
 const API_VERSION: &str = "projectsesame.io/v1alpha1";
 const FIELD_MANAGER: &str = "sesame-controller";
-/// Timeout of a write.
+/// Timeout per write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before retrying a failed write or an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// One SesameConfiguration as it is stored.
+/// SesameConfiguration as stored in the cluster.
 struct StoredConfiguration {
     version: String,
     value: Value,
@@ -115,8 +115,8 @@ fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguratio
     }
 }
 
-/// Derives the settings from the controller's own configuration, if it is an object, and passes
-/// them on.
+/// Derives the settings from the controller's own SesameConfiguration, if the source is an object,
+/// and passes them on.
 fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<CurrentSettings>) {
     let ConfigurationSource::Object(name) = &follower.source else {
         return;

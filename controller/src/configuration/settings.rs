@@ -1,4 +1,4 @@
-//! The controller's settings, derived from configuration, flags and environment variables. Pure.
+//! Derives the controller's settings from the configuration, flags and environment variables. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,10 @@ use sesame_gateway_api::resolve::settings::check;
 use sesame_gateway_api::resolve::{Options, ResolvedFor};
 use sesame_proto::network::Network;
 
-/// Default time without a report after which a host is lost.
+/// Default time without a report after which a host counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// The routes of all Gateways may use this fraction of the memory (one over this number). During a
-/// change, the process holds several copies of the routes: resolved, encoded, and the previous
-/// version.
+/// The routes of all Gateways may use at most the memory divided by this number. During a change,
+/// the process holds several copies of the routes: resolved, encoded, and the previous version.
 const ROUTES_OF_MEMORY: u64 = 4;
 
 /// Selection of the Gateways to serve.
@@ -34,18 +33,18 @@ pub(crate) enum SelectionRule {
 pub(crate) struct ControllerSettings {
     pub(crate) options: Options,
     pub(crate) selection: SelectionRule,
-    /// Networks of hosts that are not Nodes.
+    /// Networks in which hosts may serve, in addition to their Nodes' addresses.
     pub(crate) host_addresses: Vec<Network>,
-    /// Time without a report after which a host is lost.
+    /// Time without a report after which a host counts as lost.
     pub(crate) host_lost: Duration,
 }
 
-/// Settings of resolution that depend on the process, so that only arguments set them.
+/// Resolution settings that depend on the process, so only arguments can set them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolving {
     /// Enables incremental resolution.
     pub(crate) incremental: bool,
-    /// Maximum total size of the routes of all Gateways, in bytes.
+    /// Maximum total size of all Gateways' routes, in bytes.
     pub(crate) most_of_gateways: u64,
 }
 

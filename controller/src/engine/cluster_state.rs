@@ -1,4 +1,5 @@
-//! The known state of the cluster: the world, and the objects that are still missing from it.
+//! Tracks the known state of the cluster: the world, and the objects that are still missing from
+//! it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,11 +22,11 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 pub(super) struct Effect {
     /// True if the result of resolution may have changed.
     pub(super) world_changed: bool,
-    /// Services of which only the endpoints may have changed.
+    /// Services whose endpoints alone may have changed.
     pub(super) services: Vec<NamespacedName>,
-    /// Changed routes, in their state before the change.
+    /// Changed routes, as they were before the change.
     pub(super) routes: Vec<AnyObject>,
-    /// Statuses that are stored in the cluster.
+    /// Statuses that the cluster is now known to store.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
@@ -52,14 +53,14 @@ pub(super) struct ClusterState {
     /// Objects that cannot be decoded, with the reason. The world keeps the last good version of
     /// each, if any.
     broken: BTreeMap<ObjectKey, String>,
-    /// Kinds that were listed at least once.
+    /// Kinds that have been listed at least once.
     listed: BTreeSet<Kind>,
-    /// True once the previous publications were read.
+    /// True once the previous publications have been read.
     remembers: bool,
-    /// True once the current world was resolved.
+    /// True once the current world has been resolved.
     resolved: bool,
-    /// Services that the last resolution may have read, computed on first use. Routes that changed
-    /// since then are resolved anyway.
+    /// Services and Pods that the last resolution may have read, computed on first use. Routes that
+    /// have changed since then are resolved anyway.
     relevant: OnceCell<Relevant>,
     /// Referenced Secrets and ConfigMaps.
     referred: BTreeMap<ObjectKey, Reference>,
@@ -72,7 +73,7 @@ pub(super) struct ClusterState {
 struct Reference {
     /// Sequence number of the request for this object.
     request: u64,
-    /// True once the object was read.
+    /// True once the object has been read.
     read: bool,
 }
 
@@ -81,7 +82,7 @@ impl ClusterState {
         &self.world
     }
 
-    /// Returns true once the definitions were read and every kind was listed.
+    /// Returns true once the definitions have been read and every kind has been listed.
     pub(super) fn is_listed(&self) -> bool {
         if self.world.definitions == Definitions::OwnTypes {
             return false;
@@ -92,7 +93,7 @@ impl ClusterState {
             .all(|kind| read_singly(kind) || self.listed.contains(kind))
     }
 
-    /// Returns true if no object is missing and the previous publications were read.
+    /// Returns true once no object is missing and the previous publications have been read.
     pub(super) fn is_whole(&self) -> bool {
         self.remembers && self.is_listed() && self.referred.values().all(|it| it.read)
     }
@@ -106,13 +107,13 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Keeps the good results of a resolution for the next resolution.
+    /// Keeps the last good keys and the ports of jointly served Gateways for the next resolution.
     pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
         self.world.last_good.replace(keys);
         self.world.served_together = together;
     }
 
-    /// Records that the current world was resolved.
+    /// Records that the current world has been resolved.
     pub(super) fn record_resolved(&mut self) {
         self.resolved = true;
         self.relevant = OnceCell::new();
@@ -296,7 +297,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns the same endpoint sets of these Services as a full resolution.
+    /// Returns these Services' endpoint sets exactly as a full resolution would.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,

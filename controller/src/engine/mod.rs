@@ -1,12 +1,12 @@
-//! The engine turns watch events into publications and statuses. It is one thread, and all of its
+//! Turns watch events into publications and statuses. The engine runs on one thread, and all of its
 //! work is CPU-bound.
 //!
-//! The engine resolves the world after a short quiet period, and only once the world is complete:
-//! every kind was listed, every referenced object was read, and the previous publications were
-//! read. So a missing object never withdraws anything. Endpoints affect only endpoint shards, which
-//! are rebuilt without a resolution. A few changed routes are resolved with only their neighbors.
-//! The results of both are the same as those of a full resolution. The engine never waits for a
-//! write.
+//! The engine resolves the world after a short quiet period, and only once the world is complete.
+//! It is complete once every kind has been listed, and every referenced object and the previous
+//! publications have been read. So an object that has not arrived yet never causes a withdrawal.
+//! Endpoints affect only endpoint shards, which are rebuilt without a resolution. If only a few
+//! routes have changed, they are resolved with only their neighbors. Both shortcuts must give the
+//! same result as a full resolution. The engine never waits for a write.
 
 mod cluster_state;
 #[cfg(test)]
@@ -49,9 +49,9 @@ use sesame_gateway_api::world::ObjectKey;
 /// State owned by the engine's thread.
 pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
-    /// Settings of the last resolution.
+    /// Settings used by the last resolution.
     pub(crate) settings: ControllerSettings,
-    /// Settings of the next resolution; an input announces each change.
+    /// Settings for the next resolution; an input announces each change.
     pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
     pub(crate) desired: watch::Sender<Option<Arc<DesiredPublications>>>,
@@ -60,8 +60,8 @@ pub(crate) struct Engine {
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
     /// Service requests of the Gateways in `gateway_settings`.
     pub(crate) services: watch::Sender<ServiceRequests>,
-    /// CA certificates of Gateways, for meshes that read them from ConfigMaps. `None` until the
-    /// first resolution and while the feature is disabled.
+    /// Gateways' CA certificates, for meshes that read them from ConfigMaps. `None` until the first
+    /// resolution and while the feature is disabled.
     pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) changes: Changes,
@@ -73,12 +73,12 @@ struct Memory {
     resolver: Resolver,
     publications: Publications,
     pending: Pending,
-    /// Objects that changed since the last resolution, if spans are exported.
+    /// Objects that have changed since the last resolution, if spans are exported.
     seen: SeenObjects,
 }
 
 impl Engine {
-    /// Runs until all senders of inputs or the receiver of statuses is dropped.
+    /// Runs until all input senders or the status receiver have been dropped.
     pub(crate) fn run(mut self) {
         let mut memory = Memory {
             state: ClusterState::default(),
@@ -282,8 +282,8 @@ impl Engine {
             .iter()
             .filter(|(_, request)| request.gives_addresses);
         let by_service = by_service.map(|(name, _)| name.clone()).collect();
-        // Replaced before the settings, so that a Gateway with settings always has its Service
-        // request.
+        // Replace the Service requests before the settings, so that a Gateway with settings always
+        // has its Service request.
         replace(&self.services, Arc::new(services));
         let ocg_bundles = std::mem::take(&mut resolution.ocg_bundles);
         let heeded = self.settings.options.extra_minimal_ocg;

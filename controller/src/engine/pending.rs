@@ -2,7 +2,7 @@
 //! argument.
 //!
 //! Endpoints of resolved Services have a separate fast path. In a busy cluster they change all the
-//! time, so changes that arrive during the pause are published together.
+//! time, so changes during the pause after a publication are batched.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// How long changed endpoints and incrementally resolved routes are batched.
 const GATHER: Duration = Duration::from_millis(2);
-/// How long further endpoint changes are batched after a publication of endpoints.
+/// How long further endpoint changes are batched after endpoints have been published.
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// Pending changes.
@@ -27,14 +27,14 @@ const PAUSE: Duration = Duration::from_millis(150);
 pub(super) struct Pending {
     /// True if the result of resolution may have changed.
     pub(super) unresolved: bool,
-    /// Changed routes, in their last resolved state.
+    /// Changed routes, as they were last resolved.
     pub(super) routes: PreviousRoutes,
     /// Statuses whose stored form has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     /// Services whose endpoints have changed.
     pub(super) services: BTreeSet<NamespacedName>,
-    /// Arrival of the first and last change that is to be resolved or reported; `None` once all are
-    /// handled.
+    /// Arrival times of the first and last change to be resolved or reported, or `None` once all
+    /// are handled.
     arrived: Option<(Instant, Instant)>,
     /// Time at which the endpoints are due for publication.
     refresh: Option<Instant>,
@@ -115,20 +115,20 @@ impl Pending {
         std::mem::take(&mut self.services)
     }
 
-    /// Records that endpoints were published. Only published endpoints delay the next publication:
-    /// most endpoint changes in a cluster affect Services that no Gateway uses.
+    /// Records that endpoints have been published. Only published endpoints delay the next
+    /// publication: most endpoint changes in a cluster affect Services that no Gateway uses.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
 
-    /// Records that all changes were handled. If objects are still missing, the changes wait for
-    /// the next input.
+    /// Records that all changes have been handled. If objects are still missing, the changes wait
+    /// for the next input.
     pub(super) fn look(&mut self) {
         self.arrived = None;
     }
 
-    /// Records that the whole world was resolved, including endpoints. The caller has already taken
-    /// the routes.
+    /// Records that the whole world has been resolved, including endpoints. The caller has already
+    /// removed the routes.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
         self.services.clear();

@@ -1,5 +1,5 @@
-//! The publications of all Gateways. A full resolution builds them; changes to only endpoints or
-//! routes modify them in place.
+//! Keeps the publications of all Gateways. A full resolution builds them; changes that affect only
+//! endpoints or routes modify them in place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Publications {
                 Err(why) => {
                     tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; the \
                         previous publication stays");
-                    // Endpoints do not wait for the configuration.
+                    // Endpoints must not wait until the configuration can be published.
                     if let Some(DesiredPublication::Publish(before)) = self.desired.get(&name) {
                         let last = before
                             .with_last(&splitter)
@@ -87,8 +87,8 @@ impl Publications {
         (desired, unpublishable)
     }
 
-    /// Changes the publications of these Gateways. Returns `None` if a full resolution is needed,
-    /// which must follow.
+    /// Changes the publications of these Gateways. Returns `None` if a full resolution is needed;
+    /// the caller must then run one.
     pub(super) fn change(
         &mut self,
         changed: &[(NamespacedName, GatewayDelta)],
@@ -105,7 +105,7 @@ impl Publications {
 
     /// Replaces these endpoint sets in the publications that contain them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
-        // The failed publication might succeed with these endpoints.
+        // A publication that failed before might succeed with these endpoints.
         if self.failed {
             return Refresh::Whole;
         }
@@ -120,7 +120,7 @@ impl Publications {
                     *publication = Arc::new(publication.with_endpoints(shards));
                     changed = true;
                 }
-                // A resolution determines the Gateway and the reason.
+                // A full resolution determines which Gateway is affected, and why.
                 Ok(RefreshedShards::Whole) | Err(_) => return Refresh::Whole,
             }
         }
@@ -157,7 +157,7 @@ pub(super) fn names(
     names
 }
 
-/// Returns the fleet from the label of the Gateway or its class, or else the default for managed or
+/// Returns the fleet in the label of the Gateway or its class, or else the default for managed or
 /// unmanaged fleets. Gateways that are served together are published under the name of their class.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);

@@ -1,4 +1,4 @@
-//! Refreshing endpoints without a resolution gives the same endpoints as a resolution.
+//! Checks that refreshing endpoints without a resolution gives the same endpoints as a resolution.
 
 #[path = "../../gateway-api/src/resolve/tests/any_slices.rs"]
 mod any_slices;

@@ -23,8 +23,9 @@ pub(super) fn all(
     (resolution, unserved)
 }
 
-/// Resolves the world as if it contained only one class and one Gateway. Other statuses explain
-/// this. The second value contains the Gateways that are not served.
+/// Resolves the world as if it contained only one class and one Gateway. The statuses of all other
+/// classes and Gateways explain why they are not served. The second value contains the Gateways
+/// that are not served.
 pub(super) fn resolve(
     world: &World,
     resolver: &mut Resolver,
@@ -109,7 +110,7 @@ fn served_class<'w>(
     class_of_named.or_else(oldest).copied()
 }
 
-/// Returns why a Gateway is not served; `served` is the Gateway that is served.
+/// Returns why a Gateway is not served; `served` is the Gateway served instead.
 fn why_unserved(
     named: Option<&NamespacedName>,
     served: Option<&NamespacedName>,

@@ -1,4 +1,5 @@
-//! The objects of a host and its invitation, with names from `sesame_published::host_access`. Pure.
+//! Builds the objects for a host and its invitation, with names from
+//! `sesame_published::host_access`. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use sesame_published::names::FLEET_LABEL;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The ServiceAccount of a host. It owns all other objects of the host, so deleting it deletes
+/// Returns a host's ServiceAccount. It owns all of the host's other objects, so deleting it deletes
 /// them, too.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
@@ -34,7 +35,7 @@ fn list(gateways: &[NamespacedName]) -> String {
     names.join(",")
 }
 
-/// The Role of a host, and the binding of that Role.
+/// Returns a host's Role and the binding for it.
 pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = host_account(name);
     let metadata = || metadata(&account, ACCESS_HOST, name, Some(owner));
@@ -42,8 +43,8 @@ pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBindi
     (role(metadata(), host_rules(name)), binding)
 }
 
-/// The Role for the keys of a host's Gateways, and the binding of that Role. The controller writes
-/// the rules, so operators need no permission to read keys.
+/// Returns the Role for the keys of a host's Gateways, and the binding for it. The controller
+/// writes the rules, so operators need no permission to read keys.
 pub(super) fn gateways_parts(
     name: &str,
     gateways: &[NamespacedName],
@@ -57,13 +58,14 @@ pub(super) fn gateways_parts(
     (role(metadata, Vec::new()), binding)
 }
 
-/// The binding of a host to the Role of its fleet.
+/// Returns the RoleBinding that grants a host its fleet's Role.
 pub(super) fn fleet_part(name: &str, fleet: &str, owner: &ServiceAccount) -> RoleBinding {
     let metadata = metadata(&fleet_binding(name), ACCESS_HOST, name, Some(owner));
     binding(metadata, &fleet_role(fleet), &host_account(name), owner)
 }
 
-/// The ServiceAccount of an invitation, which is deleted together with the host's ServiceAccount.
+/// Returns an invitation's ServiceAccount, which is deleted together with the host's
+/// ServiceAccount.
 pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> ServiceAccount {
     let account_name = invitation_account(name);
     let mut metadata = metadata(&account_name, ACCESS_INVITATION, name, Some(owner));
@@ -72,7 +74,7 @@ pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> S
     account(metadata)
 }
 
-/// The Role and binding of an invitation.
+/// Returns an invitation's Role and the binding for it.
 pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = invitation_account(name);
     let metadata = || metadata(&account, ACCESS_INVITATION, name, Some(owner));
@@ -82,7 +84,7 @@ pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, Rol
     )
 }
 
-/// The Role of a fleet. The controller writes the rules.
+/// Returns a fleet's Role. The controller writes its rules.
 pub(super) fn fleet(name: &str) -> Role {
     let labels = labels(ACCESS_FLEET);
     role(

@@ -1,4 +1,4 @@
-//! Access to the cluster for the caller, and for the hosts that will join it.
+//! Connects the caller to the cluster, and describes the connection for hosts that will join it.
 
 use std::path::PathBuf;
 

@@ -16,11 +16,12 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// How long expired invitations remain listed. Also allows for a wrong clock of the caller.
+/// How long expired invitations remain listed. This also tolerates a wrong clock on the caller's
+/// machine.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
-/// Removes every invitation that expired more than a day ago, and the account of the host if it
-/// never joined. Returns the invited hosts.
+/// Removes every invitation that expired more than a day ago, and the host's account if it never
+/// joined. Returns the hosts whose invitations were removed.
 pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, HostsError> {
     let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_INVITATION}"));

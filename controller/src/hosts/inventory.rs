@@ -31,7 +31,7 @@ pub(crate) enum HostAccess {
     Invited,
     /// The host's token has expired unused.
     InvitationExpired,
-    /// The host has other credentials, such as those of a Pod or another ServiceAccount.
+    /// The host has other credentials, such as a Pod's or another ServiceAccount's.
     Other,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct HostRow {
     pub(crate) fleet: Option<String>,
     /// Gateways that the host may serve or is serving.
     pub(crate) gateways: BTreeSet<String>,
-    /// The worst state of the host's Gateways, or `None` without a report.
+    /// The worst state of the host's Gateways, or `None` if no report exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<AgentState>,
     pub(crate) addresses: BTreeSet<String>,

@@ -20,7 +20,7 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// How often to recreate a Role if the controller writes its rules before it is bound.
+/// How many times a Role is recreated if the controller writes its rules before it is bound.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A host to invite.
@@ -34,7 +34,7 @@ pub(crate) struct Invitation {
     pub(crate) lifetime: SignedDuration,
     /// URL at which the host reaches the API server, or `None` for the caller's URL.
     pub(crate) server: Option<String>,
-    /// Whether to replace an existing host of this name, which loses its access.
+    /// True to replace an existing host with this name, which then loses its access.
     pub(crate) replace: bool,
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     let account_uid = owner.metadata.uid.unwrap_or_default();
     let followed = policy::wait_until_followed(cluster, host, &account_uid, &bearer);
     if let Err(error) = followed.await {
-        // Objects that remain are useless: they expire, and the next invitation replaces them.
+        // Leftover objects do no harm: invitations expire, and the next one replaces the objects.
         let _ = remove(cluster, host).await;
         return Err(error);
     }
@@ -102,7 +102,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
 }
 
 /// Creates the Role for the keys of the host's Gateways, and binds the host to it. The controller
-/// writes the rules of the Role.
+/// writes the Role's rules.
 async fn give_keys(
     cluster: &Cluster,
     host: &str,

@@ -1,7 +1,7 @@
 //! Invites, lists and revokes hosts outside the cluster, with the caller's permissions.
 //!
-//! The running controller is not involved. The cluster itself records the joined hosts: a Role
-//! grants the permissions of a host, and a host's tokens become invalid when its ServiceAccount or
+//! The running controller is not involved. The cluster itself records the joined hosts. A Role
+//! grants each host its permissions, and a host's tokens become invalid when its ServiceAccount or
 //! Secret is deleted.
 
 mod accounts;
@@ -18,7 +18,7 @@ pub(crate) use self::inventory::{HostAccess, HostRow, list};
 pub(crate) use self::invite::{Invitation, Invited, invite};
 pub(crate) use self::revoke::revoke;
 
-/// Error of a `hosts` command.
+/// Error from a `hosts` command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostsError {
     /// The API server returned an error or is unreachable.
@@ -26,7 +26,7 @@ pub(crate) enum HostsError {
     Api {
         /// The object and the action.
         what: String,
-        /// Message of the API server.
+        /// Message from the API server.
         why: String,
     },
     /// The host has already joined.
@@ -64,7 +64,7 @@ pub(crate) enum HostsError {
 }
 
 impl HostsError {
-    /// Creates the error of a failed request.
+    /// Creates the error for a failed request.
     fn of(what: &str, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Api(status) if status.code == 403 => format!(

@@ -1,5 +1,5 @@
-//! The admission policy that limits a join token to one host. Never issue a token before the API
-//! server enforces the policy.
+//! Checks that the API server enforces the admission policy that limits a join token to one host.
+//! Never issue a token before the API server enforces the policy.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
 }
 
 /// Waits until the API server rejects the Secrets that the invitation may not create. `bearer` is
-/// the token of the invitation. These are dry runs, so nothing is created even without the policy.
+/// the invitation's token. All requests are dry runs, so nothing is created even without the
+/// policy.
 pub(super) async fn wait_until_followed(
     cluster: &Cluster,
     host: &str,
@@ -72,8 +73,8 @@ fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     ]
 }
 
-/// Returns true if this rule of our policy rejected the request. Other checks of the API server can
-/// return the same code.
+/// Returns true if this rule of our policy rejected the request. Other API server checks can return
+/// the same status code.
 fn is_refusal(status: &Status, words: &str) -> bool {
     status.code == 422
         && status.message.contains(&format!("'{POLICY}'"))

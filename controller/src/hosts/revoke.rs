@@ -1,4 +1,4 @@
-//! Revokes the access of a host and removes its objects from the cluster.
+//! Revokes a host's access and removes its objects from the cluster.
 
 use std::fmt::Debug;
 
@@ -36,8 +36,8 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
     Ok(())
 }
 
-/// Deletes the accounts and permissions of a host. Returns true if there were any. Permissions are
-/// deleted first, because a token may be accepted for some seconds after its account was deleted.
+/// Deletes a host's accounts and permissions. Returns true if any existed. Permissions are deleted
+/// first, because a token may be accepted for some seconds after its account was deleted.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;
@@ -48,12 +48,12 @@ pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsE
     Ok(found)
 }
 
-/// Deletes only the account and permissions of a host's invitation. Returns true if there were any.
+/// Deletes only the account and permissions of a host's invitation. Returns true if any existed.
 pub(super) async fn remove_invitation(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     remove_account(cluster, &invitation_account(host)).await
 }
 
-/// Deletes an account, and the Role and binding of the same name. Returns true if there were any.
+/// Deletes an account, and the Role and binding with the same name. Returns true if any existed.
 async fn remove_account(cluster: &Cluster, account: &str) -> Result<bool, HostsError> {
     let mut found = delete::<RoleBinding>(cluster, account).await?;
     found |= delete::<ServiceAccount>(cluster, account).await?;

@@ -1,4 +1,4 @@
-//! Reads the addresses that Services or second Gateways were assigned for their Gateways. Pure.
+//! Reads the addresses assigned to Gateways through their Services or second Gateways. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Maximum number of `status.addresses` of a Gateway.
+/// Maximum number of entries in a Gateway's `status.addresses`.
 pub(super) const MAX_ADDRESSES: usize = 16;
 /// Maximum number of load balancer ingresses to read, and of ports per ingress.
 pub(super) const MAX_READ: usize = 100;
-/// Maximum number of notes.
+/// Maximum number of notes per Gateway.
 pub(super) const MAX_NOTES: usize = 8;
 /// Maximum length, in characters, of text quoted from other controllers.
 const MAX_TEXT: usize = 200;

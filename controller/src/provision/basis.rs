@@ -1,5 +1,5 @@
-//! The facts about a Gateway from which its objects are built, including resolution results and
-//! reports. Pure.
+//! Collects the facts about a Gateway from which its objects are built, including resolution
+//! results and reports. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,14 +19,14 @@ pub(super) struct Basis {
     /// `gateway`.
     pub(super) of_class: bool,
     pub(super) uid: String,
-    /// Time of creation in the API's format, which sorts by time.
+    /// Creation time in the API's format, which sorts chronologically.
     pub(super) created: String,
     pub(super) class: String,
     /// If this is a second Gateway, the name of the Gateway that it forwards to.
     pub(super) leads_to: Option<String>,
-    /// Labels of `spec.infrastructure`.
+    /// Labels in `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
-    /// Annotations of `spec.infrastructure`.
+    /// Annotations in `spec.infrastructure`.
     pub(super) annotations: BTreeMap<String, String>,
     /// Agreement to adopt an existing fleet; see [`super::adoption`].
     pub(super) adopt: Option<String>,

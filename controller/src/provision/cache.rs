@@ -1,4 +1,4 @@
-//! Cache of the objects seen by the watches.
+//! Caches the objects that the watches deliver.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::statuses::{HostsByGateway, ServiceRequests};
 use crate::watch::{Received, Unwatched, WatchEvent};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Maximum number of remembered UIDs of deleted Gateways.
+/// Maximum number of deleted Gateways whose UIDs are remembered.
 const MAX_GONE: usize = 1024;
 
-/// Objects of one watch.
+/// Kind of object that a watch delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchedKind {
     Gateway,
@@ -40,7 +40,7 @@ impl WatchedKind {
     }
 }
 
-/// Event of a watch, or why the kind cannot be watched.
+/// Watch event, or the reason why the kind cannot be watched.
 pub(super) type CacheEvent = (WatchedKind, Result<WatchEvent<Received>, Unwatched>);
 
 /// Returns true for a kind that may be unavailable.
@@ -86,7 +86,7 @@ impl Cache {
         }
     }
 
-    /// Applies an event of a watch.
+    /// Applies a watch event.
     pub(super) fn take(&mut self, (watched, event): CacheEvent) {
         let Inventory {
             gateways,
@@ -167,7 +167,7 @@ impl Cache {
 
     fn put_gateway(&mut self, received: &Received) {
         let name = received.name();
-        // There may have been another Gateway with this name.
+        // An earlier Gateway may have had this name.
         self.forget(&name);
         if let Some(basis) = Basis::of(received) {
             self.inventory.gone.remove(&basis.uid);
@@ -175,8 +175,8 @@ impl Cache {
         }
     }
 
-    /// Forgets a deleted Gateway, but remembers its UID, so that its remaining objects are still
-    /// ours.
+    /// Forgets a deleted Gateway, but remembers its UID, so that its remaining objects still count
+    /// as ours.
     fn forget(&mut self, gateway: &NamespacedName) {
         let gone = self.inventory.gateways.remove(gateway);
         self.record_gone(gone);
@@ -201,7 +201,7 @@ impl Cache {
         let observed = existing(kind, received);
         let known = self.inventory.objects.entry((kind, received.name()));
         let known = known.or_insert_with(|| observed.clone());
-        // The response to a write may be newer than the watch event.
+        // The response to a write may already have delivered a newer version.
         if !is_later(&known.version, &observed.version) {
             *known = observed;
         }

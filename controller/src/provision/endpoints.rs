@@ -1,4 +1,4 @@
-//! Builds the endpoints of a Gateway's Service: the hosts that serve it. Pure.
+//! Builds the endpoints of a Gateway's Service from the hosts that serve the Gateway. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -41,8 +41,8 @@ pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfS
     all
 }
 
-/// Returns an endpoint of a slice. From its Node name, kube-proxy determines the serving nodes,
-/// which is needed for `externalTrafficPolicy: Local` and its health check.
+/// Returns a slice's entry for a host. kube-proxy needs `nodeName` to find the serving nodes for
+/// `externalTrafficPolicy: Local` and its health check.
 fn endpoint(ip: IpAddr, host: &HostEndpoint) -> Value {
     let HostEndpoint { node, draining } = host;
     let mut endpoint = json!({

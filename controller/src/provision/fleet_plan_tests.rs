@@ -190,7 +190,7 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
     );
     assert_eq!(report.released.len(), 1);
 
-    // Managed again: the objects have no owner, so adoption needs an agreement.
+    // The fleet is managed again. Its objects have no owner, so adoption needs an agreement.
     all.insert(basis("edge").gateway, managed());
     let OwnedPlan { writes, report } = plan(&inventory, names.iter(), &all);
     assert!(only_tells(&writes), "{writes:?}");

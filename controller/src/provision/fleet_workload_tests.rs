@@ -1,4 +1,4 @@
-//! Fleets on the Pod network, and the migration between workloads.
+//! Tests fleets on the Pod network, and migration between workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ fn settings(workload: FleetWorkload) -> GatewaySettings {
     settings
 }
 
-/// The cluster with one Gateway.
+/// A cluster with one Gateway.
 struct Room(Inventory);
 
 impl Room {
@@ -131,7 +131,8 @@ fn deployment_has_service_pods_and_disruption_budget() {
     }
 }
 
-/// Such Pods meet the Pod Security level `restricted`, which other tests check with an API server.
+/// Other tests check against an API server that these Pods meet the `restricted` Pod Security
+/// level.
 #[test]
 fn pods_are_isolated_and_only_agent_has_token() {
     let mut room = Room::new();

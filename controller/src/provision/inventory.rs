@@ -1,4 +1,4 @@
-//! The state of the cluster from which a plan is computed.
+//! Holds the cluster state from which a plan is computed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,17 +11,17 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 /// Gateways and their objects.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    /// Name of this controller, to distinguish its Gateways from those of other controllers.
+    /// Name of this controller, to distinguish its Gateways from other controllers' Gateways.
     pub(super) controller: String,
-    /// Namespace of the controller, where objects cannot have a Gateway of another namespace as
-    /// owner.
+    /// Namespace of the controller. Objects in it cannot be owned by a Gateway in another
+    /// namespace.
     pub(super) namespace: String,
-    /// URL of the collector to which agents of fleets send spans.
+    /// URL of the collector to which fleet agents send spans.
     pub(super) fleet_spans: Option<String>,
-    /// All Gateways, including those of other controllers.
+    /// All Gateways, whichever controller they belong to.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// All GatewayClasses, including those of other controllers, by the name under which their
-    /// merged Gateways are published.
+    /// All GatewayClasses, whichever controller they name, by the name under which their merged
+    /// Gateways are published.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
     /// True if class-owned objects in the controller's own namespace are not watched.
     pub(super) unwatched_home: bool,
@@ -31,7 +31,7 @@ pub(super) struct Inventory {
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
     /// Kinds of fleet objects and routes that cannot be watched.
     pub(super) unwatched: BTreeSet<OwnedKind>,
-    /// Kinds in `unwatched` that the API server does not know.
+    /// Kinds in `unwatched` that the API server does not serve.
     pub(super) absent: BTreeSet<OwnedKind>,
 }
 

@@ -1,7 +1,7 @@
 //! Preserves other writers' additions when one of our objects is replaced. Pure.
 //!
-//! Load balancer controllers add finalizers, annotations and the class to Services. A replacement
-//! without these additions would leak a load balancer or be rejected.
+//! Load balancer controllers add finalizers, annotations and a load balancer class to Services. A
+//! replacement without these additions would leak a load balancer or be rejected.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::fleet::POD_LABEL_VALUE;
 
 /// Annotation with the names of the labels and annotations that Sesame wrote. It distinguishes
-/// obsolete entries from those of other writers.
+/// obsolete entries from other writers' entries.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that other writers may set.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
@@ -56,9 +56,8 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     object
 }
 
-/// Keeps the replica count of a Deployment unless it is configured, and the selector of a Service
-/// that selected Pods. Without the selector, Kubernetes would never remove the endpoints of the
-/// last Pods.
+/// Keeps a Deployment's replica count unless it is configured, and a Service's selector if it
+/// selected Pods. Without the selector, Kubernetes would never remove the last Pods' endpoints.
 fn keep_decided(object: &mut Value, found: &Value) {
     let led_to_pods = found["spec"]["selector"]["app.kubernetes.io/name"] == POD_LABEL_VALUE;
     for (kind, field, keeps) in [

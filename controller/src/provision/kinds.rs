@@ -1,4 +1,4 @@
-//! The kinds of objects that a Gateway owns.
+//! Lists the kinds of objects that a Gateway owns.
 
 use std::fmt;
 
@@ -54,7 +54,7 @@ impl OwnedKind {
         Self::ConfigMap,
     ];
 
-    /// Returns the kind as in the API.
+    /// Returns the kind's name in the API.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::TcpRoute => "TCPRoute",
@@ -72,7 +72,7 @@ impl OwnedKind {
         }
     }
 
-    /// Returns `group/version`, or the version of the core group.
+    /// Returns `group/version`, or only the version for the core group.
     pub(super) fn api_version(self) -> &'static str {
         match self {
             Self::TcpRoute | Self::UdpRoute | Self::Gateway => "gateway.networking.k8s.io/v1",
@@ -84,7 +84,7 @@ impl OwnedKind {
         }
     }
 
-    /// Returns the API resource of the kind.
+    /// Returns the API resource for the kind.
     pub(super) fn resource(self) -> ApiResource {
         let version = self.api_version();
         let (group, version) = version.split_once('/').unwrap_or(("", version));
@@ -116,7 +116,7 @@ impl OwnedKind {
         matches!(self, Self::DaemonSet | Self::Deployment)
     }
 
-    /// Returns true for the kinds of objects of a fleet with this workload.
+    /// Returns true for the kinds that make up a fleet with this workload.
     pub(super) fn is_of_workload(self, on_pods: bool) -> bool {
         match self {
             Self::Service
@@ -137,8 +137,8 @@ impl OwnedKind {
         matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
     }
 
-    /// Returns the label of all objects of this kind. Our ConfigMaps with the other label are
-    /// publications for agents.
+    /// Returns the label on all objects of this kind. Our ConfigMaps with [`GATEWAY_LABEL`] are
+    /// publications for agents, so adoption previews have another label.
     pub(super) fn label(self) -> &'static str {
         match self.purpose() {
             Purpose::Adoption => ADOPTION_LABEL,

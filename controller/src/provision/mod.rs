@@ -1,16 +1,16 @@
-//! Maintains the objects that a Gateway owns: its Service, whose EndpointSlices list the hosts that
-//! serve it, the fleet of a managed Gateway, and a second Gateway that forwards to it. All have the
+//! Maintains the objects that a Gateway owns. These are a Service whose EndpointSlices list the
+//! serving hosts, a managed Gateway's fleet, and a second Gateway that forwards to it. All have the
 //! labels and annotations in `spec.infrastructure`.
 //!
-//! By default the Service is headless: `<gateway>-<class>.<namespace>.svc` resolves to the
-//! addresses of the hosts. The fleet serves the Gateway.
+//! By default the Service is headless: `<gateway>-<class>.<namespace>.svc` resolves to the hosts'
+//! addresses. A fleet contains the Pods that serve the Gateway.
 //!
 //! [`Basis`] contains the facts about a Gateway; `service`, `fleet` and `upstream` build its
 //! desired objects; `plan` computes the writes; `assigned` reads the addresses assigned to
-//! Services. All of these are pure. Only the `provisioner` writes, while this replica is the
-//! leader. It never changes foreign objects, i.e. objects whose owner is neither our Gateway nor a
-//! GatewayClass with merged Gateways, by UID. If a name is taken, the Gateway lacks the object, and
-//! its status reports this.
+//! Services. All of these are pure. Only the `provisioner` writes, and only while this replica is
+//! the leader. It must never change a foreign object: one whose owner, by UID, is neither our
+//! Gateway nor a GatewayClass with merged Gateways. If a name is taken, the Gateway lacks the
+//! object, and its status reports this.
 
 mod adoption;
 mod assigned;

@@ -1,4 +1,4 @@
-//! Objects that are created for a Gateway, and their ownership. Pure.
+//! Builds objects for a Gateway, and determines who owns existing ones. Pure.
 
 use std::collections::BTreeMap;
 
@@ -88,8 +88,8 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
         && reference["controller"] == true
 }
 
-/// Returns the owner UID in the annotation of an object that we wrote. A copy has a different field
-/// manager.
+/// Returns the owner UID in the object's annotation, if we wrote the object. A copy has a different
+/// field manager.
 fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
     let wrote = managers.into_iter().flatten();
@@ -98,7 +98,7 @@ fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> 
     uid.filter(|_| ours)
 }
 
-/// Returns the labels of all objects created for a Gateway: its `spec.infrastructure` labels, and
+/// Returns the labels for all objects created for a Gateway: its `spec.infrastructure` labels, and
 /// our own labels, which the former cannot override.
 pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut all = basis.labels.clone();
@@ -114,7 +114,7 @@ pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, St
     all
 }
 
-/// Returns an object in the namespace of the owning Gateway, or in the controller's namespace if a
+/// Returns an object in the owning Gateway's namespace, or in the controller's namespace if a
 /// GatewayClass owns it.
 pub(super) fn beside(
     basis: &Basis,
@@ -203,14 +203,14 @@ pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     object
 }
 
-/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>`. If this is
-/// not a valid Service name, a digest replaces it.
+/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>` for a class.
+/// If that is not a valid Service name, a digest replaces it.
 pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }
 
-/// Returns the same name, shortened so that it is still a valid Service name with `more` additional
-/// characters.
+/// Returns the same name as [`service_name`], shortened so that it is still a valid Service name
+/// with `more` additional characters.
 pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
     name_up_to(basis, MAX_LABEL - more)
 }

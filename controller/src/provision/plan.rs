@@ -1,4 +1,4 @@
-//! Plans the writes that turn the existing objects of Gateways into the desired objects. Pure.
+//! Plans the writes that turn Gateways' existing objects into the desired objects. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 pub(super) enum OwnedWrite {
     /// Create the object; we own no object with this name.
     Create(OwnedObject),
-    /// Replace our object, which differs.
+    /// Replace our object, which differs from the desired one.
     Replace {
         /// Object that should exist.
         object: OwnedObject,
@@ -66,7 +66,8 @@ pub(super) struct ObjectClaim<'a> {
     objects: Vec<OwnedObject>,
 }
 
-/// Claims, by their first object. The Gateway that gets the first object gets the others, too.
+/// Claims, keyed by their first object. The Gateway that gets the first object gets the others,
+/// too.
 pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
 /// All writes, and the report for Gateway statuses.
@@ -102,7 +103,7 @@ pub(super) fn tell(
 ///
 /// Only objects owned by a known Gateway, by UID, are replaced or deleted. If a Gateway was deleted
 /// while no controller was running, Kubernetes garbage-collects the objects in its namespace, and
-/// we delete those in ours.
+/// we delete its objects in our namespace.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -116,7 +117,7 @@ pub(super) fn plan<'a>(
         let settings = settings.get(gateway);
         let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
         let Some((basis, settings)) = basis.zip(settings) else {
-            // The Gateway just appeared or disappeared. Its objects are kept until both watches
+            // The Gateway has just appeared or disappeared. Its objects are kept until both watches
             // agree.
             unknown.insert(gateway_id(gateway));
             continue;
@@ -187,7 +188,7 @@ pub(super) fn claim<'a>(
     }
 }
 
-/// Returns the objects of a Gateway's fleet, or why the fleet cannot be managed.
+/// Returns the objects for a Gateway's fleet, or why the fleet cannot be managed.
 fn fleet_of(
     inventory: &Inventory,
     basis: &Basis,
@@ -205,7 +206,7 @@ fn fleet_of(
     fleet::objects(basis, settings, &inventory.namespace, spans)
 }
 
-/// Releases the unchanged fleet of a Gateway that is no longer managed. Returns the released
+/// Releases a Gateway's fleet, unchanged, once the fleet is no longer managed. Returns the released
 /// objects.
 fn release(
     plan: &mut OwnedPlan,
@@ -214,7 +215,7 @@ fn release(
     basis: &Basis,
 ) {
     let mut released = Vec::new();
-    // DaemonSet is the first kind of fleet objects in the order of kinds.
+    // In the order of [`OwnedKind`], DaemonSet is the first kind of fleet objects.
     let of_fleets = (OwnedKind::DaemonSet, NamespacedName::default());
     for (key, found) in inventory.objects.range(of_fleets..) {
         let (kind, name) = key;
@@ -239,7 +240,7 @@ fn release(
     }
 }
 
-/// Plans the objects of Gateways that get their claimed names, and reports the other Gateways.
+/// Plans the objects of each Gateway that gets its claimed name, and reports the other Gateways.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -297,8 +298,8 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Deletes this controller's obsolete objects, except objects of `unknown` Gateways, given as label
-/// values.
+/// Returns deletions of this controller's obsolete objects. Objects of `unknown` Gateways, given as
+/// label values, are kept.
 fn leftovers(
     inventory: &Inventory,
     wanted: &BTreeSet<OwnedKey>,
@@ -357,7 +358,7 @@ pub(super) fn lack(kind: OwnedKind) -> &'static str {
 fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut value = wanted.value.clone();
-    // Items of a list lack the kind.
+    // Items in a list have no `apiVersion` and `kind`.
     if let Some(fields) = value.as_object_mut() {
         fields.retain(|name, _| name != "apiVersion" && name != "kind");
     }
@@ -373,7 +374,7 @@ fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
 
 /// Returns true if the object can be updated in place. A Service cannot gain or lose a cluster IP,
 /// a workload cannot change its selector, and a RoleBinding cannot change its Role. A Gateway is
-/// recreated if its class changes, so that the controller of the old class removes its objects.
+/// recreated if its class changes, so that the old class's controller removes its objects.
 pub(super) fn is_replaceable(wanted: &OwnedObject, found: &Value) -> bool {
     let wanted_value = &wanted.value;
     let is_headless = |service: &Value| service["spec"]["clusterIP"] == "None";

@@ -209,11 +209,11 @@ fn objects_without_own_gateway_are_deleted_once_known() {
     assert_eq!(deletes(&gone), 0);
     gone.gone.insert("u".to_owned());
     assert_eq!(deletes(&gone), 3);
-    // The Gateway is ours, but its watch has not delivered it yet, or no longer has it.
+    // The Gateway is ours, but the watch has not delivered it yet, or has already removed it.
     let ours = [mine[0].gateway.clone()];
     let planned = plan(&gone, ours.iter(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());
-    // The address of one family is gone.
+    // One address family no longer has an address.
     let mut fewer = [basis(|_| {})];
     fewer[0].hosts = hosts(&["192.0.2.1"]);
     let deletes = writes(&fewer, &there);

@@ -33,14 +33,14 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::PUBLISHER;
 
-/// Timeout of a write.
+/// Timeout per write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pauses between attempts of one write.
+/// Pauses between attempts at one write.
 const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
 /// Pauses between attempts to write an object that changes continually, such as a DaemonSet during
 /// a rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
-/// Time between removing Pods from routing and deleting their workload, during which all nodes
+/// Delay between removing Pods from routing and deleting their workload, during which all nodes
 /// learn of the removal.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Pause before retrying to watch a kind that the API server did not serve.
@@ -69,9 +69,9 @@ struct FailedWrite {
 /// Reason why a write had no effect.
 #[derive(Debug)]
 enum WriteFailure {
-    /// An object of another owner has the name; the string explains why it is not ours.
+    /// An object with another owner has this name. Contains an explanation.
     Taken(String),
-    /// The API server rejected the object; the string is its reason.
+    /// The API server rejected the object. Contains the API server's message.
     Refused(String),
     /// The object changed after it was read.
     Changed,
@@ -92,7 +92,7 @@ impl From<kube::Error> for WriteFailure {
 }
 
 impl Provisioner {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -139,8 +139,8 @@ impl Provisioner {
                 continue;
             }
             let hosts = self.hosts.borrow_and_update().clone();
-            // Read after the settings, so that a Gateway with settings always has a Service
-            // request.
+            // Read the Service requests after the settings, so that a Gateway with settings always
+            // has a Service request.
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
             // Planning before reports are known would remove all endpoints.
@@ -225,7 +225,7 @@ impl Provisioner {
         })
     }
 
-    /// Returns the APIs to watch for a kind whose objects are in the namespaces of Gateways.
+    /// Returns the APIs to watch for a kind whose objects are in Gateways' namespaces.
     fn apis(&self, kind: OwnedKind) -> Vec<Api<Received>> {
         let resource = kind.resource();
         let client = || self.replica.client.clone();

@@ -1,4 +1,4 @@
-//! Builds the desired Service and EndpointSlices of a Gateway. Pure.
+//! Builds a Gateway's desired Service and EndpointSlices. Pure.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::Transport;
@@ -15,11 +15,11 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const MANAGED_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "sesame-controller";
-/// Maximum number of ports of an EndpointSlice.
+/// Maximum number of ports per EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Returns the desired Service and EndpointSlices of a Gateway, the Service first. Kubernetes
-/// itself manages the endpoints of Pods.
+/// Returns a Gateway's desired Service and EndpointSlices, starting with the Service. If the
+/// Service selects Pods, Kubernetes manages its endpoints.
 pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
     let Some(spec) = specification(basis, settings) else {
         return Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObj
     all
 }
 
-/// Returns the ports of the Gateway.
+/// Returns the Gateway's ports with their protocols.
 fn ports(basis: &Basis) -> impl Iterator<Item = (&'static str, u16)> {
     let all = basis.request.ports.iter();
     all.map(|(transport, port)| match transport {
@@ -62,7 +62,7 @@ fn port_name(transport: &str, port: u16) -> String {
     format!("{}-{port}", transport.to_lowercase())
 }
 
-/// Returns `spec` of the Service, or `None` if it is disabled or has no ports to open.
+/// Returns the Service's `spec`, or `None` if it is disabled or has no ports to open.
 fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     let publishing = &settings.publishing;
     let type_ = settings.publishing_type();
@@ -107,11 +107,11 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     )
 }
 
-/// Adds the configured labels and annotations of the Service, except names that the Gateway or we
-/// set.
+/// Adds the configured labels and annotations to the Service, except names that the Gateway or the
+/// controller sets.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
-        // The labels and annotations are for the infrastructure of the second Gateway.
+        // The labels and annotations apply to the second Gateway's infrastructure instead.
         return;
     }
     let Publishing {

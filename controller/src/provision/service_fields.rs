@@ -1,10 +1,10 @@
-//! Service fields that the configuration controls. Pure.
+//! Derives the Service fields that the configuration controls. Pure.
 
 use serde_json::{Value, json};
 
 use sesame_gateway_api::api::{PinnedNodePort, Publishing, PublishingType};
 
-/// Returns the configured fields of `spec` that exist in a Service of this type.
+/// Returns the configured `spec` fields that a Service of this type may have.
 pub(super) fn fields(
     publishing: &Publishing,
     type_: &PublishingType,
@@ -54,7 +54,7 @@ pub(super) fn fields(
     fields
 }
 
-/// Returns the configured node port of a port, or `None` if the cluster chooses it.
+/// Returns the configured node port for a port, or `None` if the cluster chooses it.
 pub(super) fn node_port(publishing: &Publishing, type_: &PublishingType, port: u16) -> Option<i32> {
     let pinned = publishing.node_ports.as_deref().unwrap_or_default();
     let mut pinned = pinned.iter().filter(|_| is_on_nodes(type_));

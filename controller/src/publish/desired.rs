@@ -1,4 +1,4 @@
-//! The desired publications. All other publications are withdrawn.
+//! Defines the desired publications. All other publications are withdrawn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Publication;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Decision about the publication of one Gateway.
+/// What to do with one Gateway's publication.
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredPublication {
     /// Write this publication.
@@ -15,10 +15,10 @@ pub(crate) enum DesiredPublication {
     Retain,
 }
 
-/// Decisions about all Gateways of this controller.
+/// What to do with the publication of each of this controller's Gateways.
 pub(crate) type DesiredPublications = BTreeMap<NamespacedName, DesiredPublication>;
 
-/// Returns the revision of each Gateway to publish.
+/// Returns the revision to publish for each Gateway.
 pub(crate) fn revisions(desired: &DesiredPublications) -> BTreeMap<NamespacedName, String> {
     desired
         .iter()

@@ -1,11 +1,11 @@
 //! Publishes resolved Gateways as ConfigMaps and Secrets in Sesame's own namespace.
 //!
-//! [`Publication`] contains the desired objects of a Gateway, `observed` contains the existing
-//! objects, and `plan` computes the writes. All of these are pure. Only the `publisher` writes. Its
-//! state is the cluster itself, so a restart, a new leader or a `kubectl delete` needs no special
+//! [`Publication`] contains a Gateway's desired objects, `observed` contains the existing objects,
+//! and `plan` computes the writes. All of these are pure. Only the `publisher` writes. It keeps no
+//! state outside the cluster, so a restart, a new leader or a `kubectl delete` needs no special
 //! handling.
 //!
-//! Order: keys, shards and endpoints are written, then the manifest; then leftovers are deleted.
+//! Keys, shards and endpoints are written first, then the manifest; leftovers are deleted last.
 //! Until the manifest is written, endpoint shards also contain the previous endpoints. Shards of
 //! the previous revision are kept until the next revision, because an agent may be reading them.
 //! Nothing is withdrawn unless the Gateway is known to be deleted or no longer ours.

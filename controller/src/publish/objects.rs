@@ -24,7 +24,7 @@ pub(crate) struct DesiredObject {
     pub(crate) bytes: Bytes,
     /// Human-readable entries.
     pub(crate) summary: BTreeMap<String, String>,
-    /// Digest that identifies the object in the cluster.
+    /// Digest for comparison with the object in the cluster.
     pub(crate) digest: [u8; 32],
 }
 
@@ -137,7 +137,7 @@ fn labels(owner: &PublicationOwner, part: Part) -> BTreeMap<String, String> {
     ])
 }
 
-/// Returns a digest of all parts of an object that this controller sets.
+/// Returns a digest over all data in an object that this controller sets.
 pub(super) fn digest(
     labels: &BTreeMap<String, String>,
     gateway: &str,

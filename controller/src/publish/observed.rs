@@ -1,4 +1,5 @@
-//! Digests of the published objects, and the bytes of endpoint shards, which deltas need.
+//! Tracks the published objects by digest. It keeps the bytes of endpoint shards, because plans
+//! merge them with new endpoints.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,7 @@ impl PublishedObjects {
         self.0.get(&(objects::kind(part), name.to_owned()))
     }
 
-    /// Returns the objects of one Gateway, by the value of its label.
+    /// Returns the objects of the Gateway with this label value.
     pub(super) fn of<'a>(
         &'a self,
         gateway: &'a str,
@@ -53,7 +54,7 @@ impl PublishedObjects {
             .map(|((_, name), entry)| (name.as_str(), entry))
     }
 
-    /// Returns the latest stamp of all signatures.
+    /// Returns the latest stamp among all signatures.
     pub(super) fn latest_stamp(&self) -> u64 {
         let stamps = self.0.values().map(|entry| match entry.seal {
             Seal::Good(stamp) => stamp,
@@ -62,7 +63,7 @@ impl PublishedObjects {
         stamps.max().unwrap_or(0)
     }
 
-    /// Returns the labels of all Gateways with published objects.
+    /// Returns the label values of all Gateways with published objects.
     pub(super) fn gateways(&self) -> std::collections::BTreeSet<&str> {
         self.0
             .values()
@@ -109,7 +110,7 @@ impl PublishedObject {
         self.digest == object.digest && self.seal != Seal::Bad
     }
 
-    /// Returns the entry after a write.
+    /// Returns the entry for an object that was just written.
     pub(super) fn of_written(
         object: &DesiredObject,
         owner: &PublicationOwner,
@@ -143,7 +144,7 @@ impl PublishedObject {
         }
     }
 
-    /// Returns the entry of a watched object, or `None` if the object is not ours or lacks a part
+    /// Returns the entry for a watched object, or `None` if the object is not ours or lacks a part
     /// label.
     pub(super) fn of_seen(
         kind: &'static str,
@@ -213,8 +214,8 @@ pub(super) fn is_ours(received: &Received) -> bool {
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
 
-/// Returns the shards that a manifest references. An invalid manifest, which will be replaced, has
-/// none.
+/// Returns the shards that a manifest references. Returns none for an invalid manifest, which will
+/// be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);

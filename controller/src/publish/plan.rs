@@ -14,7 +14,7 @@ use sesame_published::names::{Part, gateway_id, shard_name};
 /// Writes for one Gateway, in steps. A step starts after the previous step has succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
-    /// Owner of the objects, or `None` if only the label of the Gateway is known.
+    /// Owner of the objects, or `None` if only the Gateway's label is known.
     pub(super) owner: Option<PublicationOwner>,
     pub(super) steps: Vec<Vec<ObjectWrite>>,
 }
@@ -80,7 +80,7 @@ fn publish(
             continue;
         }
         // Readers of the old and the new manifest must find endpoints for all backends. Endpoints
-        // from other writers are dropped, because they would be signed.
+        // from other writers are dropped, because we would sign them.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -110,7 +110,7 @@ fn publish(
     }
 }
 
-/// Deletes objects that neither the new nor the previous manifest needs.
+/// Plans the deletion of objects that neither the new nor the previous manifest needs.
 fn left_over(
     published: &PublishedObjects,
     name: &NamespacedName,
@@ -153,7 +153,7 @@ fn left_over(
         .collect()
 }
 
-/// Deletes the manifest first; unreferenced objects can follow in any order.
+/// Plans a withdrawal. The manifest is deleted first; unreferenced objects can follow in any order.
 fn withdraw(published: &PublishedObjects, gateway: &str) -> GatewayPlan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
     for (name, entry) in published.of(gateway) {

@@ -1,4 +1,4 @@
-//! Applies plans to a published state in memory.
+//! Tests plans by applying them to published objects in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn name() -> NamespacedName {
     NamespacedName::new("ns", "edge")
 }
 
-/// Returns a Gateway with one route to `service` and a key with this content.
+/// Returns the publication of a Gateway with one route to `service` and a key with this content.
 fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
     let backend = format!("Service/ns/{service}/80");
     let resolved = ResolvedGateway {
@@ -94,7 +94,7 @@ fn carry_out(published: &mut PublishedObjects, desired: &DesiredPublications) {
     }
 }
 
-/// Returns the writes of plans, as `step verb part`.
+/// Returns the plans' writes as `step verb part`.
 fn told(plans: &[GatewayPlan]) -> Vec<String> {
     let mut told = Vec::new();
     for plan in plans {
@@ -199,7 +199,7 @@ fn readers_of_either_manifest_find_all_objects() {
         carry_out(&mut state, &next);
         assert_eq!(plan(&state, &next), [], "after {done} writes");
     }
-    // The third revision reuses the shards of the first.
+    // The third revision reuses the first revision's shards.
     let third = told(&plan(
         &whole,
         &desired(&publication("c", "10.0.0.3", "one")),

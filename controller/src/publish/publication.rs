@@ -19,7 +19,7 @@ use sesame_published::names::{MAX_KEY_SECRETS, Part, key_secret_name, manifest_n
 pub(crate) struct Publication {
     pub(crate) owner: PublicationOwner,
     pub(crate) revision: String,
-    /// Key Secrets, then configuration, then endpoints; each by name.
+    /// Key Secrets, then configuration, then endpoints; each sorted by name.
     pub(crate) parts: Vec<Arc<DesiredObject>>,
     pub(crate) manifest: Arc<DesiredObject>,
     pub(super) summary: Summary,

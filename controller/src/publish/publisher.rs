@@ -28,7 +28,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
-/// Timeout of a write. A disconnected leader stops well before another replica starts.
+/// Timeout per write, so that a disconnected leader stops writing well before another replica
+/// starts.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before retrying to watch a kind that the API server did not serve.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -45,7 +46,7 @@ pub(crate) struct SnapshotPublisher {
 }
 
 impl SnapshotPublisher {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let (events, mut seen) = mpsc::unbounded_channel();
         let mut watches = JoinSet::new();
@@ -56,12 +57,12 @@ impl SnapshotPublisher {
         let mut published = PublishedObjects::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // True if the input of the plan may have changed since the last plan.
+        // True if the plan's inputs may have changed since the last plan.
         let mut open = true;
-        // Stamp of signatures, which increases across leaders regardless of their clocks.
+        // Signature stamp, which increases across leaders regardless of their clocks.
         let mut stamp = 0;
         loop {
-            // Other replicas than the leader never write, so a due retry would stay due forever.
+            // Only the leader writes, so a due retry would stay due forever on any other replica.
             let leads = *self.replica.leading.borrow();
             let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
@@ -116,8 +117,8 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // A revision that is already published is not a change, even with other revisions in
-        // between.
+        // A revision that is already published is not a change, even if other revisions were
+        // published in the meantime.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -260,7 +261,7 @@ struct PlanOutcome {
     failure: Option<String>,
 }
 
-/// Returns the name of a step.
+/// Returns a step's name for its span.
 fn step_name(step: &[ObjectWrite]) -> &'static str {
     let is_manifest = |write: &ObjectWrite| match write {
         ObjectWrite::Create(object) | ObjectWrite::Replace(object) => object.part == Part::Manifest,

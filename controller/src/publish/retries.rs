@@ -1,4 +1,4 @@
-//! Gateways that could not be published, and the times of the next attempts.
+//! Tracks Gateways that could not be published, and when to retry them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_
 /// Next attempts by Gateway. The key `None` is for leftovers of deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
-/// Forgets the failures of writes that another change or replica made unnecessary.
+/// Forgets failed writes that another change or replica has made unnecessary.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,

@@ -101,7 +101,7 @@ impl Signing {
     }
 }
 
-/// Returns the name of a Gateway in snapshots.
+/// Returns a Gateway's name as used in snapshots.
 fn full_name(gateway: &str) -> String {
     format!("Gateway/{gateway}")
 }

@@ -1,5 +1,5 @@
-//! The summary of a Gateway in its manifest's ConfigMap, for `kubectl describe` and for restarts of
-//! the controller. Pure.
+//! Summarizes a Gateway in its manifest's ConfigMap, for `kubectl describe` and for controller
+//! restarts. Pure.
 //!
 //! Never include data that depends on endpoints, because endpoint changes do not rewrite the
 //! manifest.
@@ -21,7 +21,7 @@ const MAX_LISTENERS: usize = 64;
 pub(super) struct Summary {
     /// Entries that do not depend on virtual hosts and backends, by name.
     entries: BTreeMap<String, String>,
-    /// Number of routes of all virtual hosts.
+    /// Total number of routes in all virtual hosts.
     routes: usize,
     /// Number of backends.
     backends: usize,
@@ -79,7 +79,7 @@ impl Summary {
         })
     }
 
-    /// Returns the entries for the ConfigMap of this manifest, by name.
+    /// Returns the entries for this manifest's ConfigMap, by name.
     pub(super) fn entries(&self, manifest: &Manifest) -> BTreeMap<String, String> {
         let mut entries = self.entries.clone();
         entries.insert("routes".to_owned(), self.routes.to_string());
@@ -90,7 +90,7 @@ impl Summary {
     }
 }
 
-/// Returns one line for each of the first listeners: name, protocol, port and hostname.
+/// Returns one line per listener, up to the limit: name, protocol, port and hostname.
 fn listeners(ports: &[Port]) -> String {
     let all = ports.iter().flat_map(|port| {
         let listeners = port.listeners.iter();

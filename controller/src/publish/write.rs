@@ -1,4 +1,4 @@
-//! Carries out one write of the publisher: creates, replaces or deletes a ConfigMap or Secret.
+//! Carries out one of the publisher's writes: creates, replaces or deletes a ConfigMap or Secret.
 //! Never changes an object that this controller did not write.
 
 use kube::api::{DeleteParams, PostParams};
@@ -154,7 +154,7 @@ impl SnapshotPublisher {
     }
 }
 
-/// Returns the resource of `ConfigMap` or `Secret`.
+/// Returns the API resource for `ConfigMap` or `Secret`.
 fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind))
 }

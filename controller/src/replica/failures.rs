@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 /// Time without failures after which an outage is over. Failed requests are retried sooner.
 const QUIET: Duration = Duration::from_secs(10);
-/// Time between the first two warnings. The time until each later warning is the duration of the
-/// outage at the previous one.
+/// Time between the first two warnings. Each later warning is due once the outage has lasted twice
+/// as long as at the previous one.
 const REPEAT: Duration = Duration::from_secs(30);
 
 /// Failures of all tasks of a replica.

@@ -1,4 +1,4 @@
-//! Collects the reports of all agents by Gateway, and decides which of them to accept.
+//! Collects all agents' reports by Gateway, and decides which reports to accept.
 
 mod shown;
 
@@ -28,38 +28,39 @@ use sesame_proto::network::Network;
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
 
-/// Event of the watch of agents or Nodes.
+/// Event from the GatewayAgent or Node watch.
 pub(super) enum FleetEvent {
     Agents(Result<Box<WatchEvent<NamedReport>>, Unwatched>),
     Nodes(Result<WatchEvent<nodes::NamedNode>, Unwatched>),
 }
 
-/// The reports of all agents, and a summary for each Gateway.
+/// All agents' reports, and a summary for each Gateway.
 pub(super) struct Agents {
     api: Api<GatewayAgent>,
     by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
-    /// Gateway of each agent.
+    /// Gateway that each agent reports on.
     gateways: BTreeMap<String, NamespacedName>,
     members: Members,
     revisions: BTreeMap<NamespacedName, Revisions>,
     fleets: BTreeMap<NamespacedName, FleetSummary>,
     liveness: AgentLiveness,
-    /// Time without a report after which a host is lost.
+    /// Time without a report after which a host counts as lost.
     lost_after: Duration,
     /// Hosts that are lost or have returned.
     pub(super) presences: AllPresences,
-    /// Agents that were stale at the last check. Deleted if still stale at the next check.
+    /// GatewayAgents that were stale at the last check. They are deleted if still stale at the next
+    /// one.
     stale: BTreeSet<String>,
     /// Agents whose reports are ignored, with reasons.
     refused: BTreeMap<String, ReportRefusal>,
     of_host: BTreeMap<String, usize>,
     /// True once all existing agents are known.
     listed: bool,
-    /// Gateways with new reports that are not in the summary yet.
+    /// Gateways with new reports that have not been summarized yet.
     unsummed: BTreeSet<NamespacedName>,
     /// True if the summary is urgent, because statuses are written as soon as everything is listed.
     sum_at_once: bool,
-    /// True if the set of serving hosts changed since the last call of `take_endpoints`.
+    /// True if the set of serving hosts has changed since the last call to `take_endpoints`.
     endpoints_changed: bool,
     nodes: Nodes,
     metrics: Arc<Metrics>,
@@ -68,7 +69,8 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Starts the watches. Without rules, no host is lost, and hosts serve only at Node addresses.
+    /// Starts the watches. Until rules are applied, no host counts as lost, and hosts may serve
+    /// only at Node addresses.
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -98,8 +100,9 @@ impl Agents {
         (agents, receiver)
     }
 
-    /// Replaces the rules: hosts of any name may serve at the `declared` addresses, and a host is
-    /// lost after `lost_after` without a report. Returns the objects whose summary changed.
+    /// Replaces the rules: hosts with any name may serve at the `declared` addresses, and a host
+    /// counts as lost after `lost_after` without a report. Returns the objects whose summary
+    /// changed.
     pub(super) fn apply_rules(
         &mut self,
         declared: &[Network],
@@ -111,7 +114,7 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Returns true once all reports are known. Statuses written earlier could be wrong.
+    /// Returns true once all reports are known. Statuses written before that could be wrong.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
@@ -133,7 +136,7 @@ impl Agents {
                     self.unsummed.extend(self.by_gateway.keys().cloned());
                 }
             }
-            // An older ClusterRole does not permit this watch. Then no host has a Node.
+            // An older ClusterRole does not permit this watch. In that case, no host has a Node.
             FleetEvent::Nodes(Err(Unwatched::Forbidden)) => self.nodes.none(),
             FleetEvent::Nodes(Err(_)) => {}
         }
@@ -170,7 +173,8 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Applies a watch event. Returns the Gateways whose reports changed beyond a heartbeat.
+    /// Applies a watch event. Returns the Gateways whose reports changed by more than the
+    /// heartbeat.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
@@ -275,7 +279,7 @@ impl Agents {
         }
     }
 
-    /// Deletes agents that were stale at two consecutive checks.
+    /// Deletes GatewayAgents that were stale at two consecutive checks.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: ClockReading) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);
@@ -350,7 +354,7 @@ impl Agents {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Recomputes the summaries of these published names. Returns the objects whose summary
+    /// Recomputes the summaries for these published names. Returns the objects whose summary
     /// changed.
     fn summarize(
         &mut self,

@@ -1,4 +1,4 @@
-//! The objects whose status may need a write, and the pace of writes.
+//! Tracks the objects whose status may need a write, and paces the writes.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,7 @@ pub(super) struct Backlog {
     /// Digests of the last written statuses, with the resulting versions. The stored status can
     /// differ, because the API server drops unknown fields and fills in defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
-    /// Last statuses of Ingresses that Events reported. The cluster does not store conditions of
+    /// Statuses of Ingresses that Events last reported. The cluster does not store conditions for
     /// Ingresses.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
     /// True if `told_ingresses` may be out of date.
@@ -95,7 +95,7 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution came earlier, and no other task holds its result any more.
+                // A full resolution came earlier, and no other task still holds its result.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -118,7 +118,7 @@ impl Backlog {
 
     fn put(&mut self, key: ObjectKey, stored: StoredStatus) {
         let before = self.stored.get(&key);
-        // The response to a write can arrive before the watch event.
+        // The response to a write can arrive before older watch events.
         if before.is_some_and(|before| before.number() > stored.number()) {
             return;
         }
@@ -166,7 +166,8 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Opens the Ingresses and HTTPProxies of open Gateways, because they share the addresses.
+    /// Opens the Ingresses and HTTPProxies of open Gateways, because they report the same
+    /// addresses.
     fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -180,7 +181,7 @@ impl Backlog {
         self.open.extend(ingresses);
     }
 
-    /// Returns the conditions of Ingresses that turned bad or recovered since the last call. Only
+    /// Returns the Ingress conditions that have turned bad or recovered since the last call. Only
     /// the leader may call this, so that a new leader reports current errors again.
     pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
         let Some(resolved) = self.resolved.clone() else {
@@ -307,8 +308,7 @@ impl Backlog {
     }
 }
 
-/// Returns the current warnings about certificates: first expiry, then hostnames that they do not
-/// cover.
+/// Returns the current warnings about certificates: first expiry, then uncovered hostnames.
 fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> CertificateWarnings {
     let gateways = resolved.expiries.keys();
     let gateways = gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));

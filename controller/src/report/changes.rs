@@ -1,4 +1,4 @@
-//! Logs changes to the hosts of a Gateway.
+//! Logs changes to a Gateway's hosts.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Composes the status of one object from the result of resolution and the reports of the hosts,
-//! the publisher and the provisioner. Pure.
+//! Composes an object's status from the resolution result and from the reports of the hosts, the
+//! publisher and the provisioner. Pure.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of expiring certificates in a condition, whose message is limited in length and
-/// must be readable.
+/// Maximum number of expiring certificates that a condition lists. The condition's message must be
+/// readable and is limited in length.
 const MAX_EXPIRING: usize = 20;
 
 /// Status of an object, for each kind whose status the controller writes.
@@ -32,7 +32,7 @@ pub(super) enum Status {
     HttpProxy(ProxyStatus),
 }
 
-/// The `Valid` condition of an HTTPProxy, and its addresses.
+/// An HTTPProxy's `Valid` condition with details, and its addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProxyStatus {
     pub(super) valid: Condition,
@@ -48,19 +48,19 @@ pub(super) struct IngressStatus {
     pub(super) fault: Option<Reason>,
 }
 
-/// All inputs of a status except the results of resolution.
+/// All inputs to a status except the resolution result.
 pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
     /// Gateways that the publisher cannot publish.
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
-    /// Addresses of Services; `None` until they are known.
+    /// Addresses assigned through Services; `None` until they are known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 
 impl Reports<'_> {
-    /// Returns true if it is too early to write the status of the object, because an address would
-    /// be removed prematurely.
+    /// Returns true if it is too early to write the object's status, because an address would be
+    /// removed prematurely.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
@@ -72,7 +72,7 @@ impl Reports<'_> {
         gateway.as_ref().is_some_and(is_by_service) && self.of_services.is_none()
     }
 
-    /// Returns the combined report on the Gateway, or `None` if there is none.
+    /// Returns the combined report on the Gateway, or `None` if no report exists.
     fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
         let of_hosts = fleet.map(|fleet| programmed(fleet, key));
@@ -163,7 +163,7 @@ pub(super) fn compose(
     })
 }
 
-/// Returns the status of an Ingress, with the addresses of its class's Gateway.
+/// Returns an Ingress's status, with the addresses of the Gateway that its class refers to.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -189,7 +189,7 @@ fn ingress(
     Some(status)
 }
 
-/// Returns the status of an HTTPProxy, with the addresses of its class's Gateway.
+/// Returns an HTTPProxy's status, with the addresses of the Gateway that its class refers to.
 fn http_proxy(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -227,7 +227,7 @@ fn addresses(
     }
 }
 
-/// Returns the status of a policy, without lapsed trust.
+/// Returns a policy's status. Conditions that depend on lapsed trust become False.
 fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Status {
     let mut status = resolved.clone();
     for ancestor in &mut status.ancestors {
@@ -242,7 +242,7 @@ fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Sta
     Status::Policy(status)
 }
 
-/// Returns the reports of a Gateway's hosts on this object, with notes about some of the hosts.
+/// Returns the hosts' combined report on this object, with notes about lost and outdated hosts.
 fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     let FleetSummary {
         programmed,
@@ -291,7 +291,7 @@ fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condi
 }
 
 /// Adds conditions for a missing Service or fleet, or for a fleet without an owner. These do not
-/// affect routing. `name` is the published name of the Gateway.
+/// affect routing. `name` is the Gateway's published name.
 fn tell_provisioned(
     conditions: &mut Vec<Condition>,
     provisioned: &ProvisionReport,
@@ -328,7 +328,8 @@ fn tell_provisioned(
     );
 }
 
-/// Adds certificates that expire soon or have expired. Expiry never makes the condition False.
+/// Adds expiring and expired certificates to the message of `ResolvedRefs`. Expiry never makes the
+/// condition False.
 fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {

@@ -1,4 +1,4 @@
-//! Collects the hosts of a Gateway as the endpoints of its Service. Pure.
+//! Collects a Gateway's hosts as the endpoints of its Service. Pure.
 //!
 //! A host is an endpoint as long as its Envoy serves and its agent reports. It need not serve the
 //! newest revision, so that clients are still served during a change.
@@ -11,9 +11,9 @@ use crate::statuses::HostEndpoint;
 use sesame_gateway_api::status::AgentState;
 use sesame_published::GatewayAgentStatus;
 
-/// Maximum number of endpoints of one host.
+/// Maximum number of endpoints per host.
 const MAX_OF_HOST: usize = 16;
-/// Maximum number of endpoints of one Gateway.
+/// Maximum number of endpoints per Gateway.
 const MAX_ENDPOINTS: usize = 5000;
 
 /// Adds the addresses at which a host serves, if it is allowed to serve there.

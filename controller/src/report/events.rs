@@ -1,7 +1,8 @@
-//! Writes Events for users of `kubectl describe`: a condition turned bad or recovered; a Gateway's
-//! certificate expires, or clients will reject it or its hostname; a host was lost or returned. The
-//! leader writes each Event once; a new leader repeats Events that still apply. Statuses contain
-//! the same information, so nothing may depend on Events.
+//! Writes Events for users of `kubectl describe`. They report conditions that turn bad or recover,
+//! and hosts that are lost or return. They also report certificates that expire soon, that clients
+//! would reject, or that do not cover a hostname. The leader writes each Event once; a new leader
+//! repeats Events that still apply. Statuses contain the same information, so nothing may depend on
+//! Events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,11 +29,11 @@ const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 const PACE: Duration = Duration::from_millis(100);
 /// Pause before retrying a failed Event.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Minimum interval between Events about the hosts of one Gateway. Hosts that are lost in between
+/// Minimum interval between Events about one Gateway's hosts. Hosts that are lost in the meantime
 /// share the next Event.
 const GATHER: Duration = Duration::from_secs(30);
-/// How long an Event of an object is not repeated, because a condition can flap with every change
-/// to another object.
+/// Time during which an Event about the same condition is not repeated, because a condition can
+/// flap with every change to another object.
 const REPEATED: Duration = Duration::from_secs(60);
 /// Maximum number of objects with pending Events about conditions.
 pub(crate) const MAX_UNTOLD: usize = 1000;
@@ -75,11 +76,11 @@ pub(crate) struct Events {
     pub(crate) warnings: watch::Receiver<CertificateWarnings>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
-    /// Settings, including the time without a report after which a host is lost.
+    /// Settings, including the time without a report after which a host counts as lost.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
-/// Events that were already written.
+/// Events that have already been written.
 #[derive(Default)]
 struct Told {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
@@ -91,7 +92,7 @@ struct Told {
 }
 
 impl Events {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut told = Told::default();
         loop {
@@ -118,7 +119,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about conditions of an object. Failed Events are dropped.
+    /// Writes the Events about an object's conditions. Failed Events are dropped.
     async fn tell_transitions(&self, turned: ObjectTransitions, told: &mut Told) {
         let ObjectTransitions {
             key,
@@ -192,8 +193,8 @@ impl Events {
         all_told
     }
 
-    /// Returns the time without a report after which a host is lost. Returns an error until the
-    /// first valid settings.
+    /// Returns the time without a report after which a host counts as lost. Returns an error until
+    /// the first valid settings arrive.
     fn host_lost(&self) -> Result<Duration, String> {
         let current = self.current.borrow();
         let known = current.as_ref();
@@ -301,7 +302,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     }
 }
 
-/// Returns the warnings without an Event, in order.
+/// Returns the warnings for which no Event has been written, in order.
 fn untold(
     warnings: &CertificateWarnings,
     told: &BTreeSet<(ObjectKey, CertificateWarning)>,

@@ -1,4 +1,4 @@
-//! Summarizes the hosts of a Gateway from the reports of their agents. Pure.
+//! Summarizes a Gateway's hosts from their agents' reports. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,11 +15,11 @@ use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, Ref
 
 /// Time without a report after which a host is forgotten.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// Maximum number of `status.addresses`.
+/// Maximum number of entries in `status.addresses`.
 const MAX_ADDRESSES: usize = 16;
 /// Maximum number of foreign addresses listed in a condition.
 const MAX_FOREIGN: usize = 8;
-/// Explanation for ignored addresses.
+/// Explanation of why addresses are ignored.
 pub(super) const FOREIGN_ADDRESS: &str =
     "they belong neither to the host's Node nor to the controller's --host-addresses";
 
@@ -30,7 +30,7 @@ pub(super) struct FleetSummary {
     pub(super) programmed: Programmed,
     /// Names of the lost hosts.
     pub(super) lost: Vec<String>,
-    /// Time without a report after which a host is lost.
+    /// Time without a report after which a host counts as lost.
     pub(super) lost_after: Duration,
     /// Addresses that do not belong to the reporting host, as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
@@ -77,8 +77,8 @@ fn refuses_newest(status: &GatewayAgentStatus) -> bool {
         && status.wanted_revision != status.applied_revision
 }
 
-/// Summarizes the agents of one Gateway, each given with the time since its last report. A host is
-/// lost after `lost_after` without a report.
+/// Summarizes one Gateway's agents, each given with the time since its last report. A host counts
+/// as lost after `lost_after` without a report.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
@@ -148,8 +148,8 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Returns the time without a report after which a host is lost, which is never before the next
-/// report is overdue.
+/// Returns the time without a report after which a host counts as lost. It never ends before the
+/// host's next report is overdue.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
     // Hosts delay reports by up to a quarter of the interval, so that they do not all report at the
@@ -157,8 +157,8 @@ pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Dur
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
 }
 
-/// Splits the addresses of a report into allowed and foreign addresses. Invalid addresses are
-/// dropped, because the API server would reject the Gateway's whole status for them.
+/// Splits a report's addresses into allowed and foreign addresses. Invalid addresses are dropped,
+/// because a single one would make the API server reject the Gateway's whole status.
 fn addresses_of(
     status: &GatewayAgentStatus,
     may_have: impl Fn(IpAddr) -> bool,
@@ -168,8 +168,8 @@ fn addresses_of(
     parsed.partition(|ip| may_have(*ip))
 }
 
-/// Returns as many addresses as fit into a status: the first of each host, then the second of each,
-/// so that no host takes up all the space.
+/// Returns as many addresses as fit into a status: each host's first address, then each host's
+/// second address, and so on. So no host can take up all the space.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();
@@ -214,8 +214,8 @@ fn has_ended(agent: &GatewayAgent) -> bool {
     status.is_some_and(|status| status.state == AgentState::Down)
 }
 
-/// Returns the agents to forget: agents of Gateways that are not ours, agents without a report for
-/// a day, and Pods that have shut down or are lost. Pod names are never reused.
+/// Returns the agents to forget. Their Gateway is not ours, they have not reported for a day, or
+/// they are Pods that have shut down or are lost. Pod names are never reused.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
@@ -233,7 +233,7 @@ pub(super) fn stale<'a>(
         .collect()
 }
 
-/// Returns true if both reports differ at most in their time.
+/// Returns true if both reports differ at most in their heartbeat.
 pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
     let said = |agent: &GatewayAgent| {
         let status = agent.status.clone();
@@ -267,7 +267,7 @@ impl Refusals<'_> {
         RefusedRules {
             rules: self.rules.describe(heard),
             backends: self.backends.describe(heard),
-            // Hosts that do not report the route serve all of it.
+            // Hosts that do not report the route as rejected serve all of it.
             works: self.works || self.hosts < heard,
         }
     }

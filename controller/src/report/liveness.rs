@@ -1,9 +1,10 @@
 //! Distinguishes live from dead hosts by the time since their last report. Pure.
 //!
-//! The clocks of hosts and of this machine can be wrong and can jump, so they are never compared. A
-//! host is live as long as its reports change, and our monotonic clock measures the time since the
-//! last change. For the time before this process started, the API server dates each write of an
-//! agent. Only a report without such a date is judged, once, by the host's clock and ours.
+//! The hosts' clocks and this machine's clock can be wrong and can jump, so they are not compared.
+//! A host is live as long as its reports change, and our monotonic clock measures the time since
+//! the last change. For the time before this process started, the API server's timestamp of an
+//! agent's last write is used. Only a report without such a timestamp is judged, once, by the
+//! host's clock and ours.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ impl ClockReading {
     }
 }
 
-/// Distinguishes consecutive reports of a host: two times, compared only for equality.
+/// Distinguishes a host's consecutive reports: two times, compared only for equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReportMark {
     heartbeat: Option<Timestamp>,
@@ -52,12 +53,12 @@ struct LastReport {
 #[derive(Debug, Default)]
 pub(super) struct AgentLiveness {
     heard: BTreeMap<String, LastReport>,
-    /// Latest known time of the API server, and the moment at which we learned it.
+    /// Latest known API server time, and the moment at which we learned it.
     server: Option<(Timestamp, Instant)>,
 }
 
 impl AgentLiveness {
-    /// Applies the reports of these agents. Reports passed in one call are judged together.
+    /// Applies these agents' reports. Reports passed in one call are judged together.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -91,7 +92,7 @@ impl AgentLiveness {
         }
     }
 
-    /// Forgets all agents for which `there` is false.
+    /// Forgets all agents for which `there` returns false.
     pub(super) fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.heard.retain(|name, _| there(name));
     }
@@ -103,7 +104,7 @@ impl AgentLiveness {
         })
     }
 
-    /// Returns how long an agent had not reported when it was first observed.
+    /// Returns how long an agent had been silent when it was first observed.
     fn before(&self, mark: ReportMark, now: ClockReading) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -117,7 +118,7 @@ impl AgentLiveness {
             .unwrap_or(Duration::ZERO)
     }
 
-    /// Returns a lower bound of the API server's current time.
+    /// Returns a lower bound on the API server's current time.
     fn server_time(&self, now: ClockReading) -> Option<Timestamp> {
         let (time, since) = self.server?;
         let passed = now.steady.saturating_duration_since(since);

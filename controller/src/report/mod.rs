@@ -1,8 +1,8 @@
-//! Writes the statuses of objects, from the results of resolution and the reports of hosts.
+//! Writes objects' statuses, computed from the resolution result and the hosts' reports.
 //!
 //! The desired status ([`compose`]), the stored status, and the change between them ([`patch`]) are
-//! values; only the `reporter` writes. Each write contains the version of the object from which it
-//! was computed, so that entries of other controllers in shared lists are not lost. Only our
+//! plain values; only the `reporter` writes. Each write contains the version of the object from
+//! which it was computed, so that other controllers' entries in shared lists are not lost. Only our
 //! entries and conditions are changed, and a status that is already stored is not written again.
 
 mod agent_objects;

@@ -1,8 +1,7 @@
-//! Decides which addresses a host may report: those of its Node, and those that the administrator
-//! declared.
+//! Decides which addresses a host may report: its Node's addresses, and addresses that the
+//! administrator declared.
 //!
-//! A compromised host must not be able to redirect the clients of its Gateways to foreign
-//! addresses.
+//! A compromised host must not be able to redirect its Gateways' clients to foreign addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -22,13 +21,13 @@ use sesame_proto::network::Network;
 
 /// Pause before retrying a watch that the API server does not serve.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum number of addresses kept for a Node.
+/// Maximum number of addresses kept per Node.
 const MAX_ADDRESSES: usize = 64;
 
 /// Name of a Node, and its addresses.
 pub(super) type NamedNode = (String, NodeAddresses);
 
-/// Addresses of a Node, the only part of the Node that is kept.
+/// A Node's addresses. Nothing else about the Node is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAddresses(BTreeSet<IpAddr>);
 

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Initial time between two writes of an object.
+/// Initial time between two writes to an object.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// Maximum time between writes while the object keeps changing.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Pace of the writes of one object.
+/// Pace of writes to one object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     last: Instant,
@@ -30,7 +30,7 @@ impl Pace {
         self.last + self.pause
     }
 
-    /// Records a write. If it came about as early as allowed, the next pause is longer.
+    /// Records a write. If it came soon after it was allowed, the next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {
@@ -47,8 +47,7 @@ impl Pace {
     }
 }
 
-/// While reports keep arriving, summaries use at most this fraction of the time (one over this
-/// number).
+/// While reports keep arriving, summaries take at most the elapsed time divided by this number.
 const SHARE: u32 = 20;
 
 /// Pace of summaries. Each summary examines all hosts of a Gateway, so with more hosts, more

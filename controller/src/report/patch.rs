@@ -1,4 +1,4 @@
-//! Computes the patch from the stored to the desired status of an object. Pure.
+//! Computes the patch that turns an object's stored status into the desired status. Pure.
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
@@ -17,7 +17,7 @@ const MAX_MESSAGE: usize = 4096;
 
 /// Returns the new `status` for a merge patch, or `None` if the stored status is the same.
 ///
-/// `said` is `None` if the object is not ours; then only our old entries are removed.
+/// `said` is `None` if the object is not ours. In that case, only our old entries are removed.
 pub(super) fn patch(
     stored: &StoredStatus,
     said: Option<&Status>,
@@ -66,8 +66,8 @@ pub(super) fn patch(
         }
         Some(Status::Ingress(status)) => load_balancer(&stored, status),
         Some(Status::HttpProxy(status)) => http_proxy(&stored, status, now),
-        // A Gateway or class of another controller has no entries of our own; its new controller
-        // overwrites the status.
+        // If a Gateway or class now belongs to another controller, nothing needs to be removed:
+        // that controller overwrites the status.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
@@ -104,7 +104,7 @@ fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
     Some(json!({"loadBalancer": {"ingress": wanted}}))
 }
 
-/// Returns the entry of an address in `loadBalancer.ingress`.
+/// Returns the entry for an address in `loadBalancer.ingress`.
 fn entry_of(address: &GatewayStatusAddress) -> Value {
     match address.type_ {
         AddressType::Hostname => json!({"hostname": address.value}),
@@ -112,10 +112,10 @@ fn entry_of(address: &GatewayStatusAddress) -> Value {
     }
 }
 
-/// Messages of the condition `Valid`, which other programs compare.
+/// Messages of the `Valid` condition, on which other programs rely.
 const VALID: &str = "Valid HTTPProxy";
 const INVALID: &str = "At least one error present, see Errors for details";
-/// Status of an HTTPProxy without a controller.
+/// Value of `currentStatus` in an HTTPProxy without a controller.
 const NOT_RECONCILED: &str = "NotReconciled";
 
 /// Returns the new status of an HTTPProxy, or `None` if the stored status is the same. Conditions
@@ -166,7 +166,7 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
     Some(said)
 }
 
-/// Returns the status of an HTTPProxy that no controller serves.
+/// Returns the status for an HTTPProxy that no controller serves.
 pub(super) fn cleared_proxy(stored: &Value) -> Value {
     json!({
         "currentStatus": NOT_RECONCILED,
@@ -198,8 +198,8 @@ fn shortened(message: &str) -> &str {
         .unwrap_or(message)
 }
 
-/// Returns the new status of a kind that only one controller writes: `said`, with times in its
-/// conditions. Returns `None` if the stored status is the same.
+/// Returns the new status for a kind that only one controller writes: `said`, with transition times
+/// in its conditions. Returns `None` if the stored status is the same.
 fn own(
     stored: &Value,
     mut said: Value,
@@ -257,8 +257,8 @@ impl SharedList {
         let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // If there is not enough room, existing entries take precedence, so that the order of names
-        // does not displace them.
+        // If there is not enough room, existing entries take precedence, so that a name that sorts
+        // earlier does not displace them.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);
         let mut room_for_new =
@@ -292,7 +292,8 @@ impl SharedList {
     }
 }
 
-/// Returns conditions with their times. Invalid old conditions are ignored and overwritten.
+/// Returns the conditions with their transition times. Invalid old conditions are ignored and
+/// overwritten.
 fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
     let old = Vec::deserialize(old).unwrap_or_default();
     let mut merged = merge(&old, new, now);
@@ -382,7 +383,7 @@ mod tests {
         let before = stored(&json!({ "parents": foreign }));
         let written = patch(&before, Some(&said(&["m", "n"])), OURS, now(5)).expect("a change");
         let after = stored(&written);
-        // `a` would come first in the order.
+        // By name, `a` would come first.
         assert_eq!(
             patch(&after, Some(&said(&["a", "m", "n"])), OURS, now(9)),
             None

@@ -1,10 +1,11 @@
-//! Lost and returned hosts of Gateways, for Events. Pure.
+//! Tracks each Gateway's lost and returned hosts, for Events. Pure.
 
 use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Maximum number of hosts of one Gateway that get separate Events. More hosts share one Event.
+/// Maximum number of hosts per Gateway that get separate Events. If there are more, they share one
+/// Event.
 const MAX_ALONE: usize = 5;
 
 /// State of a host that is or was lost.
@@ -21,7 +22,7 @@ pub(crate) type HostPresences = BTreeMap<String, HostPresence>;
 /// Hosts that are or were lost, for all Gateways.
 pub(crate) type AllPresences = BTreeMap<NamespacedName, HostPresences>;
 
-/// Returns the lost hosts of a Gateway, and the hosts that were lost `before` and report again.
+/// Returns a Gateway's lost hosts, and the hosts in `before` that report again.
 pub(super) fn follow(
     before: &HostPresences,
     lost: &[String],
@@ -45,7 +46,7 @@ pub(super) struct PresenceNews {
 }
 
 impl PresenceNews {
-    /// Returns the Event's note. A host is lost after `seconds` without a report.
+    /// Returns the Event's note. A host counts as lost after `seconds` without a report.
     pub(super) fn text(&self, seconds: u64) -> String {
         let Self { presence, hosts } = self;
         let named: Vec<&str> = hosts.iter().take(MAX_ALONE).map(String::as_str).collect();
@@ -64,8 +65,8 @@ impl PresenceNews {
     }
 }
 
-/// Returns the unreported changes of one Gateway, lost hosts first. A return is reported only if
-/// the loss was reported.
+/// Returns the changes to one Gateway's hosts that no Event has reported, lost hosts first. A
+/// return is reported only if the loss was reported.
 pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
     let of = |wanted: HostPresence| {
         let is_news = move |(host, presence): &(&String, &HostPresence)| {

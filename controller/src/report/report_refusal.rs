@@ -1,8 +1,9 @@
-//! Reasons for ignoring a host's report.
+//! Defines the reasons for ignoring a host's report.
 
 use std::fmt;
 
-/// Maximum number of Gateways that one host may report on, same as its maximum number of addresses.
+/// Maximum number of Gateways that one host may report on, which equals its maximum number of
+/// addresses.
 pub(super) const MAX_OF_HOST: usize = 256;
 
 /// Reason for ignoring a report.

@@ -1,4 +1,4 @@
-//! Writes statuses while this replica is the leader: few at a time, and one at a time per object.
+//! Writes statuses while this replica is the leader: a few concurrently, but only one per object.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,13 +30,14 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 /// Maximum number of concurrent writes.
 const WRITES_AT_ONCE: usize = 8;
-/// Interval of time-based checks for lost hosts and stale agents.
+/// Interval between checks for lost hosts and stale agents.
 const TICK: Duration = Duration::from_secs(5);
 
 /// State owned by the task.
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Networks of hosts that are not Nodes, and how long a host may be silent before it is lost.
+    /// Settings with the declared host networks, and how long a host may be silent before it counts
+    /// as lost.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
@@ -51,7 +52,7 @@ pub(crate) struct StatusReporter {
 }
 
 impl StatusReporter {
-    /// Runs until the senders of the task's channels are dropped.
+    /// Runs until the task's channels are closed.
     pub(crate) async fn run(mut self) {
         let mut backlog = Backlog::default();
         let mut writes: JoinSet<(ObjectKey, WriteOutcome)> = JoinSet::new();
@@ -152,13 +153,14 @@ impl StatusReporter {
 
     fn pass_on(&self, turned: ObjectTransitions) {
         let object = turned.key.clone();
-        // The status has the conditions, too. If thousands turn bad together, Events are dropped.
+        // If thousands of conditions turn bad at once, Events are dropped. The statuses still
+        // contain the conditions.
         if self.transitions.try_send(turned).is_err() {
             tracing::debug!(%object, "too many conditions have changed: no Event is written");
         }
     }
 
-    /// Answers with the current status page.
+    /// Responds with the current status page.
     fn show(&self, ask: PageAsk, backlog: &Backlog, agents: &Agents) {
         let PageAsk { unready, answer } = ask;
         let failures = self.failures.borrow().clone();
@@ -183,7 +185,7 @@ impl StatusReporter {
         let _ = answer.send(page);
     }
 
-    /// Passes on the rules for hosts. Returns the objects whose summary changed.
+    /// Passes the host rules to `agents`. Returns the objects whose summary changed.
     fn apply_rules(&mut self, agents: &mut Agents) -> BTreeSet<ObjectKey> {
         match &*self.host_rules.borrow_and_update() {
             Ok(ControllerSettings {

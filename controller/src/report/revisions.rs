@@ -1,4 +1,4 @@
-//! The revisions of a Gateway that hosts may report, in order. Pure.
+//! Tracks the revisions that hosts may report for a Gateway, in order. Pure.
 //!
 //! A host serves the current Gateway with any revision since the last change to the Gateway itself.
 //! Likewise, it serves a ListenerSet with any revision since the last change to that set. Other

@@ -1,5 +1,5 @@
 //! Finds conditions that turned bad or recovered between the previous and the written status. Each
-//! becomes an Event of the object. Pure.
+//! becomes an Event about the object. Pure.
 //!
 //! A changed message alone is not a transition, because a message may contain the number of hosts.
 
@@ -48,7 +48,7 @@ struct ConditionView<'a> {
 type ConditionViews<'a> = BTreeMap<(String, ConditionType), ConditionView<'a>>;
 
 /// Returns the transitions from one status to the next, in order, at most [`MAX_AT_ONCE`]. Ignores
-/// conditions of other controllers.
+/// other controllers' conditions.
 pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) -> Vec<Transition> {
     let (before, after) = (
         condition_views(before, controller_name),

@@ -257,7 +257,7 @@ mod tests {
         assert!(managed[0].time.is_some() && managed[0].fields_v1.is_none());
     }
 
-    /// Generates arbitrary JSON that uses field names of reports.
+    /// Generates arbitrary JSON that uses reports' field names.
     fn anything() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(json!(null)),
@@ -299,8 +299,7 @@ mod tests {
     }
 
     proptest! {
-        /// Regardless of an object's content, the watch of reports continues, and the size kept is
-        /// limited.
+        /// Whatever an object contains, the report watch continues and keeps only a limited size.
         #[test]
         fn any_object_is_read_or_skipped_within_bounds(object in anything(), status in anything()) {
             let _ = trimmed(object);

@@ -13,7 +13,7 @@ use sesame_gateway_api::world::ObjectKey;
 
 /// Field manager of the statuses that we write.
 pub(super) const FIELD_MANAGER: &str = "sesame-controller";
-/// Timeout of a write.
+/// Timeout per write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Outcome of a write.

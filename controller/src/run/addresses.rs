@@ -1,8 +1,7 @@
-//! The addresses of a replica: one for probes, and a guarded address for metrics and the status
-//! page.
+//! Opens a replica's addresses: one for probes, and a guarded one for metrics and the status page.
 //!
-//! Sockets are reopened on every restart of the tasks, but the guard is kept. An error in its files
-//! must neither stop the process nor disable access control.
+//! Sockets are reopened on every restart of the tasks, but the guard is kept. An error in the
+//! guard's files must neither stop the process nor disable access control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

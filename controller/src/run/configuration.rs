@@ -7,7 +7,7 @@ use super::ProcessSettings;
 use crate::configuration::{ConfigurationFollower, ConfigurationSource, CurrentSettings, settings};
 use crate::replica::Replica;
 
-/// Starts to follow the configuration. The receiver has not seen the first settings yet.
+/// Starts following the configuration. The returned receiver treats the first settings as unseen.
 pub(super) fn follow_configuration(
     replica: &Replica,
     process: &ProcessSettings,

@@ -1,4 +1,4 @@
-//! Answers probes. A replica is ready once it has a valid configuration and has resolved the
+//! Serves probes. A replica is ready once it has a valid configuration and has resolved the
 //! cluster.
 
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::replica::Replica;
 use crate::serve::{self, PageAsk, StatusPages, UnreadyReason};
 use crate::watch::kinds::AwaitedKinds;
 
-/// Initial reason for not being ready.
+/// Initial reason why the replica is not ready.
 const NOT_READ: &str = "the cluster's objects have not all been read yet";
 
-/// Receiver of the publications; `None` until the cluster was read.
+/// Receiver of the publications; `None` until the cluster has been read.
 pub(super) type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
 
 /// Progress of the first resolution.
@@ -27,8 +27,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Returns a description of the missing steps of the first resolution, or `None` if it is
-    /// complete.
+    /// Describes the missing steps of the first resolution, or returns `None` if it is complete.
     fn missing(&self) -> Option<String> {
         let Self {
             publications,
@@ -51,7 +50,7 @@ impl Progress {
     }
 }
 
-/// Starts the servers for probes, metrics and status pages. Returns the requests for pages.
+/// Starts the servers for probes, metrics and status pages. Returns the receiver of page requests.
 pub(super) fn spawn_servers(
     OpenAddresses { probes, guarded }: OpenAddresses,
     replica: &Replica,

@@ -10,7 +10,7 @@ pub(super) struct StopSignals {
 }
 
 impl StopSignals {
-    /// Starts to listen for the signals.
+    /// Starts listening for the signals.
     pub(super) fn listen() -> Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,

@@ -76,7 +76,7 @@ impl StatusPages {
     }
 }
 
-/// Returns the page of a replica that has no objects yet.
+/// Returns the page for a replica that has no objects yet.
 fn without_objects(unready: Option<String>) -> Page {
     let mut page = Page::new("Sesame controller");
     let why = unready.unwrap_or_else(|| "its objects are not to be had just now".to_owned());
@@ -84,7 +84,7 @@ fn without_objects(unready: Option<String>) -> Page {
     page
 }
 
-/// Answers admitted clients until the task is dropped.
+/// Serves admitted clients until the task is dropped.
 pub(crate) async fn serve_guarded(
     callers: GuardedCallers,
     metrics: Arc<Metrics>,

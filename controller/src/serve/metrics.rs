@@ -1,4 +1,4 @@
-//! Metrics of the controller.
+//! Defines the controller's metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl Metrics {
         self.build.get_or_create(&labels).set(1);
     }
 
-    /// Counts a list of a kind.
+    /// Counts a list request for a kind.
     pub(crate) fn listed(&self, kind: &str) {
         // If a counter appeared only with its first failure, `rate` would miss that failure.
         self.watch_failures.get_or_create(&of_kind(kind)).inc_by(0);
@@ -145,7 +145,7 @@ impl Metrics {
         }
     }
 
-    /// Replaces the served certificates.
+    /// Replaces the metrics for served certificates.
     pub(crate) fn certificates(&self, expiries: &BTreeMap<NamespacedName, Vec<Expiry>>) {
         self.certificates.clear();
         for (gateway, expiries) in expiries {
@@ -168,7 +168,7 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of hostnames that no certificate of their listener covers.
+    /// Sets the number of listener hostnames that none of the listener's certificates covers.
     pub(crate) fn uncovered(&self, hostnames: &UncoveredHostnames) {
         self.uncovered
             .set(count(hostnames.values().map(Vec::len).sum()));
@@ -208,12 +208,12 @@ impl Metrics {
         self.leader.set(now.into());
     }
 
-    /// Returns true if the API server answered the last read or write of the Lease.
+    /// Returns true if the API server responded to the last read or write of the Lease.
     pub(crate) fn does_api_server_answer(&self) -> bool {
         self.api_server.get() == 1
     }
 
-    /// Records whether the API server answered the last read or write of the Lease.
+    /// Records whether the API server responded to the last read or write of the Lease.
     pub(crate) fn api_server_answers(&self, now: bool) {
         self.api_server.set(now.into());
     }

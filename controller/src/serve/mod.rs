@@ -1,8 +1,9 @@
 //! Serves health, readiness, metrics and the status page over HTTP.
 //!
-//! Live means that the process answers, regardless of the API server, which a restart would not
-//! fix. Ready means that the whole world was resolved at least once. Probes are unguarded, because
-//! kubelets have no credentials; guarded pages therefore have a separate address.
+//! Live means that the process responds. Liveness does not depend on the API server, because a
+//! restart would not fix it. Ready means that the whole world has been resolved at least once.
+//! Probes are unguarded, because kubelets have no credentials; guarded pages therefore have a
+//! separate address.
 
 mod guarded;
 mod metrics;
@@ -24,7 +25,7 @@ const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-
 /// Function that returns why the replica is not ready, as an error, until the first resolution.
 pub(crate) type UnreadyReason = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Answers probes until the task is dropped. Also serves the metrics, unless they have a separate
+/// Serves probes until the task is dropped. Also serves the metrics, unless they have a separate
 /// address.
 pub(crate) async fn serve(
     listener: TcpListener,

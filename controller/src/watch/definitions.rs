@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
 /// Returns the newest version of `ClusterTrustBundle` that both the API server and Sesame support,
-/// or `None`. Many API servers have the kind but do not serve it.
+/// or `None`. Many API servers know the kind but do not serve it.
 async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups
@@ -58,8 +58,8 @@ pub(super) enum UnreadCertificates {
     Forbidden,
 }
 
-/// Returns the newest readable version of `ClusterTrustBundle`. Checks permissions with a list
-/// request, regardless of how they are granted.
+/// Returns the newest readable version of `ClusterTrustBundle`. Checks the permission with a list
+/// request, which works however it is granted.
 pub(super) async fn readable_certificates(
     client: &Client,
 ) -> kube::Result<Result<&'static str, UnreadCertificates>> {
@@ -112,7 +112,7 @@ impl DefinitionReader {
         }
     }
 
-    /// Returns the release of each installed kind.
+    /// Returns the CRD release of each installed Gateway API kind.
     async fn read(&self) -> kube::Result<BTreeMap<Kind, DefinitionRelease>> {
         let api: Api<CustomResourceDefinition> = Api::all(self.replica.client.clone());
         let mut found = BTreeMap::new();
@@ -123,8 +123,8 @@ impl DefinitionReader {
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
         }
-        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy can reference it since
-        // some release. So it gets the release of that policy.
+        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy can reference it in
+        // newer releases. So it gets that policy's release.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

@@ -19,7 +19,7 @@ use crate::replica::Replica;
 use crate::retry::READS;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// Timeout of a read.
+/// Timeout per read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of rejected attempts, with increasing pauses: about ten seconds in total.
@@ -49,7 +49,7 @@ pub(crate) enum Touched {
 
 /// Referenced objects, published by the engine, each with the number of its request. The fetcher
 /// can miss a version in which an object was not referenced. Since the engine has forgotten such an
-/// object, a new request number tells the fetcher to read it again.
+/// object, a new request number makes the fetcher read it again.
 pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
 
 /// Returns the objects that were requested since `before`.

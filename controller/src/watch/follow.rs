@@ -1,4 +1,5 @@
-//! Follows one kind: lists and changes of values that the caller extracts from each object.
+//! Follows one kind: passes on lists and changes, reduced to the parts of each object that the
+//! caller keeps.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
 /// Duration of one watch in seconds. A frozen API server, or a network that drops all packets,
-/// looks like a quiet cluster. Only a live server ends the watch in time.
+/// looks like a quiet cluster. Only a responsive server ends the watch after this time.
 const WATCH_SECONDS: u32 = 45;
 
-/// Pause before relisting after the API server has forgotten the position of a watch.
+/// Pause before relisting after a watch's resource version has expired.
 const FORGOTTEN: Duration = Duration::from_millis(100);
 
 /// Returns the configuration shared by all watches.
@@ -30,7 +31,7 @@ pub(crate) fn watch_config() -> Config {
     Config::default().timeout(WATCH_SECONDS)
 }
 
-/// Event of a watch.
+/// Watch event.
 #[derive(Debug)]
 pub(crate) enum WatchEvent<T> {
     /// All existing objects; any other objects were deleted.
@@ -50,7 +51,7 @@ pub(crate) enum Unwatched {
     Forbidden,
 }
 
-/// Watch of the objects of a kind, which lasts as long as there is a receiver.
+/// Watch on a kind's objects, which lasts as long as a receiver exists.
 pub(crate) struct ObjectWatch<K> {
     apis: Vec<Api<K>>,
     config: Config,
@@ -63,7 +64,8 @@ impl<K> ObjectWatch<K>
 where
     K: kube::Resource + OfName + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    /// Watches the objects that `api` and `config` select. `kind` is the name in logs and metrics.
+    /// Watches the objects that `api` and `config` select. `kind` names the watch in logs and
+    /// metrics.
     pub(crate) fn new(replica: &Replica, kind: &'static str, api: Api<K>, config: Config) -> Self {
         Self::of_all(replica, kind, vec![api], config)
     }
@@ -116,8 +118,8 @@ where
 /// Merges the watches of a kind and passes on their events until `take` returns false or the kind
 /// is not served. Returns true in the latter case.
 ///
-/// `keep` extracts the needed parts of each object on arrival, so that two lists of whole objects
-/// are never in memory. Errors are passed to `fail`, and each watch retries on its own.
+/// `keep` extracts the needed parts of each object on arrival, so that memory never holds two lists
+/// of whole objects. Errors are passed to `fail`, and each watch retries on its own.
 pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
@@ -168,8 +170,8 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     false
 }
 
-/// Drops the error that the API server has forgotten the position of a watch, e.g. after a restart.
-/// The watch relists, and should not back off as long as for an unreachable server.
+/// Drops the error for an expired resource version, e.g. after an API server restart. The watch
+/// relists, and should not back off for as long as with an unreachable server.
 fn forgotten_passed_over<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {

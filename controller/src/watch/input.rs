@@ -1,4 +1,4 @@
-//! Input events of the engine: one type for everything that can change the world.
+//! Defines the engine's input events: one type for everything that can change the world.
 
 use std::time::SystemTime;
 
@@ -7,10 +7,10 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey};
 
 use super::{FetchOutcome, PublishedBefore, StoredStatus, WatchEvent};
 
-/// Input event of the engine.
+/// Input event for the engine.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// Event of a watch.
+    /// Watch event.
     Watched {
         /// The watched kind.
         kind: Kind,
@@ -23,7 +23,7 @@ pub(crate) enum Input {
     Defined(Definitions),
     /// The previous publications, read before referenced objects.
     Published(PublishedBefore),
-    /// The settings of the controller may have changed.
+    /// The controller's settings may have changed.
     Configured,
     /// Result of reading a referenced object.
     Fetched {
@@ -55,13 +55,13 @@ impl Input {
     }
 }
 
-/// Decoded object of a watch event.
+/// Decoded object from a watch event.
 #[derive(Debug)]
 pub(crate) struct WatchedObject {
     /// Namespace and name.
     pub(crate) name: NamespacedName,
     /// The object, or why it cannot be decoded.
     pub(crate) object: Result<AnyObject, String>,
-    /// Status of the object, if the controller writes statuses of this kind.
+    /// Status of the object, if the controller writes statuses for this kind.
     pub(crate) stored: Option<StoredStatus>,
 }

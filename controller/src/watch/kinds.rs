@@ -73,7 +73,7 @@ pub(crate) struct Watches {
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
-    /// Whether to watch the kinds that define the mesh of a Gateway outside the cluster.
+    /// True to watch the kinds that define the mesh for a Gateway outside the cluster.
     pub(crate) extra_minimal_ocg: bool,
     /// The existing XBackends.
     pub(crate) x_backends: KnownXBackends,
@@ -125,7 +125,7 @@ impl Watches {
                 tokio::time::sleep(RECHECK_INTERVAL).await;
                 continue;
             };
-            // From now on, removing the CRD intentionally removes its objects.
+            // From now on, a missing CRD means that its objects were removed intentionally.
             needed = false;
             self.awaited
                 .send_if_modified(|all| all.remove(&kind).is_some());
@@ -145,7 +145,7 @@ impl Watches {
         }
     }
 
-    /// Watches only the metadata of a kind. Its objects are read individually.
+    /// Watches only the metadata of a kind's objects, which are read individually.
     async fn metadata<K>(&self, kind: Kind)
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -202,8 +202,8 @@ impl Watches {
     /// Returns the newest version of the kind that both the API server and Sesame support, or why
     /// there is none.
     ///
-    /// It reads the CRD itself, because a starting API server answers "not found" for existing
-    /// kinds.
+    /// It reads the CRD itself, because a starting API server responds with "not found" for
+    /// existing kinds.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
         if kind == Kind::ClusterTrustBundle {
@@ -270,7 +270,7 @@ impl Watches {
         answer
     }
 
-    /// Repeats a request until the API server answers. Failures are recorded under `what`.
+    /// Repeats a request until it succeeds. Failures are recorded under `what`.
     async fn ask<T, F>(&self, kind: Kind, what: &str, question: impl Fn() -> F) -> T
     where
         F: Future<Output = kube::Result<T>>,
@@ -302,7 +302,7 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes a received object. Its status is kept as a string, as the base of the next write.
+/// Decodes a received object. Its status is kept as a string, as the base for the next write.
 pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     WatchedObject {
         name: received.name(),

@@ -1,4 +1,4 @@
-//! Merges several watches of one kind, one for each namespace. Pure.
+//! Merges several watches on one kind, one per namespace. Pure.
 //!
 //! The first list waits until every namespace has been listed, because an incomplete list would
 //! look like deletions. Afterwards, a relisted namespace changes only its own objects, and a
@@ -14,7 +14,7 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Object that can be created from only a name, which is all that is known about a deleted object.
+/// Object that can be created from just a name, which is all that is known about a deleted object.
 pub(crate) trait OfName {
     /// Returns an object without content.
     fn of_name(metadata: ObjectMeta) -> Self;
@@ -26,7 +26,7 @@ impl<K> OfName for PartialObjectMeta<K> {
     }
 }
 
-/// Lists and changes of all watches of a kind.
+/// State that merges all watches on a kind.
 pub(super) struct MergedLists<T> {
     watches: Vec<NamespaceList<T>>,
     /// True once every watch has listed.
@@ -56,7 +56,7 @@ impl<T> MergedLists<T> {
         }
     }
 
-    /// Applies an event of the watch with this index, and returns the resulting events. `gone`
+    /// Applies an event from the watch with this index, and returns the resulting events. `gone`
     /// creates an object from a name.
     pub(super) fn take(
         &mut self,

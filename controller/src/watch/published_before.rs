@@ -58,7 +58,7 @@ async fn read(client: &Client, namespace: &str) -> kube::Result<PublishedBefore>
     })
 }
 
-/// Passes on each object of a part, page by page.
+/// Passes on each published object with this part, page by page.
 async fn each(
     client: &Client,
     namespace: &str,
@@ -79,7 +79,7 @@ async fn each(
     }
 }
 
-/// Returns the key pairs of a published Secret; empty if the content was altered.
+/// Returns the key pairs of a published Secret; empty if the content is invalid.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret.value()["data"][KEYS_ENTRY].as_str();
     let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());

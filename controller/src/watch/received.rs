@@ -1,7 +1,8 @@
-//! Received objects. Every object can be parsed into this form, so that no object stalls a watch.
+//! Defines the form of received objects. Every object can be parsed into it, so that no object
+//! stalls a watch.
 //!
 //! The author of an object controls its size. So each object is reduced on arrival, and no two
-//! whole objects are ever in memory.
+//! whole objects are ever in memory at the same time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use serde_json::Value;
 use super::merged::OfName;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Page size of lists. Small, because each object may be as large as the API server allows.
+/// Page size of lists. It is small, because each object may be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;
 
 /// Name and version of an object, and its reduced content. `Debug` omits the content, because the

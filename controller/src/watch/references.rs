@@ -82,7 +82,7 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
 struct Referenced(BTreeSet<ObjectKey>);
 
 impl Referenced {
-    /// Adds the references of policies, XBackends and meshes.
+    /// Adds the references in policies, XBackends and meshes.
     fn policies(&mut self, world: &World) {
         for policy in &world.backend_tls_policies {
             for reference in &policy.spec.validation.ca_certificate_refs {
@@ -145,7 +145,7 @@ impl Referenced {
         }
     }
 
-    /// Adds the ConfigMap of a mesh.
+    /// Adds a mesh's trust bundle ConfigMap.
     fn trust_bundle(&mut self, from: &str, bundle: &TrustBundleRef) {
         let TrustBundleRef {
             name,
@@ -193,7 +193,7 @@ impl Referenced {
         self.add(kind, from, reference);
     }
 
-    /// Adds a reference whose kind is given separately.
+    /// Adds a reference, unless it does not name a kind.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
             self.add(kind, from, reference);

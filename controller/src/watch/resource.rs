@@ -1,4 +1,4 @@
-//! Names of kinds in API server paths, and the namespaces to watch.
+//! Maps kinds to API resources, and watched namespaces to APIs.
 
 use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -7,7 +7,7 @@ use super::{Keep, Received};
 use crate::replica::Replica;
 use sesame_gateway_api::world::Kind;
 
-/// Returns the API resource of a kind; the version is `group/version` or `version`.
+/// Returns the API resource for a kind; the version is `group/version` or `version`.
 pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()))

@@ -1,4 +1,4 @@
-//! The status of an object as stored in the cluster.
+//! Keeps an object's status as stored in the cluster.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ impl StoredStatus {
         has_definition && !without || layered
     }
 
-    /// Returns the status of an object, or `None` if the controller does not write statuses of its
+    /// Returns an object's status, or `None` if the controller does not write statuses for its
     /// kind.
     pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
         let value = received.value();

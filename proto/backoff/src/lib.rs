@@ -1,9 +1,9 @@
-//! Exponential backoff between failed attempts. Never sleeps and adds no jitter; callers do both if
-//! needed.
+//! Exponential backoff between failed attempts. It never sleeps and adds no jitter; both are left
+//! to callers.
 
 use std::time::Duration;
 
-/// Pauses that double up to a limit, and start over after a success.
+/// Pauses that double up to a limit, and start again from the first after a success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -12,7 +12,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Creates a backoff with pauses from `first` to `longest`.
+    /// Creates a backoff whose pauses grow from `first` to `longest`.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self {
             first,
@@ -28,12 +28,13 @@ impl Backoff {
         pause
     }
 
-    /// Starts over with the shortest pause.
+    /// Restarts with the first pause.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the first pause doubled this many times, for callers that count failures themselves.
+    /// Returns the first pause, doubled this many times. For callers that count failures
+    /// themselves.
     pub fn doubled(self, doublings: u32) -> Duration {
         let factor = 2_u32.saturating_pow(doublings);
         self.first.saturating_mul(factor).min(self.longest)

@@ -1,8 +1,9 @@
-//! Stores a snapshot as a directory: a manifest, and one file for each shard.
+//! Stores a snapshot as a directory with a manifest and one file per shard.
 //!
-//! Shards are written before the manifest that references them, and the manifest is renamed into
-//! place. So a reader sees either the old or the new snapshot, even after a crash. Unreferenced
-//! shards are removed last. Names in a manifest are validated before they are used as file names.
+//! Shards are written before the manifest that refers to them, and the manifest is renamed into
+//! place. A reader therefore sees either the old or the new snapshot, even after a crash.
+//! Unreferenced shards are removed last. Names in a manifest are validated before they are used as
+//! file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -23,23 +24,23 @@ use sesame_proto::signature::{
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "manifest.pb";
-/// File name of the key pairs, which can accompany a snapshot but are not part of it.
+/// File name of the key pairs, which may accompany a snapshot but are not part of it.
 pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
-/// Signature context of a directory's manifest. A directory is not bound to a fleet, and all its
-/// keys are in one file.
+/// Facts that the signature of a directory's manifest covers. A directory is not bound to a fleet,
+/// and all its keys are in one file.
 const MANIFEST_PIECE: SignedPiece<'_> = SignedPiece::Manifest {
     fleet: "",
     key_secrets: 0,
 };
 const MAX_MANIFEST_BYTES: u64 = 1024 * 1024;
 
-/// Error from writing or reading a snapshot directory.
+/// Error when writing or reading a snapshot directory.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
-    /// A file cannot be trusted or read.
+    /// A file is not trusted or cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file or directory cannot be used.
@@ -52,7 +53,7 @@ pub enum DirectoryError {
     },
 }
 
-/// Reason why a snapshot's file or directory is unusable.
+/// Reason why a file or directory of a snapshot is unusable.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub enum DirectoryFault {
@@ -66,13 +67,13 @@ pub enum DirectoryFault {
     Manifest(#[from] BoundsError),
 }
 
-/// Writes the snapshot to `dir`, which is created if needed. Returns its manifest.
+/// Writes the snapshot to `dir`, which is created if necessary. Returns its manifest.
 pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError> {
     write_signed(dir, snapshot, None)
 }
 
-/// Like [`write()`], but also signs with these keys. The stamp must be greater than the stamps of
-/// all earlier snapshots.
+/// Like [`write()`], but also signs the snapshot with these keys. The stamp must be greater than
+/// any earlier snapshot's.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -126,8 +127,8 @@ pub fn write_signed(
     Ok(manifest)
 }
 
-/// Writes key pairs to `dir`, readable only by the owner. Call it before writing the snapshot that
-/// references them.
+/// Writes key pairs to `dir`, readable only by their owner. Must be called before writing the
+/// snapshot that refers to them.
 pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
     replace(dir, KEYS, &keys::encode(pairs))
@@ -149,18 +150,18 @@ pub fn read(dir: &Path) -> Result<(Manifest, Snapshot), DirectoryError> {
     Ok((read.manifest, read.snapshot))
 }
 
-/// Content of a snapshot directory.
+/// Contents of a snapshot directory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredSnapshot {
     /// The stored manifest.
     pub manifest: Manifest,
     /// The complete snapshot.
     pub snapshot: Snapshot,
-    /// Stamp of the manifest's signature, if it was checked.
+    /// Stamp of the manifest's signature, or `None` if signatures were not verified.
     pub stamp: Option<u64>,
 }
 
-/// Like [`read`], but with trusted keys accepts only content signed by one of them.
+/// Like [`read`], but if `trusted` is set, accepts only content signed by trusted keys.
 pub fn read_trusted(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -199,8 +200,8 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // The manifest and the endpoints are written together, so older endpoints were written by
-        // another program.
+        // The manifest and the endpoints are written together. Older endpoints must come from
+        // another writer.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }
@@ -231,7 +232,7 @@ pub fn shard_file(name: &str) -> String {
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
     let staged = dir.join(format!(".{name}.new"));
     let path = dir.join(name);
-    // A leftover file could have a different mode.
+    // A leftover file might have a different mode.
     let _ = fs::remove_file(&staged);
     let mode = if name == KEYS { 0o600 } else { 0o644 };
     File::options()

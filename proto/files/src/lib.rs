@@ -1,8 +1,9 @@
-//! Opens files that another user could have written, and reads and writes stored snapshots.
+//! Safely opens files that another user could have written, and reads and writes stored snapshots.
 //!
 //! A path may refer to a link, a pipe or another user's file, and to something else a moment later.
-//! This crate opens a file without blocking, checks the open file, and reads no more than a limit.
-//! An error contains the path, the reason, and the command that fixes the owner or mode.
+//! This crate opens a file without blocking, checks the open file, and never reads beyond a size
+//! limit. Each error contains the path, the reason and, if possible, a command that fixes the owner
+//! or mode.
 //!
 //! ```
 //! use std::fs::{self, Permissions};
@@ -30,7 +31,7 @@
 //! - `bundle` creates, reads and writes bundles.
 //! - `random` returns random bytes from the kernel.
 //!
-//! No other code in the workspace may open a file that another user could have written.
+//! No other code in the workspace may open files that another user could have written.
 
 pub mod bundle;
 pub mod directory;

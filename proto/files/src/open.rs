@@ -1,8 +1,9 @@
-//! Opens trusted files and directories. Errors explain why a file is not trusted.
+//! Opens files and directories only if they can be trusted. Errors explain why a file is not
+//! trusted.
 //!
-//! A path may refer to a link, pipe or device, and to another file a moment later. So files are
-//! opened without blocking, and type, owner, mode and size are checked on the open file. Never
-//! follow a link unless the rule allows it, and never read more than the limit.
+//! A path may refer to a link, pipe or device, and to a different file a moment later. Files are
+//! therefore opened without blocking, and their type, owner, mode and size are checked once they
+//! are open. Never follow a link unless the rule allows it, and never read more than the limit.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -11,23 +12,23 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
-/// Requirements for the owner and mode of a file or directory, and for links to it.
+/// Requirements for a file's or directory's owner and mode, and for links to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// Written by this process: not a link, owned by this user or root, and not writable by other
     /// users.
     Own,
-    /// Named on the command line: like [`Rule::Own`], but links are followed.
+    /// Named on the command line: like [`Rule::Own`], except that links are followed.
     Named,
     /// Found in a watched directory: not a link, owned by any user, and not world-writable.
     Given,
-    /// Like [`Rule::Given`], but links are followed.
+    /// Like [`Rule::Given`], except that links are followed.
     GivenByLink,
-    /// Content verified by signatures: may be writable by any user, but not a link.
+    /// Verified by signatures: may be writable by any user, but must not be a link.
     Vouched,
 }
 
-/// Error for a file or directory that cannot be read or trusted.
+/// Error for a file or directory that cannot be read or is not trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// I/O error.
@@ -75,11 +76,11 @@ pub enum OpenError {
     Mode {
         /// The file or directory.
         path: PathBuf,
-        /// Description of those users.
+        /// Which users can write to the file.
         who: &'static str,
-        /// Actual mode.
+        /// Actual mode of the file.
         mode: u32,
-        /// Argument of `chmod` that fixes the mode.
+        /// Argument for `chmod` that fixes the mode.
         change: &'static str,
     },
     /// The file exceeds the size limit.
@@ -110,7 +111,7 @@ impl From<OpenError> for io::Error {
     }
 }
 
-/// Reads a whole file.
+/// Reads a complete file of at most `limit` bytes.
 pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
     let (file, metadata) = open(path, rule)?;
     let too_large = || OpenError::TooLarge {
@@ -131,7 +132,7 @@ pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
     Ok(bytes)
 }
 
-/// Reads a whole file of UTF-8 text.
+/// Reads a complete file of UTF-8 text.
 pub fn read_text(path: &Path, rule: Rule, limit: u64) -> Result<String, OpenError> {
     let bytes = read(path, rule, limit)?;
     String::from_utf8(bytes).map_err(|error| {
@@ -141,12 +142,13 @@ pub fn read_text(path: &Path, rule: Rule, limit: u64) -> Result<String, OpenErro
     })
 }
 
-/// Opens a file for reading, and returns the metadata of the open file.
+/// Opens a file for reading, and returns it with its metadata.
 pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
 
-/// Opens a file with `options`, which must not truncate, because the file is checked after opening.
+/// Opens a file with these options. They must not truncate the file, because it is checked only
+/// after opening.
 pub fn open_with(
     options: &mut OpenOptions,
     path: &Path,
@@ -161,7 +163,8 @@ pub fn open_with(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            // Prefer to report an unexpected type: a link, a socket, or a pipe without a reader.
+            // If possible, report an unexpected type instead: a link, a socket, or a pipe without a
+            // reader.
             if let Ok(metadata) = fs::symlink_metadata(path)
                 && (!follows || !metadata.is_symlink())
             {
@@ -263,7 +266,8 @@ fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<()
                 _ => Err(refused("all users", "go-w")),
             }
         }
-        // The root of a volume mounted by Kubernetes is world-writable, but the mount is read-only.
+        // The root of a volume mounted by Kubernetes is world-writable, but the mount itself is
+        // read-only.
         Rule::Given | Rule::GivenByLink if mode & 0o002 != 0 && !is_read_only(file) => {
             Err(refused("all users", "o-w"))
         }
@@ -294,7 +298,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Returns, for each rule, whether it allows reading the file.
+    /// Returns whether each rule allows the file to be read.
     fn read_by(path: &Path) -> [bool; 4] {
         RULES.map(|rule| read(path, rule, 10).is_ok())
     }

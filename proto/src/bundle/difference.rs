@@ -1,4 +1,4 @@
-//! Differences between two snapshots, grouped for display. Pure.
+//! Differences between two snapshots, grouped by kind of object for display.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,23 @@ use prost::Message;
 use crate::digest::sha256;
 use crate::schema::Snapshot;
 
-/// Differences between two lists, by name and sorted.
+/// Differences between two lists of named entries, in sorted order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDifference {
-    /// Names only in the second list.
+    /// Names that are only in the second list.
     pub added: Vec<String>,
-    /// Names only in the first list.
+    /// Names that are only in the first list.
     pub removed: Vec<String>,
-    /// Names in both lists with different content.
+    /// Names that are in both lists, but with different contents.
     pub changed: Vec<String>,
 }
 
-/// Difference between two snapshots.
+/// Differences between two snapshots, by kind of object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleDifference {
     /// Listeners by name.
     pub listeners: NameDifference,
-    /// Virtual hosts by route table and domain.
+    /// Virtual hosts by route table and domain name.
     pub virtual_hosts: NameDifference,
     /// Backends by name.
     pub backends: NameDifference,
@@ -37,7 +37,7 @@ pub struct BundleDifference {
     pub settings: bool,
 }
 
-/// Returns the differences between two snapshots.
+/// Compares two snapshots.
 pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
     let lists =
         |named: fn(&Snapshot) -> BTreeMap<String, String>| compare(&named(from), &named(to));

@@ -1,11 +1,11 @@
-//! Errors from creating and accepting bundles.
+//! Errors when creating and accepting bundles.
 
 use super::{FORMAT, MAX_BYTES};
 use crate::bounds::BoundsError;
 use crate::shard::ShardError;
 use crate::signature::SignatureError;
 
-/// Error from creating or accepting a bundle.
+/// Error when creating or accepting a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     /// The bytes are not a bundle.
@@ -14,13 +14,13 @@ pub enum BundleError {
     /// The format version is not supported.
     #[error("has format {found}, and this version of Sesame reads format {FORMAT}; {}", advice(*found))]
     Format {
-        /// Actual version.
+        /// Actual format version.
         found: u32,
     },
     /// The bundle is truncated.
     #[error("is truncated after {found} bytes, within its {place}; copy it again completely")]
     CutOff {
-        /// Part at which the bytes end.
+        /// The part in which the bytes end.
         place: String,
         /// Number of bytes found.
         found: usize,
@@ -34,14 +34,14 @@ pub enum BundleError {
     /// A part exceeds its size limit.
     #[error("its {place} is {found} bytes; at most {limit} are allowed")]
     TooLarge {
-        /// Name of the part.
+        /// The part's name.
         place: String,
         /// Actual size in bytes.
         found: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// The bundle as a whole would exceed its size limit.
+    /// The complete bundle would exceed its size limit.
     #[error(
         "is more than {} MiB; split the Gateway's routes over several Gateways",
         MAX_BYTES >> 20
@@ -53,14 +53,14 @@ pub enum BundleError {
     /// The header is invalid.
     #[error("{0}")]
     Header(String),
-    /// A part's bytes differ from the digest in the header.
+    /// A part's bytes do not match their digest in the header.
     #[error("its {place} was changed or damaged: SHA-256 {found}, expected {expected}")]
     Digest {
-        /// The part.
+        /// The part's name.
         place: String,
-        /// Digest in the header.
+        /// Digest according to the header.
         expected: String,
-        /// Actual digest of the bytes.
+        /// Actual digest.
         found: String,
     },
     /// The parts do not match the manifest.
@@ -69,13 +69,13 @@ pub enum BundleError {
     /// The shards cannot be joined.
     #[error("{0}")]
     Shard(#[from] ShardError),
-    /// Signatures by trusted keys are missing or invalid.
+    /// Required signatures by trusted keys are missing or invalid.
     #[error("{0}")]
     Signature(#[from] SignatureError),
 }
 
 impl BundleError {
-    /// Returns true if this error can be caused by a file that is still being written.
+    /// Returns true if a file that is still being written can cause this error.
     pub fn may_be_unfinished(&self) -> bool {
         match self {
             Self::NoBundle

@@ -1,9 +1,9 @@
-//! A bundle: a snapshot as one signed file, for a host without network access.
+//! A bundle: a snapshot in a single signed file, for a host without network access.
 //!
-//! Bundles are parsed as untrusted input. Sizes and counts are limited before anything is decoded.
-//! The signed header contains the digests of all parts. Private keys are included only if
+//! Bundles are parsed as untrusted input: sizes and counts are limited before anything is decoded.
+//! The signed header contains the digests of all parts. Private keys are included only if they are
 //! [`sealed`] for certain hosts. This module must never read a clock or generate random numbers;
-//! callers pass both.
+//! callers supply both.
 //!
 //! ```
 //! use sesame_proto::bundle::{self, BundleFile, BundleLabel};
@@ -49,27 +49,27 @@ pub use self::write::{add_signatures, write};
 
 /// First bytes of every bundle.
 const MAGIC: &[u8; 14] = b"SESAME-BUNDLE\n";
-/// Supported format version.
+/// The format version that this version of Sesame reads and writes.
 pub const FORMAT: u32 = 1;
-/// Size limit of a bundle in bytes.
+/// Maximum size of a bundle in bytes.
 pub const MAX_BYTES: u64 = 256 << 20;
-/// Size limit of the header in bytes.
+/// Maximum size of the header in bytes.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// Size limit of the signatures in bytes, sufficient for [`crate::signature::MAX_KEYS`] signatures.
+/// Maximum size of the signatures in bytes, enough for [`crate::signature::MAX_KEYS`] signatures.
 const MAX_SIGNATURE_BYTES: usize = 1 << 10;
-/// Size limit of the manifest in bytes.
+/// Maximum size of the manifest in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
-/// Size limit of the sealed keys in bytes.
+/// Maximum size of the sealed keys in bytes.
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Length limit of human-readable strings in bytes.
+/// Maximum length of human-readable strings in bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 
-/// Label of a bundle: its Gateway, sequence number, and origin.
+/// Label of a bundle: its Gateway, sequence number and origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleLabel {
-    /// Gateway as `Gateway/namespace/name`.
+    /// Gateway in the form `Gateway/namespace/name`.
     pub gateway: String,
-    /// Sequence number, starting at 1, which increases with each bundle of the Gateway.
+    /// Sequence number, starting at 1. It must increase with each of the Gateway's bundles.
     pub sequence: u64,
     /// Creation time as a Unix timestamp; 0 if unknown.
     pub created: u64,
@@ -90,7 +90,7 @@ impl BundleLabel {
         }
     }
 
-    /// Checks the fields of the header that describe the whole bundle.
+    /// Checks the fields that the label takes from the header.
     fn check(&self) -> Result<(), BundleError> {
         let Self {
             gateway,
@@ -107,7 +107,7 @@ impl BundleLabel {
             ("creator", creator),
             ("origin", origin),
         ] {
-            // Control characters could manipulate a terminal or log that shows the string.
+            // When printed, control characters could manipulate a terminal or a log.
             if text.len() > 2 * MAX_TEXT_BYTES || text.chars().any(char::is_control) {
                 return Err(BundleError::Header(format!(
                     "its {name} has control characters or more than {} bytes",

@@ -1,6 +1,6 @@
-//! Parses a bundle.
+//! Parses bundles.
 //!
-//! Do not trust any content before calling [`BundleFile::verify`]: the digests only prove that the
+//! Do not trust any contents before calling [`BundleFile::verify`]: the digests only prove that the
 //! file is complete.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,8 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind, Manifest, Snapshot
 use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES};
 use crate::signature::{GoodSignatures, SignedPiece, Statement, TrustedKeys};
 
-/// A complete bundle: all digests match, and the parts match the manifest.
+/// A complete bundle: all digests match, and the parts match the manifest. The signatures are not
+/// verified yet.
 #[derive(Clone, Debug)]
 pub struct BundleFile<'a> {
     label: BundleLabel,
@@ -31,7 +32,7 @@ pub struct BundleFile<'a> {
 }
 
 impl<'a> BundleFile<'a> {
-    /// Parses the bytes of a bundle.
+    /// Parses a bundle.
     pub fn read(bytes: &'a [u8]) -> Result<Self, BundleError> {
         if bytes.len() as u64 > MAX_BYTES {
             return Err(BundleError::TooLargeAsAWhole);
@@ -78,7 +79,7 @@ impl<'a> BundleFile<'a> {
     }
 
     /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
-    /// distinct keys have signed.
+    /// distinct keys have signed the bundle.
     pub fn verify(
         &self,
         trusted: &TrustedKeys,
@@ -94,7 +95,7 @@ impl<'a> BundleFile<'a> {
         Ok(good)
     }
 
-    /// Decodes the snapshot. Call [`BundleFile::verify`] first, so that untrusted data is never
+    /// Decodes the snapshot. Call [`BundleFile::verify`] first, so untrusted data is never
     /// decompressed.
     pub fn snapshot(&self) -> Result<Snapshot, BundleError> {
         Ok(shard::join(&self.manifest, &self.shards)?)
@@ -110,13 +111,13 @@ impl<'a> BundleFile<'a> {
         &self.manifest
     }
 
-    /// Returns the key pairs in the format of [`super::sealed::open`], or `None` if the bundle
-    /// omits them.
+    /// Returns the encrypted key pairs, which [`super::sealed::open`] decrypts. Returns `None` if
+    /// the bundle omits them.
     pub fn keys(&self) -> Option<&'a [u8]> {
         self.keys
     }
 
-    /// Returns the hex SHA-256 of the signed part. This identifies the bundle, because adding
+    /// Returns the hex SHA-256 of the signed part. It identifies the bundle, because adding
     /// signatures does not change it.
     pub fn digest(&self) -> String {
         sha256(self.signed)
@@ -140,7 +141,7 @@ impl<'a> BundleFile<'a> {
     }
 }
 
-/// Checks the number, order, names and sizes of the parts in a header.
+/// Checks the number, order, names and sizes of the parts listed in a header.
 fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     let found = header.parts.len();
     if found > MAX_SHARDS + 2 {
@@ -179,9 +180,9 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Reads the bytes of a part and checks their digest.
+/// Reads a part's bytes and checks their digest.
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // The size was checked. If it exceeds `usize`, there cannot be enough remaining bytes either.
+    // The size has been checked. If it does not fit into `usize`, too few bytes remain anyway.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);
@@ -256,7 +257,7 @@ fn kind(part: &BundlePart) -> Result<BundlePartKind, BundleError> {
     })
 }
 
-/// Returns the name of the part for use in errors.
+/// Returns the part's name for use in errors.
 fn place(part: &BundlePart) -> String {
     match kind(part) {
         Ok(BundlePartKind::Manifest) => "manifest".to_owned(),
@@ -265,7 +266,7 @@ fn place(part: &BundlePart) -> String {
     }
 }
 
-/// Reads consecutive bytes.
+/// Reads bytes from start to end.
 struct Cursor<'a> {
     all: &'a [u8],
     at: usize,
@@ -290,7 +291,7 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_be_bytes(number))
     }
 
-    /// Reads bytes that are prefixed with their length.
+    /// Reads bytes that are preceded by their length.
     fn counted(&mut self, place: &str, limit: usize) -> Result<&'a [u8], BundleError> {
         let length = usize::try_from(self.number(place)?).unwrap_or(usize::MAX);
         if length > limit {

@@ -1,8 +1,8 @@
-//! Private keys encrypted for certain hosts.
+//! Private keys in a bundle, encrypted for certain hosts.
 //!
-//! The key pairs are encrypted once with a random content key. That key is encrypted for the public
-//! key of each host with HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305). A host's private
-//! key must never be printed or leave the host.
+//! The key pairs are encrypted once with a random content key. The content key is encrypted for
+//! each host's public key with HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305). A host's
+//! private key must never be printed or leave the host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,11 +21,12 @@ use crate::bounds;
 use crate::keys::{self, KeyPair};
 use crate::schema::{SealedKey, SealedKeys};
 
-/// Context of every encryption, so that data from other programs cannot be mistaken for ours.
+/// Domain separator for all encryption, so data from other programs cannot be mistaken for a
+/// bundle's.
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Length in bytes of the checksum that detects typing errors.
+/// Length in bytes of a checksum that detects typing errors.
 const CHECKSUM: usize = 4;
 /// Length in bytes of the digest that identifies a public key.
 const ID: usize = 8;
@@ -42,7 +43,7 @@ pub struct HostKey([u8; 32]);
 #[derive(Clone)]
 pub struct HostIdentity([u8; 32]);
 
-/// Error from sealing or opening keys.
+/// Error when sealing or opening keys.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The text is not a host's public key.
@@ -54,22 +55,22 @@ pub enum SealError {
         /// The text.
         given: String,
     },
-    /// The text is not a host's private key.
+    /// The text is not a valid private key of a host.
     #[error("holds no private key of a host, or a damaged one")]
     Identity,
-    /// There are too many hosts.
+    /// The keys would be sealed for too many hosts.
     #[error("keys for {found} hosts; at most {MAX_HOSTS} are allowed in one bundle")]
     TooManyHosts {
         /// Number of hosts.
         found: usize,
     },
-    /// The keys are sealed for other hosts.
+    /// The keys are sealed only for other hosts.
     #[error(
         "its keys are for {hosts} other hosts, not for this one; create it again with \
         `--recipient {this}`"
     )]
     OtherHosts {
-        /// Number of hosts that the keys are sealed for.
+        /// Number of hosts for which the keys are sealed.
         hosts: usize,
         /// Public key of this host.
         this: HostKey,
@@ -98,7 +99,7 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // Reject low-order keys such as all zeros, which would give all hosts the same secret.
+        // Reject low-order keys such as all zeros, with which all hosts would have the same secret.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -124,7 +125,8 @@ impl HostIdentity {
         key.and_then(decode).map(Self).ok_or(SealError::Identity)
     }
 
-    /// Returns the string to store in a file with mode 0600. The caller must protect it.
+    /// Returns the identity as a string to be stored in a file with mode 0600. The caller must
+    /// protect it.
     pub fn stored(&self) -> String {
         format!("{IDENTITY_PREFIX}{}\n", encode(&self.0))
     }
@@ -149,8 +151,8 @@ impl fmt::Debug for HostIdentity {
     }
 }
 
-/// Encrypts key pairs for hosts, bound to the Gateway and sequence number of the bundle. `random`
-/// must fill its argument with random bytes.
+/// Encrypts key pairs for these hosts. They are bound to the bundle's Gateway and sequence number.
+/// `random` must fill its argument with random bytes.
 pub fn seal(
     pairs: &[KeyPair],
     hosts: &[HostKey],
@@ -198,7 +200,7 @@ pub fn seal(
     Ok(sealed.encode_to_vec())
 }
 
-/// Decrypts the key pairs of a bundle with this Gateway and sequence number.
+/// Decrypts the key pairs in a bundle that has this Gateway and sequence number.
 pub fn open(
     sealed: &[u8],
     identity: &HostIdentity,
@@ -232,12 +234,12 @@ pub fn open(
     keys::decode(content).map_err(|_| SealError::Damaged("the content is not key pairs"))
 }
 
-/// Returns the number of hosts that these keys are sealed for.
+/// Returns the number of hosts for which the keys are sealed.
 pub fn host_count(sealed: &[u8]) -> Result<usize, SealError> {
     Ok(decode_sealed(sealed)?.hosts.len())
 }
 
-/// Returns true if the keys are sealed for this host, among others.
+/// Returns true if this host is among those for which the keys are sealed.
 pub fn is_sealed_to(sealed: &[u8], host: &HostKey) -> bool {
     let sealed = decode_sealed(sealed);
     sealed.is_ok_and(|sealed| sealed.hosts.iter().any(|one| one.host == host.id()))
@@ -253,7 +255,7 @@ fn decode_sealed(sealed: &[u8]) -> Result<SealedKeys, SealError> {
     Ok(sealed)
 }
 
-/// Returns the associated data of an encryption.
+/// Returns the associated data that binds the keys to a bundle.
 fn bound_to(gateway: &str, sequence: u64) -> Vec<u8> {
     [DOMAIN, &sequence.to_be_bytes(), gateway.as_bytes()].concat()
 }
@@ -264,7 +266,7 @@ fn cipher(key: &[u8; 32]) -> Result<LessSafeKey, SealError> {
     Ok(LessSafeKey::new(key))
 }
 
-/// Returns a constant nonce: each content key encrypts only once.
+/// Returns a constant nonce, which is safe because each content key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -321,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Returns a predictable generator instead of a random one.
+    /// Returns a predictable generator in place of a random one.
     fn counter() -> impl FnMut(&mut [u8]) {
         let mut next = 0u8;
         move |bytes| {
@@ -344,13 +346,13 @@ mod tests {
         }
         let error = open(&sealed, &other, GATEWAY, 7).unwrap_err();
         assert!(matches!(error, SealError::OtherHosts { hosts: 2, .. }));
-        // Sealed keys cannot be moved to another bundle.
+        // Sealed keys cannot be moved to a different bundle.
         assert!(open(&sealed, &one, GATEWAY, 8).is_err());
         assert!(open(&sealed, &one, "Gateway/default/other", 7).is_err());
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            // A change to the other host's part affects only that host.
+            // Changing the other host's part affects only that host.
             if let Ok(found) = open(&changed, &one, GATEWAY, 7) {
                 assert_eq!(found, [pair()], "byte {place}");
             }

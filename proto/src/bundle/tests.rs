@@ -1,4 +1,4 @@
-//! Tests that a bundle is accepted exactly as created or not at all.
+//! Tests that a bundle is either accepted exactly as created or rejected.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -170,7 +170,7 @@ fn shards_and_manifest_belong_together() {
         &|all| all.shards[0].bytes = vec![0; crate::shard::MAX_STORED_BYTES + 1].into(),
         "at most 921600 are allowed",
     );
-    // The digests of the parts are correct, but the revision is not.
+    // The digests of all parts are correct, but the manifest's revision is not.
     let forged = with(&|all| "0".repeat(64).clone_into(&mut all.manifest.revision)).unwrap();
     assert!(BundleFile::read(&forged).unwrap().snapshot().is_err());
     let empty = Sharded {

@@ -1,4 +1,4 @@
-//! Creates a bundle.
+//! Creates bundles and adds signatures to them.
 
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
@@ -9,7 +9,7 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind};
 use crate::shard::Sharded;
 use crate::signature::{SignedPiece, SigningKeys, Statement};
 
-/// Creates the bundle of a snapshot. `keys` are the key pairs in the format of
+/// Creates a bundle from a sharded snapshot. `keys` are the key pairs encrypted by
 /// [`super::sealed::seal`], or `None` to omit them.
 ///
 /// The same input always produces the same bytes.
@@ -68,12 +68,12 @@ pub fn write(
             return Err(BundleError::TooLargeAsAWhole);
         }
     }
-    // Never return a bundle that this code would reject.
+    // Never return a bundle that readers would reject.
     BundleFile::read(&bytes)?;
     Ok(bytes)
 }
 
-/// Adds signatures with further keys to a bundle. Existing signatures are kept.
+/// Adds signatures to a bundle, and keeps the existing ones.
 pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, BundleError> {
     let file = BundleFile::read(bundle)?;
     let signatures = signing.add_to(&file.statement(), file.signatures())?;
@@ -85,7 +85,7 @@ pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, B
     Ok(bytes)
 }
 
-/// Appends the content, prefixed with its length.
+/// Appends the contents, preceded by their length.
 fn put(content: &[u8], bytes: &mut Vec<u8>) -> Result<(), BundleError> {
     let length = u32::try_from(content.len()).map_err(|_| BundleError::TooLargeAsAWhole)?;
     bytes.extend(length.to_be_bytes());

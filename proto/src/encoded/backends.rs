@@ -1,7 +1,7 @@
-//! Adds and removes backends and their endpoint sets in an encoded snapshot. The rest is not
-//! decoded.
+//! Adds and removes backends and endpoint sets in an encoded snapshot, without decoding anything
+//! else.
 //!
-//! Never guess: if the bytes are not as expected, return `None`, so that the caller rebuilds the
+//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds the
 //! snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::schema::Backend;
 use crate::wire::numbers::{backend, snapshot};
 use crate::wire::{append, append_message, appended_len, first};
 
-/// Field numbers of the backends and of their names.
+/// Field numbers of the list of backends and of a backend's name.
 const PLACE: (u32, u32) = (snapshot::BACKENDS, backend::NAME);
 
 /// Backends and endpoint sets that differ between two versions of a snapshot.
@@ -26,14 +26,14 @@ pub struct BackendChanges {
     pub come: Vec<Backend>,
     /// Removed backends.
     pub gone: Vec<Backend>,
-    /// Names of added, removed and changed endpoint sets.
+    /// Names of endpoint sets that were added, removed or changed.
     pub sets: BTreeSet<String>,
 }
 
 impl EncodedSnapshot {
-    /// Returns the backends added and removed since `before`, and all endpoint sets that differ.
-    /// Returns `None` if other backends have changed, if more than `most` were added and removed,
-    /// or if the encoding is not as expected.
+    /// Returns the backends added and removed since `before`, and the names of all endpoint sets
+    /// that differ. Returns `None` if a backend was changed, if more than `most` were added and
+    /// removed, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;
@@ -63,8 +63,8 @@ impl EncodedSnapshot {
         })
     }
 
-    /// Returns the snapshot with these backends added and removed. Returns `None` if an added
-    /// backend already exists or a removed backend does not.
+    /// Returns the snapshot with backends added and removed. Returns `None` if an added backend
+    /// already exists or a removed one does not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
         let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();
@@ -78,15 +78,15 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns true if the bytes of the route tables contain this text anywhere, in any role.
+    /// Returns true if the encoded route tables contain this text anywhere, whatever its meaning.
     pub fn is_in_route_tables(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;
         text.is_empty() || memchr::memmem::find(tables, text).is_some()
     }
 
-    /// Returns true if the bytes of the snapshot contain this text, in any role, outside the route
-    /// tables, backends and endpoint sets.
+    /// Returns true if this text occurs anywhere else in the encoded snapshot, whatever its
+    /// meaning. Ignores route tables, backends and endpoint sets.
     pub fn is_in_rest(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let is_in = |part: &Bytes| memchr::memmem::find(part, text).is_some();
@@ -94,15 +94,15 @@ impl EncodedSnapshot {
     }
 }
 
-/// Returns the encoded endpoint sets after these additions and removals.
+/// Returns the encoded endpoint sets with this delta applied.
 pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
     let EndpointDelta { added, removed } = delta;
     let added_by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
     patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
-/// Adds and removes entries in a list that is sorted by name, given the field numbers of the list
-/// and the name.
+/// Adds and removes entries in an encoded list that is sorted by name. `place` contains the field
+/// numbers of the list and of an entry's name.
 fn patch<M: Message>(
     encoded: &[u8],
     place: (u32, u32),

@@ -1,8 +1,8 @@
 //! Builds an encoded snapshot from the pieces in its shards.
 //!
-//! Each piece is encoded and dropped before the next piece is decoded, because all pieces together
-//! would take several times the memory in decoded form. The result must always equal the encoding
-//! of the whole canonical snapshot.
+//! Each piece is encoded and dropped before the next one is decoded, because all pieces in decoded
+//! form would take several times as much memory. The result must always equal the encoding of the
+//! whole canonical snapshot.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use crate::digest::{canonicalize, domain_order};
 use crate::schema::{RouteTable, Snapshot};
 use crate::wire::{append, appended_len, numbers};
 
-/// Builder of an encoded configuration without key pairs and endpoints.
+/// Builds an encoded configuration without key pairs and endpoints.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigBuilder {
     /// All fields except route tables and backends.
     rest: Snapshot,
-    /// Encoded virtual hosts with their domains, by table.
+    /// Encoded virtual hosts with their domains, by route table name.
     tables: BTreeMap<String, Encoded>,
     /// Encoded backends with their names.
     backends: Encoded,
@@ -28,7 +28,7 @@ pub(crate) struct ConfigBuilder {
 }
 
 impl ConfigBuilder {
-    /// Adds a piece.
+    /// Adds a decoded piece.
     pub(crate) fn add(&mut self, piece: Snapshot) {
         let Snapshot {
             gateway,
@@ -36,7 +36,7 @@ impl ConfigBuilder {
             ports,
             route_tables,
             backends,
-            // Ignore endpoints: the revision does not cover them, so they are not verified.
+            // Ignore endpoints, because the revision does not cover them, so they are not verified.
             endpoints: _,
             keys,
             trust_bundles,
@@ -56,7 +56,7 @@ impl ConfigBuilder {
             } = table;
             let hosts = self.tables.entry(name).or_default();
             for mut host in virtual_hosts {
-                // This is the next part of a virtual host that was too large for one piece.
+                // The piece continues a virtual host that was too large for a single piece.
                 if let Some((_, bytes)) = hosts.last_mut().filter(|(it, _)| *it == host.domain) {
                     host.domain.clear();
                     host.encode_raw(bytes);
@@ -90,7 +90,7 @@ impl ConfigBuilder {
         rest.filters = rest.filters.take().or(filters);
     }
 
-    /// Returns the canonical configuration.
+    /// Returns the configuration in canonical order.
     pub(crate) fn build(self) -> EncodedSnapshot {
         let Self {
             mut rest,
@@ -130,7 +130,7 @@ fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
     bytes.into()
 }
 
-/// Appends each message as a field and drops the message immediately.
+/// Appends each message as a field, and drops it immediately.
 fn append_all(field: u32, messages: Encoded, bytes: &mut Vec<u8>) {
     let lengths = messages.iter().map(|(_, it)| appended_len(field, it.len()));
     bytes.reserve_exact(lengths.sum());

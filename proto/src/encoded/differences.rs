@@ -1,6 +1,6 @@
-//! Compares two versions of an encoded list by name, without decoding their common messages.
+//! Compares two versions of an encoded list by name, without decoding the messages.
 //!
-//! Never guess: if the bytes are not as expected, or names are out of order, return `None`.
+//! Never guess: return `None` if the bytes are not as expected or the names are out of order.
 
 use std::cmp::Ordering;
 
@@ -9,15 +9,16 @@ use crate::wire::{contents, first};
 /// Encoded messages that differ between two versions of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences<'e> {
-    /// Messages only in the first version.
+    /// Messages that are only in the first version.
     pub(super) gone: Vec<&'e [u8]>,
-    /// Messages only in the second version.
+    /// Messages that are only in the second version.
     pub(super) come: Vec<&'e [u8]>,
-    /// Messages of the second version that differ from the first version.
+    /// Messages in the second version that differ from the first version's under the same name.
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
-/// Compares two versions of a list, given the field numbers of the list and the name.
+/// Compares two versions of a list. `place` contains the field numbers of the list and of a
+/// message's name.
 pub(super) fn differences<'e>(
     before: &'e [u8],
     now: &'e [u8],
@@ -49,10 +50,10 @@ pub(super) fn differences<'e>(
     }
 }
 
-/// Encoded name, and the encoded message with that name.
+/// An encoded name, and the encoded message with that name.
 pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
-/// Returns each message of a list with its name, given the field numbers of both.
+/// Returns the messages in a list with their names, given the field numbers of both.
 pub(super) fn by_name(
     list: &[u8],
     (field, name_field): (u32, u32),

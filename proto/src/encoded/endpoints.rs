@@ -1,4 +1,4 @@
-//! Patches endpoint sets in an encoded snapshot without decoding unchanged sets.
+//! Compares and patches the endpoint sets in an encoded snapshot without decoding unchanged sets.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,10 +9,11 @@ use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_message, contents, first};
 
-/// Field numbers of the sets and of their names.
+/// Field numbers of the list of endpoint sets and of a set's name.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
-/// Replaces sets by name, ignoring unknown sets. Returns `None` if the bytes are not as expected.
+/// Replaces endpoint sets by name, and ignores unknown names. Returns `None` if the bytes are not
+/// as expected.
 pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     let sets: HashMap<&[u8], &EndpointSet> =
         sets.iter().map(|set| (set.name.as_bytes(), set)).collect();
@@ -27,8 +28,8 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Returns the sets that differ from `before`. Returns `None` if a set was added, removed or moved,
-/// or if the bytes are not as expected.
+/// Returns the endpoint sets that differ from `before`. Returns `None` if a set was added, removed
+/// or moved, or if the bytes are not as expected.
 pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
     let differ = differ_in_place(&by_name(before, PLACE)?, &by_name(now, PLACE)?)?.into_iter();
     differ
@@ -36,7 +37,7 @@ pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
         .collect()
 }
 
-/// Returns the changed sets. Returns `None` if a set was added, removed or moved.
+/// Returns the messages that differ. Returns `None` if a name was added, removed or moved.
 fn differ_in_place<'e>(
     before: &[NamedMessage<'_>],
     now: &[NamedMessage<'e>],
@@ -47,10 +48,10 @@ fn differ_in_place<'e>(
     same_names.then(|| differ.map(|(_, now)| *now).collect())
 }
 
-/// Returns the name of an encoded backend's endpoint set.
+/// Returns the name of the endpoint set that an encoded backend uses.
 pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     let mut rest = backend;
-    // Fields are in numeric order, and all preceding fields are length-delimited.
+    // Fields are in numeric order, and all fields before this one are length-delimited.
     while let Some((field, content, behind)) = first(rest) {
         if field == numbers::backend::ENDPOINTS {
             return content;
@@ -60,8 +61,8 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Returns the names of changed sets that exist in both versions. Returns `None` if the bytes are
-/// not as expected.
+/// Returns the names of sets that exist in both versions but differ. Returns `None` if the bytes
+/// are not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);
     let differ = differ_in_place(&before, &now).unwrap_or_else(|| {
@@ -78,7 +79,7 @@ pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> 
     names.collect::<Result<_, _>>().ok()
 }
 
-/// Decodes the named sets. Returns `None` if the bytes are not as expected.
+/// Decodes the endpoint sets with these names. Returns `None` if the bytes are not as expected.
 pub(super) fn named(encoded: &[u8], names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
     let all = by_name(encoded, PLACE)?.into_iter();
     let wanted = all.filter(|(name, _)| {

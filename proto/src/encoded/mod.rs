@@ -1,8 +1,8 @@
 //! Snapshots in encoded form.
 //!
-//! A decoded snapshot takes several times the memory, and is not needed between changes. Parts are
-//! encoded separately, so that comparing bytes shows which parts a change affects. Never print a
-//! key.
+//! A decoded snapshot takes several times as much memory, and is not needed between changes. Parts
+//! are encoded separately, so comparing their bytes shows which parts a change affects. Never print
+//! a private key.
 
 mod backends;
 mod builder;
@@ -31,7 +31,7 @@ use crate::schema::{
 };
 use crate::wire::{self, numbers};
 
-/// Encoded snapshot with its key pairs, and a few frequently needed values.
+/// An encoded snapshot with its key pairs, and a few values that are needed frequently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedSnapshot {
     gateway: String,
@@ -48,12 +48,12 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Key pairs, shared by all versions with the same pairs.
+    /// Key pairs, shared by all versions that have the same ones.
     keys: Arc<[KeyPair]>,
 }
 
 impl EncodedSnapshot {
-    /// Encodes a snapshot. `keys` are the referenced key pairs, in the order of the snapshot.
+    /// Encodes a snapshot. `keys` are the key pairs to which it refers, in the same order.
     pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
         let not_after = snapshot.keys.iter().map(|key| key.not_after);
         let tables = snapshot.route_tables.iter();
@@ -84,8 +84,8 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with these key pairs, which must be the referenced pairs in the order
-    /// of the snapshot.
+    /// Returns the snapshot with these key pairs, which must be the ones to which it refers, in the
+    /// same order.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;
@@ -104,15 +104,15 @@ impl EncodedSnapshot {
         changed
     }
 
-    /// Returns the snapshot with these endpoint sets replaced by name. Unknown sets are ignored.
+    /// Returns the snapshot with some endpoint sets replaced by name. Unknown names are ignored.
     pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
         Some(changed)
     }
 
-    /// Returns the endpoint sets that differ from `before`, and their backends, in order. Decodes
-    /// only these. Returns `None` if a set was added or removed.
+    /// Returns the endpoint sets that differ from `before` and the backends that use them, in
+    /// order. Decodes nothing else. Returns `None` if a set was added or removed.
     pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
@@ -125,25 +125,27 @@ impl EncodedSnapshot {
         Some((sets, backends))
     }
 
-    /// Returns the names of endpoint sets that exist in both snapshots and have changed since
-    /// `before`, without decoding.
+    /// Returns the names of the endpoint sets that exist in both snapshots but differ. Does not
+    /// decode them.
     pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
         }
-        // Non-canonical encodings cannot be compared, so report no changes.
+        // Report no changes if the encoding is not canonical, because such encodings cannot be
+        // compared.
         endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
     }
 
-    /// Applies these changes to virtual hosts. Returns `None` if a virtual host does not match its
-    /// previous version.
+    /// Returns the snapshot with these changes to virtual hosts. Returns `None` if a virtual host
+    /// does not match its previous version.
     pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
         Some(changed)
     }
 
-    /// Applies the delta. Returns `None` if the snapshot does not match the delta's base.
+    /// Returns the snapshot with this delta applied. Returns `None` if it does not match the
+    /// delta's previous version.
     pub fn with_changes(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
@@ -159,7 +161,7 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns which parts have the same bytes as in `before`.
+    /// Returns which parts are byte-for-byte the same as in `before`.
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
         let (now, then) = (&self.parts, &before.parts);
         UnchangedParts {
@@ -182,27 +184,27 @@ impl EncodedSnapshot {
         self.rotation
     }
 
-    /// Returns the names of routes with separate request counts.
+    /// Returns the names of routes that have separate statistics.
     pub fn measured_routes(&self) -> &[String] {
         &self.measured_routes
     }
 
-    /// Returns the rate limits, by name.
+    /// Returns the rate limits, sorted by name.
     pub fn rate_limits(&self) -> &[RateLimit] {
         &self.rate_limits
     }
 
-    /// Returns the filters that virtual hosts and routes share, by name.
+    /// Returns the filters that virtual hosts and routes share, sorted by name.
     pub fn shared_filters(&self) -> &[SharedFilter] {
         &self.shared_filters
     }
 
-    /// Returns the filters for virtual hosts without filters of their own.
+    /// Returns the default filters, for virtual hosts that set none.
     pub fn filters(&self) -> Option<&RequestFilters> {
         self.filters.as_deref()
     }
 
-    /// Decodes the references to key pairs.
+    /// Decodes the references to the key pairs.
     pub fn key_refs(&self) -> Vec<KeyRef> {
         decoded(&self.parts.behind).keys
     }
@@ -212,12 +214,12 @@ impl EncodedSnapshot {
         decoded(&self.parts.behind).trust_bundles
     }
 
-    /// Returns the Gateway as `Gateway/namespace/name`.
+    /// Returns the Gateway in the form `Gateway/namespace/name`.
     pub fn gateway(&self) -> &str {
         &self.gateway
     }
 
-    /// Decodes the snapshot.
+    /// Decodes the complete snapshot.
     pub fn snapshot(&self) -> Snapshot {
         decoded(&self.bytes())
     }
@@ -246,8 +248,8 @@ impl EncodedSnapshot {
         decoded(&[&ahead[..], backends, behind].concat())
     }
 
-    /// Returns the route tables with encoded virtual hosts, or `None` if the encoding is not as
-    /// expected.
+    /// Returns the route tables with their virtual hosts in encoded form. Returns `None` if the
+    /// encoding is not as expected.
     pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
         route_tables::tables(&self.parts.route_tables)
     }
@@ -262,16 +264,16 @@ impl EncodedSnapshot {
         self.parts.backends.len()
     }
 
-    /// Returns the names of the endpoint sets that the backends use, including missing sets.
-    /// Returns `None` if the encoding is not as expected.
+    /// Returns the names of all endpoint sets that backends use, including missing ones. Returns
+    /// `None` if the encoding is not as expected.
     pub fn used_endpoints(&self) -> Option<BTreeSet<&str>> {
         let backends = wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)?;
         let names = backends.into_iter().map(endpoints::set_of);
         names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
-    /// Returns the hex SHA-256 of all parts except endpoints and private keys; digests of the keys
-    /// are included. For a canonical snapshot, this is the revision. Does not decode.
+    /// Returns the hex SHA-256 of all parts except endpoints and private keys. The digests of the
+    /// keys are included. For a canonical snapshot, this is its revision. Does not decode anything.
     pub fn config_digest(&self) -> String {
         let Parts {
             ahead,
@@ -283,59 +285,60 @@ impl EncodedSnapshot {
         digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
-    /// Returns the hex SHA-256 of all parts except private keys; digests of the keys are included.
+    /// Returns the hex SHA-256 of all parts except private keys. The digests of the keys are
+    /// included.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
     }
 
-    /// Decodes the endpoint sets with these names, skipping missing sets. Returns `None` if the
+    /// Decodes the endpoint sets with these names, and skips missing ones. Returns `None` if the
     /// encoding is not as expected.
     pub fn endpoints_of(&self, names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
         endpoints::named(&self.parts.endpoints, names)
     }
 
-    /// Decodes the endpoint sets.
+    /// Decodes all endpoint sets.
     pub fn endpoints(&self) -> Vec<EndpointSet> {
         decoded(&self.parts.endpoints).endpoints
     }
 
-    /// Returns the encoded snapshot, whose fields are not in numeric order.
+    /// Returns the complete encoded snapshot. Its fields are not in numeric order.
     pub fn bytes(&self) -> Vec<u8> {
         self.parts.all().concat()
     }
 
-    /// Returns the addresses requested by the Gateway.
+    /// Returns the addresses that the Gateway requests.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Returns the external ports of the listeners, each with the port that hosts open.
+    /// Returns the external port numbers of the listeners, each with the port that hosts open for
+    /// it.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }
 
-    /// Returns the certificate serial number expected in a handshake, by key name.
+    /// Returns the certificate serial number that a handshake should show, by key name.
     pub fn serials(&self) -> &BTreeMap<String, String> {
         &self.serials
     }
 
-    /// Returns the earliest expiry of the certificates, as a Unix timestamp.
+    /// Returns the earliest certificate expiry as a Unix timestamp.
     pub fn first_expiry(&self) -> Option<i64> {
         self.first_expiry
     }
 
-    /// Returns true if a listener references missing session ticket keys, so that the host's own
-    /// keys are used.
+    /// Returns true if a listener refers to missing session ticket keys, so hosts use their own.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }
 
-    /// Returns the numbers of served objects.
+    /// Returns the numbers of listeners, hostnames and backends.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Returns the key pairs, in the order of the snapshot.
+    /// Returns the key pairs, in the snapshot's order.
     pub fn keys(&self) -> &[KeyPair] {
         &self.keys
     }
@@ -352,14 +355,14 @@ fn decoded(bytes: &[u8]) -> Snapshot {
 pub struct Counts {
     /// Number of listeners on all ports.
     pub listeners: usize,
-    /// Number of hostnames in all route tables, except those that only reject misdirected requests
-    /// of another listener.
+    /// Number of hostnames in all route tables, except those that only reject another listener's
+    /// misdirected requests.
     pub hostnames: usize,
     /// Number of backends.
     pub backends: usize,
 }
 
-/// Parts whose bytes are the same in two snapshots.
+/// For each part, whether its bytes are the same in two snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -372,7 +375,7 @@ pub struct UnchangedParts {
     pub backends: bool,
     /// The endpoint sets.
     pub endpoints: bool,
-    /// All other parts: listeners, trust bundles, key pairs, settings.
+    /// Everything else: listeners, trust bundles, key pairs and settings.
     pub rest: bool,
 }
 
@@ -383,7 +386,7 @@ fn lacks_ticket_keys(ports: &[Port], keys: &[KeyPair]) -> bool {
     !names.into_iter().all(is_here)
 }
 
-/// Returns the certificate serial numbers expected in handshakes, by key name.
+/// Returns the certificate serial number that a handshake should show, by key name.
 pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
     snapshot
         .keys

@@ -1,17 +1,17 @@
-//! The bytes of an encoded snapshot, split by how often they change. Does not decode.
+//! The bytes of an encoded snapshot, split by how often they change. Never decodes them.
 
 use bytes::Bytes;
 
 use crate::schema::Snapshot;
 use crate::wire::{self, numbers};
 
-/// Returns true if the bytes are the same. Unchanged parts are shared, so megabytes need not be
-/// compared.
+/// Returns true if the bytes are the same. Unchanged parts are shared, which usually avoids
+/// comparing megabytes.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Encoded snapshots with disjoint sets of fields. Their concatenation is the whole snapshot.
+/// Encoded snapshots with disjoint sets of fields. Concatenated, they form the whole snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     /// Fields with lower numbers than the route tables.
@@ -53,8 +53,8 @@ impl Parts {
             shared_filters,
             filters,
         } = snapshot;
-        // Encode each field separately, because building a Snapshot for each part would clone the
-        // values.
+        // Encode each field separately, because a separate `Snapshot` per part would require
+        // cloning the values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
         if !gateway.is_empty() {
             wire::append(numbers::snapshot::GATEWAY, gateway.as_bytes(), &mut ahead);
@@ -92,7 +92,7 @@ impl Parts {
         }
     }
 
-    /// Returns all parts in the order used for storage and digests.
+    /// Returns all parts in the order in which they are stored and hashed.
     pub(super) fn all(&self) -> [&[u8]; 5] {
         let Self {
             ahead,
@@ -105,7 +105,7 @@ impl Parts {
     }
 }
 
-/// Encodes a snapshot with only this repeated field.
+/// Encodes a snapshot that has only this repeated field.
 pub(super) fn encoded<M: prost::Message>(field: u32, messages: &[M]) -> Bytes {
     let mut bytes = Vec::new();
     wire::append_messages(field, messages, &mut bytes);

@@ -1,6 +1,6 @@
-//! Reads and patches route tables in an encoded snapshot without decoding them.
+//! Reads and patches the route tables in an encoded snapshot without decoding them.
 //!
-//! Never guess: if the bytes are not as expected, return `None`, so that the caller rebuilds the
+//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds the
 //! snapshot.
 
 use std::collections::HashMap;
@@ -15,19 +15,19 @@ use crate::wire::numbers::route_table::{self, VIRTUAL_HOSTS};
 use crate::wire::numbers::{snapshot, virtual_host};
 use crate::wire::{append, append_message, contents, each, first};
 
-/// Encoded route table.
+/// An encoded route table.
 #[derive(Debug)]
 pub struct EncodedTable<'a> {
-    /// Name of the table.
+    /// The table's name.
     pub name: &'a str,
-    /// Virtual hosts in order.
+    /// The virtual hosts, in order.
     pub hosts: Vec<EncodedHost<'a>>,
 }
 
-/// Encoded virtual host.
+/// An encoded virtual host.
 #[derive(Debug, PartialEq)]
 pub struct EncodedHost<'a> {
-    /// Domain of the virtual host.
+    /// The virtual host's domain.
     pub domain: &'a str,
     /// The complete encoded virtual host.
     pub bytes: &'a [u8],
@@ -40,7 +40,7 @@ impl<'a> EncodedTable<'a> {
     }
 }
 
-/// Returns the tables of an encoded snapshot that contains no other fields.
+/// Returns the route tables in an encoded snapshot that has no other fields.
 pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
     let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
     let table = |table| {
@@ -64,7 +64,7 @@ fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
     (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
 }
 
-/// Replaces the content with an encoded table without virtual hosts.
+/// Replaces `content` with an encoded route table that has no virtual hosts.
 pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     content.clear();
     if !name.is_empty() {
@@ -72,10 +72,10 @@ pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     }
 }
 
-/// Returns the patched tables, or `None` unless each changed virtual host matches its previous
-/// version exactly once.
+/// Returns the patched route tables. Returns `None` unless each changed virtual host occurs exactly
+/// once and matches its previous version.
 pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
-    // `None` marks a virtual host that has been replaced.
+    // `None` means that the virtual host has been replaced already.
     let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
     for host in delta.hosts() {
         let place = (host.table.as_str(), host.before.domain.as_str());
@@ -84,7 +84,7 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
         }
     }
     let mut bytes = Vec::with_capacity(encoded.len() + encoded.len() / 64);
-    // Usually there is only one table.
+    // There is usually only one table, so reserve space for all bytes.
     let mut content = Vec::with_capacity(bytes.capacity());
     for EncodedTable { name, hosts } in tables(encoded)? {
         begin(name, &mut content);
@@ -105,7 +105,7 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
     changed.values().all(Option::is_none).then_some(bytes)
 }
 
-/// Returns the number of hostnames that a table serves.
+/// Returns the number of hostnames that a route table serves.
 pub(super) fn hostnames(table: &RouteTable) -> usize {
     table
         .virtual_hosts
@@ -114,8 +114,8 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns true if a virtual host has routes of its own. Other virtual hosts only answer 421; their
-/// number depends on how many listeners share the port.
+/// Returns true if a virtual host has its own routes. Other virtual hosts only respond with 421,
+/// and their number depends on how many listeners share the port.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

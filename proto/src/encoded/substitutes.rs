@@ -1,4 +1,4 @@
-//! Replaces keys and trust bundles of a snapshot with local files of a host.
+//! Replaces a snapshot's keys and trust bundles with a host's local files.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// Key pairs and trust bundles of one host, by the name of the originals that they replace.
+/// A host's key pairs and trust bundles, each under the name of the original that it replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. If a bundle has no revocation lists, the snapshot's lists remain in effect.
+    /// Trust bundles. If a bundle has no revocation lists, the snapshot's lists stay in effect.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 
 impl EncodedSnapshot {
-    /// Returns the snapshot with these pairs and bundles replaced by name. Returns `None` if
-    /// nothing changes. Route tables and endpoints are not decoded.
+    /// Returns the snapshot with key pairs and trust bundles replaced by name. Returns `None` if
+    /// nothing changes. Does not decode route tables or endpoints.
     pub fn with_substitutes(&self, substitutes: &Substitutes) -> Option<Self> {
         let Substitutes { pairs, bundles } = substitutes;
         let is_new = |(name, (_, pair)): (&String, &(KeyRef, KeyPair))| {
@@ -59,8 +59,7 @@ impl EncodedSnapshot {
         (changed != *self).then_some(changed)
     }
 
-    /// Returns the names of keys that are expected in files on each host but are missing on this
-    /// host.
+    /// Returns the names of keys that should be in files on each host but are missing here.
     pub fn missing_on_host(&self) -> Vec<String> {
         if self.serials.len() == self.keys.len() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Configuration shards, each named after the digest of its content.
+//! Configuration shards, each of which is named after the digest of its contents.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,16 +9,16 @@ use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, p
 use crate::digest::sha256;
 use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
 
-/// Number of hex digits of the digest in a shard's name. With 80 bits, accidental collisions are
-/// implausible.
+/// Number of hex digits of the digest that are part of a shard's name. With 80 bits, accidental
+/// collisions are implausible.
 const NAME_DIGITS: usize = 20;
 
-/// Configuration shard.
+/// A configuration shard.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigShard {
-    /// Bucket of the content, or `None` for content without a bucket.
+    /// Bucket of the contents, or `None` if they do not belong to a bucket.
     pub(super) bucket: Option<usize>,
-    /// SHA-256 of the uncompressed content.
+    /// SHA-256 digest of the uncompressed contents.
     pub(super) content: [u8; 32],
     /// Size in memory once decoded, in bytes.
     pub(super) decoded: u64,
@@ -26,11 +26,11 @@ pub(super) struct ConfigShard {
     pub(super) shard: Shard,
 }
 
-/// References to one bucket's part of a snapshot. Copying all pieces at the same time would take as
-/// much memory as the snapshot.
+/// References to the parts of a snapshot in one bucket. Copying all buckets at the same time would
+/// take as much memory as the snapshot.
 #[derive(Default)]
 struct Piece<'s> {
-    /// Virtual hosts with the names of their tables, in the order of the snapshot.
+    /// Virtual hosts with the names of their tables, in the snapshot's order.
     hosts: Vec<(&'s str, &'s VirtualHost)>,
     backends: Vec<&'s Backend>,
 }
@@ -56,7 +56,7 @@ impl Piece<'_> {
     }
 }
 
-/// Returns the pieces by bucket.
+/// Divides virtual hosts and backends among `count` buckets.
 fn pieces<'s>(
     route_tables: &'s [RouteTable],
     backends: &'s [Backend],
@@ -76,7 +76,7 @@ fn pieces<'s>(
     pieces
 }
 
-/// Splits a canonical configuration, reusing earlier shards with the same content.
+/// Splits a canonical configuration into shards. Reuses earlier shards that have the same contents.
 pub(super) fn split_config(
     config: &Snapshot,
     count: usize,
@@ -138,7 +138,7 @@ pub(super) fn split_config(
     Ok(shards)
 }
 
-/// Adds the shards of one piece; several if the piece exceeds the limits of a shard.
+/// Adds a piece as one shard, or as several if it exceeds the limits for a shard.
 fn add_parts(
     bucket: Option<usize>,
     piece: Snapshot,
@@ -183,7 +183,7 @@ fn add_parts(
     add_parts(bucket, second, known, shards)
 }
 
-/// Returns the size in memory of all shards once decoded, in bytes.
+/// Returns the total size of all shards in memory once decoded, in bytes.
 pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
     let sizes = shards.iter().map(|shard| shard.decoded);
     sizes.fold(0, u64::saturating_add)

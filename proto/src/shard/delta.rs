@@ -1,8 +1,9 @@
-//! Computes the difference between two versions of a configuration from only the changed shards.
+//! Computes the difference between two versions of a configuration only from the shards that
+//! changed.
 //!
 //! Never trust the result: the caller must verify the resulting revision. If anything has changed
-//! other than virtual hosts and added or removed backends, the result is `None`, and the caller
-//! joins all shards.
+//! except virtual hosts and added or removed backends, the result is `None`, and the caller joins
+//! all shards.
 
 use std::collections::BTreeSet;
 
@@ -21,14 +22,14 @@ pub struct ShardDelta {
     pub route_tables: RouteTableDelta,
     /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Size in memory of all shards after the change, in bytes.
+    /// Size of all shards in memory after the change, in bytes.
     pub size: u64,
 }
 
-/// Returns the difference between the configurations in `before` and `after`. `size` is the size in
-/// memory of the former, and `stored` returns shards by digest. Returns `None` if anything has
-/// changed other than virtual hosts and added or removed backends, or if a shard is missing or
-/// damaged.
+/// Computes the difference between the configurations in `before` and `after`. `size` is the size
+/// of `before` in memory, and `stored` returns a shard's bytes by digest. Returns `None` if a shard
+/// is missing or damaged. Also returns `None` if anything has changed except virtual hosts and
+/// added or removed backends.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,
@@ -67,7 +68,7 @@ pub fn delta<'s>(
     (delta.size <= MAX_SNAPSHOT_BYTES).then_some(delta)
 }
 
-/// Returns the difference between two versions of a shard.
+/// Compares two versions of a shard.
 fn between(mut before: Snapshot, mut after: Snapshot) -> Option<(RouteTableDelta, BackendDelta)> {
     let taken = |shard: &mut Snapshot| {
         let tables = std::mem::take(&mut shard.route_tables);
@@ -116,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Packs these pieces into shards. Also returns the stored bytes by digest.
+    /// Packs pieces into shards. Returns references to them, and their stored bytes by digest.
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {
@@ -198,7 +199,7 @@ mod tests {
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 
-        // If two shards had the same name, one of the two would be joined twice.
+        // If two shards had the same name, a reader would join one of them twice.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
         twice[1].name.clone_from(&references[0].name);

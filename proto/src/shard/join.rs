@@ -1,6 +1,7 @@
-//! Joins a snapshot from a manifest and stored shards.
+//! Joins a manifest and its stored shards into a snapshot.
 //!
-//! All input is untrusted until its digest matches. Never decode anything before its size is known.
+//! No input is trusted until its digest has been checked. Never decode anything before its size in
+//! memory is known.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -15,25 +16,25 @@ use crate::dns_name::is_dns_label;
 use crate::encoded::{ConfigBuilder, EncodedSnapshot};
 use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 
-/// Configuration whose revision matches the manifest.
+/// A configuration whose revision matches its manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Joined {
-    /// Canonical configuration without key pairs and endpoints.
+    /// The canonical configuration without key pairs and endpoints.
     pub config: EncodedSnapshot,
-    /// Size in memory of the decoded shards, in bytes.
+    /// Size of the decoded shards in memory, in bytes.
     pub size: u64,
 }
 
-/// Content of an endpoint shard.
+/// Contents of an endpoint shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Endpoints {
-    /// Sets in the order of the shard.
+    /// Endpoint sets in the shard's order.
     pub sets: Vec<EndpointSet>,
-    /// Size in memory of the decoded sets, in bytes.
+    /// Size of the decoded sets in memory, in bytes.
     pub size: u64,
 }
 
-/// Joins a snapshot from a manifest and the stored bytes of its shards, by name.
+/// Joins a manifest and the stored bytes of its shards, by name, into a snapshot.
 pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -53,7 +54,7 @@ pub fn join<B: AsRef<[u8]>>(
     Ok(snapshot)
 }
 
-/// Validates a manifest: its version, the number of its shards, and their names.
+/// Checks a manifest's format version, and the number and names of its shards.
 pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     if manifest.format != FORMAT {
         return Err(ShardError::Format {
@@ -75,7 +76,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
-/// Joins the configuration without endpoints and verifies the revision.
+/// Joins the configuration without endpoints, and verifies its revision.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -106,8 +107,8 @@ pub fn join_config<B: AsRef<[u8]>>(
     })
 }
 
-/// Decodes an endpoint shard. It must contain only endpoints, because no manifest contains its
-/// digest.
+/// Decodes an endpoint shard. It must contain nothing but endpoints, because no manifest contains
+/// its digest.
 pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
     let (mut piece, size) = unpack(name, 0, bytes)?;
     let sets = std::mem::take(&mut piece.endpoints);
@@ -121,8 +122,8 @@ pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> 
     }
 }
 
-/// Replaces the endpoints of a configuration, in canonical order. If several sets have the same
-/// name, the first is used.
+/// Replaces a configuration's endpoint sets and puts them in canonical order. If several sets have
+/// the same name, the first is used.
 pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     sets.sort_by(|a, b| a.name.cmp(&b.name));
     sets.dedup_by(|a, b| a.name == b.name);
@@ -130,7 +131,7 @@ pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     snapshot.endpoints = sets;
 }
 
-/// Checks that the stored bytes match the digest in the manifest.
+/// Checks that stored bytes match their digest in the manifest.
 pub fn check_digest(reference: &ShardRef, bytes: &[u8]) -> Result<(), ShardError> {
     let found = sha256(bytes);
     if found == reference.sha256 {
@@ -164,9 +165,9 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Decodes a shard, limited to the decompressed size in the manifest. A size of 0 means the general
-/// limit, because an endpoint shard may have grown after the manifest was written. Also returns the
-/// size in memory in bytes.
+/// Decodes a shard and returns it with its size in memory, in bytes. `size` is the decompressed
+/// size in the manifest, which the shard must not exceed. If it is 0, the general limit applies,
+/// because an endpoint shard may have grown since the manifest was written.
 pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {
         0 => MAX_SHARD_BYTES,

@@ -1,4 +1,4 @@
-//! Endpoint shards, which keep their names and change in place, independently of each other.
+//! Endpoint shards, which keep their names and change in place, independently of the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,26 +10,26 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// Target size of a shard in bytes before compression. Small, because each change writes, sends and
-/// reads a whole shard.
+/// Target size of a shard before compression, in bytes. It is small, because each change writes,
+/// sends and reads a whole shard.
 const TARGET_BYTES: usize = 16 * 1024;
-/// Maximum number of endpoint shards. With more endpoints, shards grow instead.
+/// Maximum number of endpoint shards. If there are more endpoints, shards become larger instead.
 const MAX_ENDPOINT_SHARDS: usize = 256;
 
-/// A snapshot's endpoint sets, in shards.
+/// A snapshot's endpoint sets, divided into shards.
 #[derive(Debug, Default)]
 pub(super) struct LiveShards {
-    /// Number of buckets over which the sets are distributed.
+    /// Number of buckets among which the sets are divided.
     count: usize,
     /// Encoded size of all sets in bytes.
     size: usize,
-    /// Shards by bucket; empty buckets have no shard.
+    /// Shards by bucket. Empty buckets have no shard.
     shards: BTreeMap<usize, LiveShard>,
 }
 
 #[derive(Debug)]
 struct LiveShard {
-    /// Sets, sorted by name.
+    /// Endpoint sets, sorted by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
     /// Size in memory once decoded, in bytes.
@@ -37,7 +37,7 @@ struct LiveShard {
 }
 
 impl LiveShards {
-    /// Splits canonical sets, reusing shards with the same content.
+    /// Splits canonical endpoint sets. Reuses shards that have the same contents.
     pub(super) fn after(mut self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let size = sets.iter().map(EndpointSet::encoded_len).sum();
         let count = count(size);
@@ -68,7 +68,8 @@ impl LiveShards {
         })
     }
 
-    /// Replaces sets, even if this changes the number of shards. Ignores unknown sets.
+    /// Replaces endpoint sets by name, even if this changes the number of shards. Ignores unknown
+    /// names.
     pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let mut new: BTreeMap<String, EndpointSet> = sets
             .into_iter()
@@ -80,7 +81,7 @@ impl LiveShards {
         self.after(sets)
     }
 
-    /// Returns an error if readers would reject the total size.
+    /// Returns an error if the total size exceeds what readers accept.
     pub(super) fn check(&self) -> Result<(), ShardError> {
         let decoded = self.shards.values().map(|shard| shard.decoded);
         let size = decoded.fold(0, u64::saturating_add);
@@ -96,7 +97,8 @@ impl LiveShards {
         })
     }
 
-    /// Replaces sets in place. Ignores unknown sets.
+    /// Replaces endpoint sets in place. Ignores unknown names. Returns [`RefreshedShards::Whole`]
+    /// if the number of shards would change.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let mut touched = BTreeSet::new();
         for set in sets {
@@ -127,8 +129,8 @@ impl LiveShards {
         Ok(RefreshedShards::Changed(changed))
     }
 
-    /// Adds and removes sets. Returns false if the number of shards changes, an added set already
-    /// exists, or a removed set does not exist; the shards must then be discarded.
+    /// Adds and removes endpoint sets. Returns false if the number of shards would change, if an
+    /// added set already exists, or if a removed set does not. The shards must then be discarded.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();
@@ -168,8 +170,8 @@ impl LiveShards {
         Ok(true)
     }
 
-    /// Returns the references for a manifest. Digests and sizes are omitted, because shards change
-    /// in place.
+    /// Returns references for a manifest. They contain no digests or sizes, because the shards
+    /// change in place.
     pub(super) fn references(&self) -> impl Iterator<Item = ShardRef> + '_ {
         self.shards().map(|shard| ShardRef {
             name: shard.name.clone(),
@@ -178,14 +180,14 @@ impl LiveShards {
         })
     }
 
-    /// Returns the shards in the order of their buckets.
+    /// Returns the shards in bucket order.
     pub(super) fn shards(&self) -> impl Iterator<Item = &Shard> {
         self.shards.values().map(|live| &live.shard)
     }
 }
 
 impl LiveShard {
-    /// Creates an empty shard for a bucket, without packed bytes.
+    /// Returns a shard for this bucket that has no sets and no packed bytes.
     fn empty(count: usize, index: usize) -> Self {
         let name = format!("endpoints-{count}-{index}");
         let bytes = bytes::Bytes::new();
@@ -196,7 +198,8 @@ impl LiveShard {
         }
     }
 
-    /// Returns the position of the set with this name, or `Err` with the position for inserting it.
+    /// Returns the position of the set with this name, or `Err` with the position at which to
+    /// insert it.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let place = |held: &EndpointSet| held.name.as_str().cmp(name);
         self.sets.binary_search_by(place)

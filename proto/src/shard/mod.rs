@@ -1,13 +1,13 @@
 //! Splits a snapshot into shards that are small enough to store, and joins them again.
 //!
 //! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so
-//! a shard never changes. Virtual hosts and backends are assigned to pieces by the hash of their
+//! a shard never changes. Virtual hosts and backends are divided into pieces by a hash of their
 //! name, so an edit rewrites only one piece. A piece that is too large is stored in several shards,
-//! possibly in the middle of a virtual host; readers join the shards in the order of the manifest.
-//! Endpoint shards keep their names and change in place.
+//! which may divide a virtual host. Readers join the shards in the manifest's order. Endpoint
+//! shards keep their names and change in place.
 //!
-//! Every shard is a zstd-compressed partial `Snapshot`. Stored data is not trusted: sizes are
-//! limited before decompression, and digests and the size in memory are checked before decoding.
+//! Each shard is a partial `Snapshot`, compressed with zstd. Stored data is not trusted: sizes are
+//! limited before decompression, and the digest and the size in memory are checked before decoding.
 
 mod config;
 mod delta;
@@ -31,45 +31,45 @@ pub use self::join::{
 };
 pub use self::splitter::{RefreshedShards, Splitter, split};
 
-/// Supported version of the schema semantics.
+/// The version of the schema's semantics that this version of Sesame supports.
 pub const FORMAT: u32 = 1;
 /// Maximum size of a stored shard in bytes. A ConfigMap is limited to 1 MiB including its metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
 /// Maximum size of a decompressed shard in bytes.
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
-/// Maximum size in memory of a decoded shard, in bytes.
+/// Maximum size of a decoded shard in memory, in bytes.
 pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
-/// Maximum total size in memory of all decoded configuration shards, in bytes. The same limit
-/// applies separately to all endpoint shards.
+/// Maximum total size of all decoded configuration shards in memory, in bytes. The same limit
+/// applies separately to endpoint shards.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
 /// Maximum number of shards in a manifest.
 pub const MAX_SHARDS: usize = 1024;
 
-/// Stored shard.
+/// A stored shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Name: at most 63 lower-case letters, digits and `-`.
+    /// Name of at most 63 lower-case letters, digits and `-`.
     pub name: String,
-    /// Content, compressed with zstd.
+    /// Contents, compressed with zstd.
     pub bytes: Bytes,
 }
 
-/// Snapshot split into shards.
+/// A snapshot that is split into shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sharded {
-    /// Manifest that references the shards.
+    /// The manifest, which refers to the shards.
     pub manifest: Manifest,
-    /// All shards, configuration first.
+    /// All shards, with configuration shards first.
     pub shards: Vec<Shard>,
 }
 
-/// Error from creating or joining shards.
+/// Error when creating or joining shards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
-    /// A single item exceeds the limits of a shard, or the snapshot exceeds the limits of readers.
+    /// A single item exceeds the limits for a shard, or the snapshot exceeds what readers accept.
     #[error("{what} would take {size} bytes {form}; at most {limit} are allowed{remedy}")]
     TooLarge {
-        /// Name of the item.
+        /// The item's name.
         what: String,
         /// Actual size in bytes.
         size: u64,
@@ -77,57 +77,57 @@ pub enum ShardError {
         form: Form,
         /// The limit in bytes.
         limit: u64,
-        /// Remedy to append to the message.
+        /// Remedy that is appended to the message.
         remedy: String,
     },
     /// The manifest version is not supported.
     #[error("manifest format {found}, expected {FORMAT}; upgrade the reader")]
     Format {
-        /// Actual version.
+        /// Actual format version.
         found: u32,
     },
-    /// There are more shards than a manifest may reference.
+    /// There are more shards than a manifest may refer to.
     #[error("{found} shards, more than the {MAX_SHARDS} that a manifest may name")]
     TooMany {
         /// Number of shards.
         found: usize,
     },
-    /// The name of a shard is invalid.
+    /// A shard's name is invalid.
     #[error("shard name {name:?} is not a plain name of letters, digits and \"-\"")]
     Name {
         /// The name.
         name: String,
     },
-    /// A referenced shard is missing.
+    /// A shard to which the manifest refers is missing.
     #[error("shard {name} is missing")]
     Missing {
-        /// The shard.
+        /// The shard's name.
         name: String,
     },
     /// A shard's bytes do not match the digest in the manifest.
     #[error("shard {name} has SHA-256 {found}, expected {expected}")]
     Digest {
-        /// The shard.
+        /// The shard's name.
         name: String,
-        /// Digest in the manifest.
+        /// Digest according to the manifest.
         expected: String,
         /// Actual digest of the bytes.
         found: String,
     },
-    /// A shard cannot be decompressed or decoded, or exceeds its limit.
+    /// A shard cannot be decompressed or decoded, or exceeds a limit.
     #[error("shard {name}: {reason}")]
     Malformed {
-        /// The shard.
+        /// The shard's name.
         name: String,
         /// The reason.
         reason: String,
     },
-    /// The revision of the shards differs from the revision in the manifest.
+    /// The shards' revision differs from the manifest's.
     #[error("the shards have revision {found}, but the manifest has {expected}")]
     Revision {
-        /// Revision in the manifest.
+        /// Revision according to the manifest.
         expected: String,
-        /// Revision of the shards.
+        /// Actual revision of the shards.
         found: String,
     },
 }
@@ -135,11 +135,11 @@ pub enum ShardError {
 /// Form in which a size is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Encoded and compressed.
+    /// As encoded and compressed bytes.
     Stored,
-    /// Encoded.
+    /// As encoded bytes.
     Encoded,
-    /// Decoded, in memory.
+    /// As decoded values in memory.
     Decoded,
 }
 
@@ -153,20 +153,20 @@ impl fmt::Display for Form {
     }
 }
 
-/// Adds the sets that are only in `old` to the endpoint shard `new`, for use while readers may
-/// still have the old manifest.
+/// Adds the endpoint sets that are only in `old` to the shard `new`. This is needed while readers
+/// may still have the old manifest.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot::default();
-    // If several sets have the same name, the first is used.
+    // If several sets have the same name, the first is used, which is the new one.
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);
     Ok(pack(name, &both.encode_to_vec())?.bytes)
 }
 
-/// Returns the number of buckets for `size` bytes: about `target` bytes each, and at most `most`
-/// buckets. It is a power of two, so that growth moves half of the names, and edits usually move
-/// none.
+/// Returns the number of buckets for `size` bytes: about `target` bytes per bucket, and at most
+/// `most` buckets. It is a power of two, so growth moves only half of the names, and most edits
+/// move none.
 fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
@@ -178,14 +178,14 @@ fn bucket(name: &str, count: usize) -> usize {
     usize::try_from(u32::from_be_bytes(head)).unwrap_or(0) % count
 }
 
-/// Packed content of a shard.
+/// A shard's packed contents.
 struct Packed {
     bytes: Bytes,
     /// Size in memory once decoded, in bytes.
     decoded: u64,
 }
 
-/// Packs the content of a shard. Returns an error if readers would reject it. `name` is used in
+/// Packs a shard's contents. Returns an error if readers would reject the shard. `name` is used in
 /// errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {

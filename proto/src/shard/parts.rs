@@ -1,4 +1,4 @@
-//! Splits the content of a shard that is too large.
+//! Splits a shard's contents if they are too large.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use prost::Message;
 use crate::provenance::Provenance;
 use crate::schema::{RouteTable, Snapshot, VirtualHost};
 
-/// Maximum number of namespaces in a message.
+/// Maximum number of namespaces listed in a message.
 const MAX_NAMESPACES: usize = 4;
 
-/// Splits the piece into two halves of similar size. Returns `None` if the piece is a single route,
-/// backend or trust bundle, or has nothing to split.
+/// Splits a piece into two halves of similar size. Returns `None` if the piece consists of a single
+/// route, backend or trust bundle, or if there is nothing to split.
 pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     let mut rest = Snapshot::default();
     let sizes = [
@@ -37,7 +37,7 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     // Only the piece without a bucket contains the Gateway's name.
     let has_head = !piece.gateway.is_empty();
     let several = sizes.iter().filter(|size| **size > 0).count() + usize::from(has_head) > 1;
-    // Split the largest list. If it has a single element, separate it from the rest of the piece.
+    // Split the largest list. If it has only one element, separate that from the rest of the piece.
     let splittable = sizes.iter().zip(counts).enumerate();
     let splittable = splittable.filter(|(_, (size, count))| **size > 0 && (*count > 1 || several));
     let (largest, (_, count)) = splittable.max_by_key(|(_, (size, _))| **size)?;
@@ -53,8 +53,8 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     Some((piece, rest))
 }
 
-/// Removes all routes after the first `left` routes from the tables, and returns them. A virtual
-/// host at the cut is in both results, with its remaining routes in the returned tables.
+/// Removes all but the first `left` routes from the tables, and returns the removed ones. If the
+/// cut is within a virtual host, both results contain that host, each with its part of the routes.
 fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteTable> {
     let mut rest: Vec<RouteTable> = Vec::new();
     for table in tables.iter_mut() {
@@ -72,7 +72,7 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
                 behind.push(VirtualHost {
                     domain: host.domain.clone(),
                     routes,
-                    // These fields follow the routes in the encoding, so they belong to the second
+                    // These fields follow the routes in encoded form, so they belong to the second
                     // part.
                     external_auth: std::mem::take(&mut host.external_auth),
                     filters: host.filters.take(),
@@ -93,7 +93,7 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
     rest
 }
 
-/// Returns the name of an indivisible piece, for use in messages.
+/// Returns the name of a piece that cannot be split, for use in messages.
 pub(super) fn name(piece: &Snapshot) -> String {
     if let Some(host) = hosts(piece).next() {
         let routes = host.routes.first().map(|route| route.name.as_str());
@@ -108,8 +108,8 @@ pub(super) fn name(piece: &Snapshot) -> String {
         .unwrap_or_else(|| "the listeners and settings of the Gateway".to_owned())
 }
 
-/// Describes the largest virtual host, with its size and the namespaces of its routes, for use in
-/// messages.
+/// Describes the largest virtual host for use in messages, with its size and its routes'
+/// namespaces.
 pub(super) fn largest_host(snapshot: &Snapshot) -> String {
     let Some(host) = hosts(snapshot).max_by_key(|it| it.encoded_len()) else {
         return String::new();
@@ -151,7 +151,7 @@ mod tests {
     };
     use crate::shard::{MAX_STORED_BYTES, ShardError, Sharded, Splitter, join};
 
-    /// Generates a string that compresses to half its size at best.
+    /// Generates a string that compresses to no less than half its length.
     fn noise(seed: &str, length: usize) -> String {
         let mut text = String::with_capacity(length + 64);
         for part in 0.. {
@@ -180,8 +180,8 @@ mod tests {
         }
     }
 
-    /// Creates a snapshot with two hostnames: a small one of `team-a` with one endpoint, and one of
-    /// `team-b` with routes of these sizes.
+    /// Returns a snapshot with two hostnames. `team-a`'s is small and has one endpoint; `team-b`'s
+    /// has routes of these sizes.
     fn snapshot(address: &str, sizes: &[usize]) -> Snapshot {
         let endpoints = |name: &str, address: &str| EndpointSet {
             name: name.to_owned(),
@@ -243,7 +243,7 @@ mod tests {
         let sharded = splitter.split(&mut large.clone()).expect("it fits");
         assert!(sharded.manifest.config.len() > 6);
         assert_eq!(joined(&sharded), large);
-        // A new splitter produces the same bytes.
+        // A new splitter must produce the same bytes.
         let again = Splitter::default().split(&mut large.clone());
         assert_eq!(again, Ok(sharded));
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn configuration_that_readers_refuse_is_not_split() {
-        // Each route takes a hundred times as much memory as its encoding.
+        // Once decoded, each route takes a hundred times as much memory as its encoding.
         let mut snapshot = snapshot("10.0.0.1", &[]);
         for host in 0..40 {
             snapshot.route_tables[0].virtual_hosts.push(VirtualHost {

@@ -1,7 +1,7 @@
-//! Splits successive snapshots of a Gateway into shards.
+//! Splits successive snapshots of one Gateway into shards.
 //!
-//! Shards that a change does not affect are not built, compressed or hashed again. The result must
-//! always equal the result of a new splitter.
+//! Shards that a change does not affect are not built, compressed or hashed again. A new splitter
+//! must always give the same result.
 
 use std::collections::BTreeMap;
 
@@ -19,31 +19,33 @@ use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
-/// Target size of a configuration shard in bytes before compression. A compromise: an edit rewrites
-/// one shard, but a starting reader fetches all shards.
+/// Target size of a configuration shard before compression, in bytes. This is a compromise: an edit
+/// rewrites a whole shard, but a reader that starts fetches all shards.
 const TARGET_BYTES: usize = 64 * 1024;
-/// Maximum number of configuration buckets. With more configuration, shards grow instead.
+/// Maximum number of configuration buckets. If the configuration is larger, shards become larger
+/// instead.
 const MAX_CONFIG_SHARDS: usize = 512;
 
-/// Splits the snapshots of one Gateway.
+/// Splits one Gateway's snapshots.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    /// Last snapshot in canonical form, without endpoints.
+    /// The last snapshot in canonical form, without endpoints.
     snapshot: EncodedSnapshot,
     revision: String,
-    /// Number of buckets over which virtual hosts and backends are distributed.
+    /// Number of buckets among which virtual hosts and backends are divided.
     count: usize,
-    /// Shards without a bucket, then the shards of each non-empty bucket, usually one per bucket.
+    /// Shards without a bucket, followed by the shards of each non-empty bucket, usually one per
+    /// bucket.
     config: Vec<ConfigShard>,
     live: LiveShards,
 }
 
-/// Result of a change that affects only endpoints.
+/// Result of changing only endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshedShards {
-    /// These shards have changed; the manifest is unchanged.
+    /// Only these shards have changed; the manifest has not.
     Changed(Vec<Shard>),
-    /// The number of shards changes, so the whole snapshot must be split again.
+    /// The number of shards would change, so the complete snapshot must be split again.
     Whole,
 }
 
@@ -53,9 +55,9 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 }
 
 impl Splitter {
-    /// Splits the next snapshot. Makes `snapshot` canonical and removes its endpoints. If its
-    /// configuration cannot be stored, keeps the last configuration, with new endpoints for its
-    /// backends; see [`last`](Self::last).
+    /// Splits the next snapshot. Makes `snapshot` canonical, and takes its endpoints. If its
+    /// configuration cannot be stored, returns an error and keeps the last configuration, with the
+    /// new endpoints of its backends; see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);
@@ -83,7 +85,7 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Replaces endpoints of the last snapshot, for use if the configuration of the next snapshot
+    /// Replaces endpoints of the last snapshot. This is needed if the next snapshot's configuration
     /// cannot be published.
     pub fn replace_endpoints(&mut self, mut endpoints: Vec<EndpointSet>) -> Result<(), ShardError> {
         let mut before = std::mem::take(self);
@@ -94,13 +96,13 @@ impl Splitter {
         Ok(())
     }
 
-    /// Returns the last configuration that could be stored, with its current endpoints, or `None`
-    /// if there is none.
+    /// Returns the last configuration that could be stored, with the current endpoints. Returns
+    /// `None` if none has been stored yet.
     pub fn last(&self) -> Option<Sharded> {
         (!self.config.is_empty()).then(|| self.sharded())
     }
 
-    /// Returns an error if readers would reject the number or total size of the shards.
+    /// Returns an error if the number or total size of the shards exceeds what readers accept.
     fn check(&self) -> Result<(), ShardError> {
         let found = self.config.len() + self.live.references().count();
         if found > MAX_SHARDS {
@@ -109,9 +111,9 @@ impl Splitter {
         self.live.check()
     }
 
-    /// Applies changes to the last snapshot. The result is the same as from splitting the changed
-    /// snapshot. Returns `None` if this requires the whole snapshot; then, or after an error, split
-    /// the whole snapshot.
+    /// Applies a delta to the last snapshot. The result is the same as if the changed snapshot were
+    /// split. Returns `None` if the delta cannot be applied. In that case, and after an error, the
+    /// complete snapshot must be split.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -140,8 +142,8 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
-    /// Changes the shard of a bucket. Returns false if the shard does not match the state before
-    /// the changes, or if one shard is not enough.
+    /// Applies a delta to a bucket's shard. Returns false if the shard does not match the delta's
+    /// previous version, or if the bucket needs more than one shard.
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;
@@ -164,7 +166,7 @@ impl Splitter {
         let changed = match plain.as_slice() {
             [] => None,
             plain => match ConfigShard::new(Some(bucket), Sha256::digest(plain).into(), plain) {
-                // The bucket no longer fits into one shard.
+                // The bucket no longer fits into a single shard.
                 Err(ShardError::TooLarge { .. }) => return Ok(false),
                 shard => Some(shard?),
             },
@@ -200,8 +202,9 @@ impl Splitter {
         }
     }
 
-    /// Replaces endpoint sets of the last snapshot. The result is the same as from splitting the
-    /// changed snapshot. Ignores unknown sets. After an error, split the whole snapshot again.
+    /// Replaces endpoint sets of the last snapshot by name, and ignores unknown names. The result
+    /// is the same as if the changed snapshot were split. After an error, the complete snapshot
+    /// must be split again.
     pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let refreshed = self.live.refresh(sets);
         if !matches!(refreshed, Ok(RefreshedShards::Changed(_))) {
@@ -211,7 +214,7 @@ impl Splitter {
     }
 }
 
-/// Returns the number of buckets over which to distribute virtual hosts and backends.
+/// Returns the number of buckets among which virtual hosts and backends are divided.
 fn count(config: &EncodedSnapshot) -> usize {
     bucket_count(
         config.size_of_route_tables() + config.size_of_backends(),
@@ -220,14 +223,14 @@ fn count(config: &EncodedSnapshot) -> usize {
     )
 }
 
-/// Changes to the content of one bucket.
+/// Changes to the contents of one bucket.
 #[derive(Default)]
 struct BucketDelta {
     hosts: Vec<ChangedHost>,
     backends: BackendDelta,
 }
 
-/// Returns the changes by bucket.
+/// Divides changes among buckets.
 fn by_bucket(
     route_tables: &RouteTableDelta,
     backends: &BackendDelta,

@@ -1,4 +1,4 @@
-//! Verifies signatures with several keys over one statement.
+//! Verifies that enough trusted keys have signed the same statement.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::keys::hex;
 
 impl TrustedKeys {
     /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
-    /// distinct keys have signed.
+    /// distinct trusted keys have signed.
     pub fn verify_by(
         &self,
         required: usize,
@@ -50,16 +50,16 @@ impl TrustedKeys {
     }
 }
 
-/// Valid signatures by trusted keys.
+/// The valid signatures by trusted keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoodSignatures {
-    /// Common stamp of the signatures.
+    /// Stamp that all signatures cover.
     pub stamp: u64,
-    /// Identifiers of the keys, without duplicates.
+    /// Identifiers of the trusted keys that have signed, without duplicates.
     pub signers: Vec<String>,
 }
 
-/// Returns the identifiers of all keys that claim to have signed, without verification.
+/// Returns the identifiers of all keys that claim to have signed. Does not verify the signatures.
 pub fn signers(stored: &[u8]) -> Vec<String> {
     let signatures = parse(stored).map(|(_, signatures)| signatures);
     let signatures = signatures.unwrap_or_default();

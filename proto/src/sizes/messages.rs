@@ -1,4 +1,4 @@
-//! Sizes of route parts.
+//! Computes the sizes of a route's parts.
 
 use super::{
     EXPRESSION, EXPRESSION_CHARACTER, HEADER, REQUEST_FILTERS, SESSION, SESSION_NAMES, TEXT,
@@ -91,7 +91,7 @@ fn of_authorization(authorization: &Authorization) -> u64 {
             headers,
             clients,
         } = rule;
-        // Each provider has a copy of a claim's path and values.
+        // A claim's path and values are repeated for each provider.
         let claims = claims.iter().map(|claim| {
             let ClaimValues {
                 tokens,
@@ -173,7 +173,7 @@ pub(super) fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
     sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
 }
 
-/// Counts a path twice, because it may need quoting.
+/// Returns the size of a path replacement. It counts twice, because the path may need quoting.
 pub(super) fn of_path(path: Option<&PathModifier>) -> u64 {
     path.map_or(0, of_message).saturating_mul(2)
 }
@@ -186,7 +186,7 @@ pub(super) fn text(text: &str) -> u64 {
     TEXT.saturating_add(count(text.len()))
 }
 
-/// Returns the size of a small message, measured by its encoding in a snapshot.
+/// Returns the size of a small message, which is measured by its encoding in the snapshot.
 pub(super) fn of_message(message: &impl prost::Message) -> u64 {
     TEXT.saturating_add(count(message.encoded_len()))
 }

@@ -1,9 +1,9 @@
-//! An echo backend in this process: it answers each request with a description of that request.
+//! An in-process echo backend that responds to each request with a description of that request.
 //!
 //! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and gRPC (see `grpc`), all with or without TLS.
 //! It upgrades to `websocket` and `SPDY/3.1`, and then echoes every byte. Pairs of path elements
-//! control the response: `status/503` sets the response's status, `delay/500ms` delays it,
-//! `vary/Accept` sets that header, `location/there` redirects to `/there` of the same host.
+//! control the response: `status/503` sets its status, and `delay/500ms` delays it. `vary/Accept`
+//! sets the `Vary` header, and `location/there` redirects to `/there` on the same host.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -84,8 +84,8 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a TLS-only backend on a free port of 127.0.0.1 that requires client certificates of
-    /// this authority.
+    /// Starts a TLS-only backend on a free port of 127.0.0.1 that requires client certificates
+    /// issued by this authority.
     pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::start_mutual_tls_at(name, anywhere, leaf, clients)
@@ -152,7 +152,7 @@ impl Backend {
         self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Returns the first requests received.
+    /// Returns the received requests, but not more than the first 10,000.
     pub fn requests(&self) -> Vec<Echo> {
         self.seen
             .requests
@@ -323,7 +323,7 @@ async fn answer(
         .and_then(|text| StatusCode::from_bytes(text.as_bytes()).ok())
         .unwrap_or(StatusCode::OK);
     let mut body = serde_json::to_vec(&echo).expect("an echo is JSON");
-    // For readability with curl.
+    // End with a newline, for readability with curl.
     body.push(b'\n');
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;

@@ -17,7 +17,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio_rustls::TlsAcceptor;
 
-/// The namespace of the Secrets and ConfigMaps.
+/// Namespace of the generated Secrets and ConfigMaps.
 const NAMESPACE: &str = "default";
 
 /// A certificate authority.
@@ -159,7 +159,7 @@ impl Authority {
         }
     }
 
-    /// Returns a PEM-encoded CRL that revokes these certificates. The CRL is either valid, or
+    /// Returns a PEM-encoded CRL that revokes these certificates. Unless `valid` is set, the CRL
     /// expired an hour ago.
     pub fn revocation_list(&self, revoked: &[&Leaf], valid: bool) -> String {
         let now = SystemTime::now();
@@ -187,7 +187,7 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Signs a certificate signing request. The certificate is valid from now, for `life`.
+    /// Signs a certificate signing request. The certificate is valid for `life`, starting now.
     pub fn answer(&self, request: &str, life: Duration) -> String {
         let mut request = CertificateSigningRequestParams::from_pem(request).expect("a request");
         let now = SystemTime::now();
@@ -249,7 +249,7 @@ impl Leaf {
         self.acceptor_for(None)
     }
 
-    /// Like [`Self::acceptor`], but requires client certificates of these authorities.
+    /// Like [`Self::acceptor`], but requires client certificates issued by these authorities.
     pub fn acceptor_for(&self, clients: Option<Arc<RootCertStore>>) -> TlsAcceptor {
         let key = self.key().expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -276,7 +276,7 @@ impl Leaf {
         PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
     }
 
-    /// Returns a Secret with this pair and an OCSP response.
+    /// Returns a TLS Secret with this certificate, its key and an OCSP response.
     pub fn stapled_secret(&self, name: &str, staple: &[u8]) -> Value {
         let mut secret = self.secret(name);
         let staple = base64::engine::general_purpose::STANDARD.encode(staple);
@@ -284,7 +284,7 @@ impl Leaf {
         secret
     }
 
-    /// Returns a Secret with this pair.
+    /// Returns a TLS Secret with this certificate and its key.
     pub fn secret(&self, name: &str) -> Value {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         json!({

@@ -271,7 +271,7 @@ impl Reply {
         })
     }
 
-    /// Returns the name of the backend that answered, or `None` if none did.
+    /// Returns the name of the backend that responded, or `None` if none did.
     pub fn backend(&self) -> Option<String> {
         serde_json::from_slice::<Echo>(&self.body)
             .ok()
@@ -279,7 +279,7 @@ impl Reply {
     }
 }
 
-/// A connection that can be used for several requests, one after the other.
+/// A connection that can carry several requests, one after the other.
 pub struct Connection {
     sender: Sender,
     certificate: Option<CertificateDer<'static>>,

@@ -1,4 +1,4 @@
-//! Finds the real Envoy.
+//! Locates the real Envoy binaries and the source tree.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub fn envoy_binary() -> PathBuf {
     )
 }
 
-/// Returns `$OLDER_ENVOY`, the previous version of Envoy, which agents must support too.
+/// Returns `$OLDER_ENVOY`, or the oldest Envoy in `.tools`. Agents must also support this version.
 pub fn older_envoy_binary() -> PathBuf {
     let path = std::env::var_os("OLDER_ENVOY").filter(|value| !value.is_empty());
     let path = path

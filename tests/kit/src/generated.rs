@@ -24,7 +24,7 @@ pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     std::fs::write(&file, wanted).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// Compares everything after `marker` with `end`, or replaces it.
+/// Compares the text after `marker` in a file with `end`, or replaces that text.
 pub fn check_end(path: &str, marker: &str, end: &str) {
     check(path, |current| {
         let (start, _) = current

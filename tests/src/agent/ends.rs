@@ -1,4 +1,4 @@
-//! Orderly shutdowns of an agent under test, with or without its Envoy.
+//! Graceful shutdowns of an agent under test, with or without its Envoy.
 
 use std::process::{ExitStatus, Output};
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@ use super::{AgentUnderTest, ROOT};
 use crate::ports::free_port;
 use crate::turns::Turn;
 
-/// Options of an agent under test.
+/// Options for an agent under test.
 #[derive(Clone, Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -66,7 +66,7 @@ impl Setup {
         self
     }
 
-    /// Adds an argument of `run`.
+    /// Adds an argument to `sesame-agent run`.
     #[must_use]
     pub fn flag(mut self, flag: &str) -> Self {
         self.flags.push(flag.to_owned());
@@ -88,15 +88,15 @@ impl Setup {
         self
     }
 
-    /// Assigns each Gateway an address from this network instead of the loopback, without port
-    /// mapping.
+    /// Assigns each Gateway an address from this network instead of a loopback address, without
+    /// port mapping.
     #[must_use]
     pub fn address_pool(mut self, network: &str) -> Self {
         self.pool = Some(network.to_owned());
         self
     }
 
-    /// Makes the Gateways listen on all addresses of the host.
+    /// Makes the Gateways listen on all of the host's addresses.
     #[must_use]
     pub fn everywhere(mut self) -> Self {
         self.everywhere = true;

@@ -1,4 +1,4 @@
-//! Waits for the traffic and the status of an agent under test.
+//! Waits until an agent under test serves the expected traffic or reports the expected status.
 
 use std::time::{Duration, Instant};
 
@@ -43,13 +43,13 @@ impl AgentUnderTest {
         .await
     }
 
-    /// Waits until the response has status 200.
+    /// Sends `request` until the response has status 200.
     pub async fn wait_ok(&self, request: &Request) {
         let good = |reply: &Reply| reply.status == 200;
         self.wait_served(request, good).await;
     }
 
-    /// Waits until this backend answers with status 200.
+    /// Sends `request` until this backend responds with status 200.
     pub async fn wait_backend(&self, request: &Request, name: &str) {
         let good = |reply: &Reply| reply.status == 200 && reply.backend().as_deref() == Some(name);
         self.wait_served(request, good).await;
@@ -62,7 +62,7 @@ impl AgentUnderTest {
     }
 
     /// Waits until Envoy has accepted the latest change, except for rejected parts, and the agent
-    /// has stored it. If the agent is killed earlier, it does not know the change after a restart.
+    /// has stored it. An agent that is killed earlier no longer has the change after a restart.
     pub async fn wait_stored(&self) {
         let stored = |gateway: &Value| {
             // A change may be served before it is recorded as accepted.
@@ -88,7 +88,7 @@ impl AgentUnderTest {
         i32::try_from(pid.unwrap_or(0)).expect("a process number")
     }
 
-    /// Waits until exactly this number of Envoys are running.
+    /// Waits until exactly `count` Envoys are running.
     pub async fn wait_envoys(&self, count: usize) {
         let what = format!("as many Envoys run: {count}");
         eventually(&what, TEST_TIMEOUT, async || {

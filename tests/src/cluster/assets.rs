@@ -28,12 +28,12 @@ pub fn kube_binary(name: &str) -> PathBuf {
     pinned::program("KUBEBUILDER_ASSETS", &directory, name, remedy)
 }
 
-/// Release of the Gateway API pinned in `tests/conformance/go.mod`.
+/// Returns the Gateway API release that `tests/conformance/go.mod` pins.
 pub fn gateway_api_version() -> &'static str {
     pinned::version(SUITE_PINS, "sigs.k8s.io/gateway-api")
 }
 
-/// Directory with the CRDs of the pinned release, which `make kube` downloads.
+/// Returns the directory with the pinned release's CRDs, which `make kube` downloads.
 pub fn definitions() -> PathBuf {
     definitions_of(gateway_api_version())
 }
@@ -42,7 +42,7 @@ fn definitions_of(release: &str) -> PathBuf {
     workspace().join(format!(".tools/gateway-api-{release}"))
 }
 
-/// CRD files of this channel in the pinned release, sorted by name.
+/// Returns the pinned release's CRD files for this channel, sorted by name.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
     files_of(gateway_api_version(), channel)
 }
@@ -65,7 +65,7 @@ fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
     files
 }
 
-/// Returns every object of a release's channel, ordered by file name.
+/// Returns every object in this channel of a release, ordered by file name.
 pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
     files_of(release, channel)
         .iter()

@@ -47,7 +47,7 @@ pub enum Failure {
         code: u16,
         /// The reason, such as `Forbidden`, `Invalid` or `NotFound`.
         reason: String,
-        /// The message.
+        /// The API server's error message.
         message: String,
     },
 }
@@ -74,7 +74,7 @@ impl Failure {
     }
 }
 
-/// The resource of a kind.
+/// The API resource that serves a kind.
 #[derive(Clone, Debug)]
 struct Kind {
     plural: String,
@@ -212,7 +212,7 @@ impl Client {
         })
     }
 
-    /// Returns the body of a non-JSON response.
+    /// Reads `path` and returns the response body as text.
     pub async fn get_text(&self, path: &str) -> Result<String, Failure> {
         let (_, body) = self.exchange(Method::GET, path, JSON, None).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())

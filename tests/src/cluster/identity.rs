@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::certs::{Authority, Leaf};
 
-/// The names of the API server.
+/// Names in the API server's certificate.
 const SERVER_NAMES: [&str; 4] = [
     "127.0.0.1",
     "localhost",
@@ -29,24 +29,24 @@ pub(super) enum Credentials {
     Token(String),
 }
 
-/// Generated for each cluster.
+/// Authorities, keys and credentials, generated for each cluster.
 pub(super) struct Identity {
-    /// Signs the API server's certificate.
+    /// The CA that signs the API server's certificate.
     pub(super) server_authority: Authority,
     /// The API server's certificate.
     pub(super) server: Leaf,
-    /// The certificate of the authority for clients, which differs from the one for servers.
+    /// The certificate of the CA for clients, which is separate from the CA for servers.
     pub(super) client_authority_pem: String,
-    /// Signs tokens of `ServiceAccounts`.
+    /// The key that signs `ServiceAccount` tokens.
     pub(super) token_key_pem: String,
-    /// Verifies tokens. This is a separate key, because the API server cannot read an
-    /// elliptic-curve private key in PKCS#8 for verification.
+    /// The public half of the token key, which verifies tokens. It has its own file, because the
+    /// API server cannot read an elliptic-curve private key in PKCS#8 for verification.
     pub(super) token_public_key_pem: String,
     admin: Credentials,
 }
 
 impl Identity {
-    /// Generates the identity of an API server that also has this address.
+    /// Generates the identity of an API server whose certificate also contains this address.
     pub(super) fn new(address: impl Into<IpAddr>) -> Self {
         let server_authority = Authority::new("test cluster: servers");
         let address = address.into().to_string();

@@ -19,7 +19,7 @@ use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// Address range of Services. Nothing answers on these addresses.
+/// Address range of Services. Nothing responds on these addresses.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 
 pub(super) struct Servers {
@@ -55,18 +55,18 @@ impl Servers {
         servers
     }
 
-    /// Address of the API server, even while it is stopped.
+    /// Returns the API server's address, even while it is stopped.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Process IDs of the API server and of etcd.
+    /// Returns the process IDs of the API server and of etcd.
     pub(super) fn pids(&self) -> (u32, u32) {
         let apiserver = self.apiserver.as_ref().expect("the API server runs");
         (apiserver.id(), self.etcd.id())
     }
 
-    /// Directory for files that are deleted with the cluster.
+    /// Returns the directory for files that are deleted with the cluster.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -184,8 +184,8 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(format!("--secure-port={}", address.port()))
         .arg(format!("--bind-address={}", address.ip()))
         .arg(format!("--advertise-address={}", address.ip()))
-        // Do not publish the API server's own address: endpoints must not be on the loopback, and
-        // nothing uses its Service.
+        // Do not publish the API server's own address: endpoints must not be loopback addresses,
+        // and nothing uses its Service.
         .arg("--endpoint-reconciler-type=none")
         .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))
         .arg(file("tls-cert-file", "server.crt"))

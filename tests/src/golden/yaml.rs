@@ -1,7 +1,6 @@
 //! Readable YAML: values that fit on one line are written inline, and all others are indented.
 //!
-//! For golden files only. Never writes a string that a YAML parser would read differently; quotes
-//! it if in doubt.
+//! For golden files only. Quotes every string that a YAML parser might read as anything else.
 
 use std::fmt::Write as _;
 

@@ -34,7 +34,7 @@ pub enum Cause {
     Canary,
     /// A Service fails often, and the route retries its requests after a backoff.
     Retries,
-    /// One of two endpoints cannot be connected to.
+    /// One of two endpoints does not accept connections.
     Unreachable,
     /// The service that authorizes requests responds slowly.
     Authorization,

@@ -19,13 +19,13 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Behavior of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub enum Conduct {
-    /// Answers immediately.
+    /// Responds immediately.
     Prompt,
     /// Starts its response after this delay.
     Late(Duration),
-    /// Answers two out of three requests with 503.
+    /// Responds to two out of three requests with 503.
     Overworked,
-    /// Answers with a body of this number of bytes.
+    /// Responds with a body of this many bytes.
     Lengthy(usize),
     /// Neither accepts nor refuses connections, like a host behind a broken network.
     Unreachable,
@@ -107,7 +107,7 @@ async fn accept(listener: TcpListener, conduct: Conduct) {
 async fn serve(stream: TcpStream, conduct: Conduct, count: Arc<AtomicU64>) {
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |request| answer(request, conduct, Arc::clone(&count)));
-    // Errors of disconnecting clients are irrelevant.
+    // Ignore errors from clients that disconnect.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), answer)
         .await;

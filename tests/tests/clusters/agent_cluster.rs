@@ -285,7 +285,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
             says(status, "Degraded", "cannot watch the cluster")
         })
         .await;
-    // The API server accepts connections but never answers.
+    // The API server accepts connections but never responds.
     cluster.start_apiserver().await;
     cluster.freeze_apiserver();
     agent.wait_stored().await;

@@ -115,8 +115,8 @@ async fn programmed_condition_follows_what_envoy_serves() {
     assert_eq!(version(&after), version(&before));
     load.pass(100).await;
 
-    // The agent restarts and keeps serving without an API server. It receives the changes made
-    // during the outage afterwards.
+    // The agent restarts and keeps serving without an API server. Afterwards it receives the
+    // changes made during the outage.
     all.cluster.stop_apiserver();
     all.agent.wait_stored().await;
     all.agent.kill9();

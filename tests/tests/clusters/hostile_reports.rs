@@ -192,7 +192,7 @@ async fn names(admin: &Client) {
     refused(admin.apply_value(&bad).await, "spec.gateway");
 }
 
-/// Tests the checks that the policy cannot make, so the controller does. Addresses must belong to
+/// Tests the checks that the controller makes because the policy cannot. Addresses must belong to
 /// the host, and a report with a wrong name is ignored.
 async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let flags = ["--host-addresses", "203.0.113.0/24"];

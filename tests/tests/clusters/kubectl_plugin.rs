@@ -168,7 +168,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         words(&yaml_of)
     );
 
-    // An unchanged route causes no difference, but another backend does.
+    // An unchanged route causes no difference, but a changed backend does.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
     let file = plugin.directory.path().join("other.yaml");

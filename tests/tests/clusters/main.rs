@@ -1,4 +1,4 @@
-//! Tests of an API server, a controller and agents together.
+//! Tests that combine an API server, a controller and agents.
 
 mod agent_cluster;
 mod chart;

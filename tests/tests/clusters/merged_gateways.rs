@@ -23,12 +23,12 @@ use sesame_tests::wait::{eventually, holds};
 const YOUNG_ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/young";
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 
-/// Returns the name under which the Gateways of the class are published.
+/// Returns the name under which the class's Gateways are published.
 fn published_as() -> NamespacedName {
     NamespacedName::new(NAMESPACE, "edge")
 }
 
-/// Returns the class with merged Gateways, without any Gateway.
+/// Returns a class whose Gateways are merged, but no Gateway.
 fn class(publishing: &str) -> Vec<Value> {
     let spec = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": publishing}});
     let mut objects = edge_with_parameters(&spec);
@@ -43,7 +43,7 @@ fn member(name: &str, listeners: &[Value]) -> Value {
     gateway
 }
 
-/// Sets the creation timestamp to this day of January.
+/// Sets the creation timestamp to this day in January 2026.
 fn made(day: u8, mut gateway: Value) -> Value {
     gateway["metadata"]["creationTimestamp"] = json!(format!("2026-01-{day:02}T00:00:00Z"));
     gateway
@@ -64,8 +64,8 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
-/// Returns the status of a Gateway's condition in the agent's status. If it is `False`, appends the
-/// reason.
+/// Returns the status of a Gateway's condition as the agent reports it. If it is `False`, appends
+/// the reason.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
     let object = all.find(|object| object["kind"] == "Gateway" && object["name"] == gateway);
@@ -301,8 +301,8 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
     }
 }
 
-/// Checks that a Gateway that loses its parameters keeps its previous settings, even with a
-/// restarted controller. Changes to its routes must still take effect.
+/// Checks that a Gateway that loses its parameters keeps its previous settings, even after the
+/// controller restarts. Changes to its routes must still take effect.
 async fn its_parameters_go_and_come_back(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,

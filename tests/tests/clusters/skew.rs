@@ -1,4 +1,4 @@
-//! Agents and controllers of two versions together, under load. Each program is upgraded and
+//! Agents and controllers of different versions, under load. Each program is upgraded and
 //! downgraded while routes, endpoints and keys change, and no request may fail.
 //!
 //! `OLDER_VERSIONS` lists directories, separated by colons. Each contains a `sesame-agent` and a
@@ -64,7 +64,7 @@ struct Served {
 }
 
 impl Served {
-    /// Starts with the agent of the older version and the current controller.
+    /// Starts the older version's agent and the current controller.
     async fn start(directory: &Path, older: &Version) -> Self {
         let cluster = deployed(Channel::Standard).await;
         give_rights(&cluster, "agent/rbac.yaml").await;

@@ -47,7 +47,7 @@ fn route(name: &str, hostname: &str, backend: &str) -> Value {
     http_route(name, &[hostname], &[json!({ "backendRefs": [to] })])
 }
 
-/// Returns the reason of the condition Accepted in the first entry of an object's status.
+/// Returns the `Accepted` condition's reason for an object's first ancestor.
 fn accepted(object: &Value) -> &Value {
     let conditions = &object["status"]["ancestors"][0]["conditions"];
     &condition(conditions, "Accepted")["reason"]

@@ -27,7 +27,7 @@ fn accepted(object: &Value) -> &Value {
     condition(&object["status"]["conditions"], "Accepted")
 }
 
-/// Waits until the condition Accepted of the only listener has this reason.
+/// Waits until the only listener's `Accepted` condition has this reason.
 async fn listener(cluster: &TestCluster, what: &str, reason: &str) -> Value {
     cluster
         .until(what, GATEWAY, |gateway| {
@@ -80,7 +80,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster.merge(OWN, &change).await;
     listener(&cluster, "the port is allowed", "Accepted").await;
 
-    // After a change to the controller name, the other class is ours and this one is not.
+    // After the controller name changes, Sesame owns the other class instead of this one.
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
     cluster.apply_all(&[other]).await;

@@ -72,7 +72,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     })
     .await;
 
-    // A leader that is stopped releases the Lease immediately.
+    // A leader that is stopped gracefully releases the Lease immediately.
     first.restart();
     first.wait_ready().await;
     assert!(second.stop().await.success());

@@ -83,7 +83,7 @@ fn objects(certificate: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// Writes reports of three hosts: one that serves, one that has been silent for an hour, and one
+/// Writes reports from three hosts: one that serves, one that has been silent for an hour, and one
 /// with hostile values.
 async fn hosts_report(cluster: &TestCluster) {
     let (admin, gateway) = (cluster.admin(), edge_name());

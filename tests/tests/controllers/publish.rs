@@ -201,7 +201,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
         .await
         .expect("published");
     cluster.apply_all(&[moved]).await;
-    // At any time, the backends of the current manifest have their endpoints.
+    // At any time, every backend in the current manifest has its endpoints.
     let after = eventually("the other backend", TEST_TIMEOUT, async || {
         let seen = publication(cluster.admin(), &edge_name()).await?;
         for backend in &seen.snapshot.backends {
@@ -232,7 +232,7 @@ async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
         cluster,
         controller,
     } = shared;
-    // The API server accepts this number, but it overflows our type.
+    // The API server accepts this number, but it overflows the field's Rust type.
     let mut bad = http_route(
         "bad",
         &["bad.example.com"],
@@ -397,8 +397,8 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
     assert_eq!(after.snapshot, before.snapshot);
 }
 
-/// Checks that foreign objects are neither replaced nor deleted, even with all our labels or a name
-/// that we need.
+/// Checks that foreign objects are neither replaced nor deleted, even if they have all of Sesame's
+/// labels or a name that Sesame needs.
 async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
@@ -560,7 +560,7 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     cluster.apply_all(&large).await;
     cluster.apply_all(std::slice::from_ref(&larger)).await;
 
-    // The new hostname and endpoint of the other tenant are published, with as much of the first
+    // The other tenant's new hostname and endpoint are published, with as much of the first
     // tenant's configuration as fits.
     let mut other = base_route();
     other["spec"]["hostnames"] = json!(["app.example.com", "new.example.com"]);

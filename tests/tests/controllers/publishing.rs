@@ -1,5 +1,5 @@
-//! Gateway addresses from Services: the addresses of a load balancer as they are assigned, changed
-//! and withdrawn, and hosts that are nodes.
+//! Gateway addresses from Services: a load balancer's addresses as they are assigned, changed and
+//! withdrawn, and the addresses of hosts that are nodes.
 
 use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
@@ -31,7 +31,7 @@ fn addresses(gateway: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Waits until the Gateway has these addresses and its condition Programmed has this status and
+/// Waits until the Gateway has these addresses and its `Programmed` condition has this status and
 /// reason.
 async fn until(
     cluster: &TestCluster,
@@ -142,7 +142,7 @@ async fn gateway_addresses_follow_load_balancer() {
     );
     assert_ne!(gateway["metadata"]["resourceVersion"], version);
 
-    // Fields that the load balancer's controller sets on the Service survive our writes.
+    // Fields that the load balancer's controller sets on the Service survive Sesame's writes.
     let mine = json!({"metadata": {"annotations": {"example.com/id": "7"}, "finalizers": ["example.com/cleanup"]}});
     cluster.merge(SERVICE, &mine).await;
     let label = json!({"spec": {"infrastructure": {"labels": {"team": "a"}}}});

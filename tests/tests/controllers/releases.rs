@@ -19,7 +19,7 @@ const OUTSIDE: &str =
 const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
     safe-upgrades.gateway.networking.k8s.io";
 
-/// A backendRef to the XBackend of an external host.
+/// A backendRef to the XBackend for an external host.
 static X_BACKEND: LazyLock<Value> = LazyLock::new(
     || json!({"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "outside"}),
 );
@@ -152,7 +152,7 @@ async fn upgraded(channel: Channel) {
     assert!(claims(&class, "HTTPRouteRetryConnectionError"), "{class:#}");
     a_route_is_published(&cluster, 3).await;
     if channel == Channel::Experimental {
-        // The object was stored in the shape of the older release.
+        // The object was stored with the older release's schema.
         outside_is_refused(&cluster).await;
         let what = "the type that is not supported is a status";
         cluster

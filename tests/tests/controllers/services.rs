@@ -112,7 +112,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     );
 
     two_gateways_want_one_name(&cluster, &controller).await;
-    // Create copies with our labels, but without an owner or with a different owner.
+    // Create copies with Sesame's labels, but without an owner or with a different owner.
     let mut copy = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "copy", "namespace": "default",
         "labels": service["metadata"]["labels"]}, "spec": {"clusterIP": "None"}});
     cluster.apply_all(&[copy.clone()]).await;

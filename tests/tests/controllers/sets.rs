@@ -1,4 +1,4 @@
-//! Statuses of ListenerSets and BackendTLSPolicies, in a real API server.
+//! Statuses of ListenerSets and BackendTLSPolicies, with a real API server.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};

@@ -17,7 +17,7 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
-/// Returns our entry in a route's status.
+/// Returns Sesame's entry in a route's status.
 fn ours(route: &Value) -> &Value {
     let parents = route["status"]["parents"]
         .as_array()
@@ -254,7 +254,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     assert!(has_foreign(&route));
 }
 
-/// Checks that a hostname too large for one ConfigMap is split across several.
+/// Checks that a hostname whose configuration exceeds one ConfigMap is split across several.
 async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
     let edge = edge_name();
     let noise = |seed: u64| {
@@ -332,7 +332,7 @@ async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.until(what, REPORTS, is_empty).await;
 }
 
-/// Checks that in mode `single`, only the oldest Gateway of the oldest class is served. All other
+/// Checks that in `single` mode, only the oldest Gateway of the oldest class is served. All other
 /// Gateways report why they are not served.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];

@@ -24,7 +24,7 @@ fn policy(name: &str, service: &str) -> Value {
     }})
 }
 
-/// Returns the reason of a condition in the controller's own entry of a policy's status.
+/// Returns a condition's reason from the controller's own entry in a policy's status.
 fn reason(policy: &Value, type_: &str) -> Value {
     let ancestors = policy["status"]["ancestors"].as_array();
     let own = ancestors

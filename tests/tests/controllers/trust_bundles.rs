@@ -25,7 +25,7 @@ fn bundle(authorities: &[&Authority]) -> Value {
     })
 }
 
-/// A Gateway and a policy that refer to the bundle.
+/// Returns a Gateway and a policy that refer to the bundle.
 fn objects(servers: &Authority) -> Vec<Value> {
     let reference =
         json!({"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "partners"});

@@ -1,5 +1,5 @@
-//! Gateways that are published by a second Gateway. Uses a real API server. The second Gateway's
-//! controller is first the test, and then Sesame itself with two real Envoys.
+//! Gateways that are published by a second Gateway, with a real API server. The test first acts as
+//! the second Gateway's controller. Later Sesame controls that Gateway too, with two real Envoys.
 
 use std::net::SocketAddr;
 
@@ -39,13 +39,13 @@ async fn apply(cluster: &TestCluster, spec: &Value) {
     cluster.apply_all(&objects).await;
 }
 
-/// Reports, as a host would, that it serves the published revision.
+/// Reports, as a host would, that the published revision is served.
 async fn serve(cluster: &TestCluster) {
     reports::say_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
 }
 
-/// Waits until Programmed is False because an address is missing, and its message contains all of
-/// these strings.
+/// Waits until `Programmed` is False because an address is missing, with a message that contains
+/// all of these strings.
 async fn awaits(cluster: &TestCluster, words: &[&str]) {
     let what = words.join(", ");
     cluster

@@ -73,7 +73,7 @@ fn fault(page: &Path, words: &[String], known: &Known) -> Option<String> {
         }
     };
     let error = program.try_get_matches_from(words).err()?;
-    // An ellipsis stands for a value, so an invalid value is expected.
+    // An ellipsis is a placeholder for a value, so an invalid value is expected.
     let stands_for = line.contains('…') && error.kind() == ErrorKind::ValueValidation;
     (!stands_for && error.use_stderr()).then(|| format!("{line}: {error}"))
 }

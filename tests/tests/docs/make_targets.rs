@@ -75,7 +75,7 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
     assert!(words.contains(words_of_it), "{words}");
 }
 
-/// Recipes call scripts, and a dry run does not run those.
+/// Recipes call scripts, which a dry run does not run.
 #[test]
 fn scripts_are_valid_shell() {
     let found = Command::new("find")

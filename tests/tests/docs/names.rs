@@ -1,4 +1,4 @@
-//! The reference page of names lists exactly the labels, annotations and options in the sources.
+//! The reference page about names lists exactly the labels, annotations and options in the sources.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -56,8 +56,8 @@ pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     found
 }
 
-/// Completes a fragment to a full object. Returns `None` for fragments of foreign YAML, and panics
-/// if no object could contain the fragment.
+/// Expands a fragment to a complete object. Returns `None` for fragments of foreign YAML, and
+/// panics if no object could contain the fragment.
 fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
     if value.get("apiVersion").is_some() {
         return Some(value);

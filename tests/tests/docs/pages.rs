@@ -38,7 +38,7 @@ pub(crate) fn all() -> Vec<Page> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Returns the pages of a directory in `docs/`.
+/// Returns the pages below this directory.
 pub(crate) fn below(directory: &str) -> Vec<Page> {
     let mut pages = all();
     pages.retain(|page| page.path.starts_with(directory));

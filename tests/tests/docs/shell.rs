@@ -41,8 +41,8 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Splits a line into words, each with a flag that tells if it was quoted. Drops redirections and
-/// comments.
+/// Splits a line into words, each with a flag that is true if the word was quoted. Drops
+/// redirections and comments.
 fn split(line: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();
     let mut word = String::new();

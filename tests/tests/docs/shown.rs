@@ -29,8 +29,8 @@ pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     steps
 }
 
-/// Returns true if the output matches. In `shown`, `…` stands for the rest of a line. On a line of
-/// its own, it stands for any number of lines.
+/// Returns true if the output matches. In `shown`, `…` matches the rest of a line. On a separate
+/// line, it matches any number of lines.
 pub(crate) fn matches(said: &str, shown: &str) -> bool {
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
     let shown: Vec<&str> = shown.lines().collect();

@@ -32,7 +32,7 @@ struct Reference {
 
 impl StandIns {
     /// Returns the missing Services and endpoints that the objects refer to. TLS backends present a
-    /// certificate of this authority for the hostnames of their routes.
+    /// certificate from this authority for their routes' hostnames.
     pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
         let mut made = Vec::new();
         for reference in references(objects) {

@@ -112,7 +112,7 @@ impl Reading {
         self.current = false;
     }
 
-    /// Makes the agent serve all objects that the page has shown up to here.
+    /// Makes the agent serve all objects that the page has shown so far.
     async fn serve(&mut self, starts: bool) {
         if self.current {
             return;

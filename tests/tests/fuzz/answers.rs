@@ -1,5 +1,5 @@
-//! Input of a running agent from other processes: responses of Envoy's admin interface, requests at
-//! its socket, a command line.
+//! Input that a running agent gets from other processes: responses from Envoy's admin interface,
+//! requests to the agent's socket, and a command line.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -14,7 +14,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// Returns responses of a real Envoy, each with a prefix byte that identifies the request.
+/// Returns responses from a real Envoy, each with a prefix byte that identifies the request.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",
@@ -38,7 +38,7 @@ fn recorded() -> Vec<Vec<u8>> {
     answers
 }
 
-/// Starts a server that answers every request with the current bytes and closes the connection.
+/// Starts a server that responds to every request with the current bytes and closes the connection.
 fn answering(socket: &std::path::Path) -> Arc<Mutex<Vec<u8>>> {
     let answer = Arc::new(Mutex::new(Vec::new()));
     let listener = UnixListener::bind(socket).expect("a socket");
@@ -113,7 +113,7 @@ fn orders() {
         .to_vec();
     seeds.push(include_bytes!("../../data/status.json").to_vec());
     run("orders", Form::Text, &seeds, |bytes| {
-        // `status` parses messages in the other direction, the reports of an agent.
+        // `status` parses messages in the other direction: an agent's reports.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
         let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());

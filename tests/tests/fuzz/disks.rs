@@ -1,5 +1,5 @@
 //! Files on disk: mounted snapshots, the state directory, and files that an earlier agent and its
-//! Envoy left.
+//! Envoy left behind.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Mutations for bytes, lines of text and protobuf. They can be shrunk.
+//! Mutations of bytes, lines of text and protobuf messages, which can be shrunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -144,7 +144,7 @@ impl Edited {
         let mut bytes = pick(seeds, self.seed).to_vec();
         for edit in &self.edits {
             bytes = edit.apply(bytes, seeds);
-            // Repeating a repetition would only test the size limits again.
+            // Limit the size, because nested repetitions would only test the size limits again.
             bytes.truncate(4 << 20);
         }
         bytes

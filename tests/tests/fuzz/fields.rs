@@ -107,7 +107,7 @@ fn size(fields: &[Field]) -> usize {
     fields.iter().map(|field| 1 + inside(field)).sum()
 }
 
-/// Returns true if the field was in this subtree.
+/// Edits the field if it is in this subtree, and returns true in that case.
 fn apply(fields: &mut Vec<Field>, left: &mut usize, edit: &FieldEdit) -> bool {
     for index in 0..fields.len() {
         if *left == 0 {

@@ -1,4 +1,4 @@
-//! Several Gateways on one host, IPv4 and IPv6, and ports that have a different number for clients.
+//! Several Gateways on one host, IPv4 and IPv6, and ports that have different numbers for clients.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,7 @@ fn at(name: &str, address: Option<&str>) -> Value {
     gateway
 }
 
-/// Returns a route from a Gateway to the Service of the same name. One of the route's paths
+/// Returns a route from a Gateway to the Service with the same name. One of the route's paths
 /// redirects.
 fn routes(name: &str) -> Vec<Value> {
     let redirect = json!({

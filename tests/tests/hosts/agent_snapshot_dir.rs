@@ -1,5 +1,5 @@
-//! `run --snapshot-dir`: the agent serves snapshots that are copied or mounted into the directory
-//! completely, or not at all.
+//! `run --snapshot-dir`: the agent serves each snapshot copied or mounted into the directory either
+//! completely or not at all.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

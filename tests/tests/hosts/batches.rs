@@ -10,10 +10,10 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Number of routes in one table, so that changing it costs Envoy measurable time.
+/// Number of routes in one table, enough that Envoy takes measurable time to apply a change.
 const ROUTES: usize = 1000;
 
-/// Returns a route of the table that answers with `status`.
+/// Returns a route in the table that responds with `status`.
 fn route(number: usize, status: u16) -> Value {
     let mut rule = rule_to("a", &[]);
     if status != 200 {

@@ -1,4 +1,4 @@
-//! The doctor finds problems of a host, and its remedies repair them. A support archive does not
+//! The doctor finds problems on a host, and its remedies repair them. A support archive does not
 //! contain secrets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]

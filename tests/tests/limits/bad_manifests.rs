@@ -46,8 +46,8 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     agent.wait_backend(&request, backend).await;
 }
 
-/// Returns true if any value here contains this file and one of these lines, in separate fields or
-/// as `file:line`.
+/// Returns true if `value` contains this file and one of these lines anywhere, in separate fields
+/// or as `file:line`.
 fn names(value: &Value, file: &str, lines: &[u64]) -> bool {
     match value {
         Value::String(text) => lines

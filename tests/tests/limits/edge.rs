@@ -1,4 +1,5 @@
-//! Limits for untrusted clients never cut off a client that makes progress. Gateways can set them.
+//! Limits for untrusted clients, which Gateways can set, never cut off a client that makes
+//! progress.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of bytes sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// Shorter than all drips together, but longer than a busy machine may delay one drip.
+/// A timeout that is shorter than all drips combined, but longer than a busy machine may delay one
+/// drip.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -121,7 +123,7 @@ fn accepted(status: &Value) -> String {
         .collect()
 }
 
-/// Starts a server that answers each request with these bytes.
+/// Starts a server that responds to each request with these bytes.
 async fn answering(answer: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -257,7 +259,7 @@ async fn unusual_but_valid_messages_pass() {
     checks.finish();
 }
 
-/// Starts a server that answers each request byte by byte.
+/// Starts a server that responds to each request byte by byte.
 async fn dripping() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await

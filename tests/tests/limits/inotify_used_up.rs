@@ -1,4 +1,4 @@
-//! Other processes of the user take all inotify instances. The host keeps serving, reports the
+//! Other processes of the same user take all inotify instances. The host keeps serving, reports the
 //! problem, and recovers when instances are released.
 //!
 //! Runs in a separate user namespace, so that other tests are not affected.
@@ -63,7 +63,7 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-/// Parts of the warning of an agent that lacks placeholders.
+/// Parts of the warning that an agent without enough placeholders reports.
 const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {
@@ -212,7 +212,7 @@ fn watched(agent: &AgentUnderTest) -> usize {
         .sum()
 }
 
-/// Writes the settings of this agent to a file, for commands that would otherwise not find them.
+/// Writes this agent's settings to a file, for commands that would otherwise not find them.
 fn config(agent: &AgentUnderTest) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n",
@@ -244,7 +244,7 @@ async fn with_others() {
     // Listeners, clusters, shares, four filters and a route table.
     assert_eq!(files, 8 + SERVICES, "all is in files");
 
-    // There are no free instances, but the agent keeps its placeholders.
+    // No instances are free, but the agent keeps its placeholders.
     let others = Others::default();
     others.take_all();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
@@ -272,7 +272,7 @@ async fn with_others() {
     assert!(after > 5 && after <= files, "{after} of {files}");
     let taking = others.keep_taking();
 
-    // The agent has no placeholders left, and there are no free instances. The running Envoy is not
+    // The agent has no placeholders left, and no instances are free. The running Envoy is not
     // replaced, and the command reports why.
     let refused = words(&agent.replace_envoy("auto").await);
     assert!(

@@ -3,14 +3,14 @@
 //! | exhausted resource | effect | reported by | test |
 //! |---|---|---|---|
 //! | inotify instances | Envoy watches fewer files, and the agent polls | `status`, log, metrics, `doctor` | `inotify_used_up`, `budget` |
-//! | descriptors of the agent | the agent retries every second | log | `restart_resources::agent_recovers_after_running_out_of_descriptors` |
-//! | descriptors of Envoy | new connections and changes wait | `status` | `restart_resources::envoy_without_descriptors_serves_existing_connections` |
+//! | the agent's descriptors | the agent retries every second | log | `restart_resources::agent_recovers_after_running_out_of_descriptors` |
+//! | Envoy's descriptors | new connections and changes wait | `status` | `restart_resources::envoy_without_descriptors_serves_existing_connections` |
 //! | descriptors on startup | the agent does not start with fewer than 512 | log | `floods::agent_refuses_to_start_with_few_descriptors` |
 //! | `/dev/shm` | Envoy runs without hot restart | `status`, log, `doctor` | `shared_memory` |
 //! | a port | only its listener waits | `status`, conditions, `doctor` | `bind_conflict`, `low_ports` |
 //! | state directory | changes apply, but are not stored | `status`, `doctor` | `restart_resources::changes_apply_if_state_directory_is_not_writable` |
 //! | runtime directory | changes wait; a dead Envoy is restarted | `status`, `doctor` | `restart_resources::change_waits_if_runtime_directory_is_full`, `killed_envoy_restarts_if_runtime_directory_is_full` |
-//! | memory of Envoy | its heap limit rejects requests | 503, statistics | `floods::headers_that_repeat_do_not_fill_the_memory` |
+//! | Envoy's memory | its heap limit rejects requests | 503, statistics | `floods::headers_that_repeat_do_not_fill_the_memory` |
 
 mod bad_manifests;
 mod bind_conflict;

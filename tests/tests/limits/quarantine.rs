@@ -203,7 +203,7 @@ impl World {
         listener
     }
 
-    /// Replaces a key by another version of it.
+    /// Replaces a key with another version.
     fn rotate(&mut self, name: &str, number: u8, wrong_key: bool) {
         let (key, pair) = key(name, number, wrong_key);
         let (keys, pairs) = (&mut self.resolved.snapshot.keys, &mut self.resolved.keys);

@@ -131,7 +131,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Writes a GatewayAgent and its status, as an agent with the clock at `heartbeat` would.
+/// Writes a GatewayAgent and its status, as an agent whose clock shows `heartbeat` would.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
     let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await

@@ -1,5 +1,5 @@
-//! New connections survive the death of Envoy: they wait in the queue of an agent's socket until
-//! the next Envoy accepts them.
+//! New connections survive the death of Envoy: they wait in the queue of a socket that the agent
+//! holds, until the next Envoy accepts them.
 //!
 //! Runs in a separate network namespace in which the kernel may migrate connections between the
 //! listening sockets of a port.

@@ -97,7 +97,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // The first Envoy still has to answer the requests of the killed Envoy.
+        // The first Envoy still has to respond to the killed Envoy's requests.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }
@@ -263,7 +263,7 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let third = shared_memory(&agent);
     assert!(!is_told(&agent) && exists(&third) && !exists(&second));
 
-    // The next agent reads the base ID from the state file of the first agent.
+    // The next agent reads the base ID from the first agent's state file.
     agent.kill9();
     agent.restart();
     agent.wait_live().await;
@@ -352,8 +352,8 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
         .clean("first Envoy stopped before and in a restart");
 }
 
-/// The state file of the running Envoy has too high an epoch, so the next Envoy does not find a
-/// predecessor to take over from.
+/// The running Envoy's state file contains an epoch that is too high, so the next Envoy does not
+/// find a predecessor to take over from.
 #[tokio::test(flavor = "multi_thread")]
 async fn restart_succeeds_after_epoch_was_skipped() {
     let backend = Backend::start("a").await;

@@ -1,4 +1,4 @@
-//! Revisions that are held back, accepted, rolled back to and resumed.
+//! Holding back revisions, accepting them, rolling back to earlier ones, and resuming.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
@@ -228,7 +228,8 @@ async fn wait_gone(agent: &AgentUnderTest) {
     wait_nothing_served(agent).await;
     // Envoy drains and exits without further commands.
     agent.wait_envoys(0).await;
-    // If stored state were left, the next agent would restore the Gateway and remove it again.
+    // If any stored state were left behind, the next agent would restore the Gateway and remove it
+    // again.
     sesame_tests::wait::eventually("nothing is kept of it", TEST_TIMEOUT, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));
         match kept.map_or(0, Iterator::count) {
@@ -279,7 +280,7 @@ async fn a_rollback_stays_until_it_is_taken_back() {
     assert!(!text.contains("s-0"), "{text}");
     let (code, text) = look(&agent, &["diff", "2", "2"]).await;
     assert_eq!((code, text.as_str()), (Some(0), ""));
-    // Show the same difference in the format for scripts.
+    // Show the same difference as JSON, for scripts.
     let (code, text) = look(&agent, &["diff", "1", "2", "--output", "json"]).await;
     assert_eq!(code, Some(1), "{text}");
     let difference: serde_json::Value = serde_json::from_str(&text).expect("JSON");

@@ -61,7 +61,7 @@ async fn handovers_reset_no_new_connections_under_load() {
     crowd(setup().everywhere(), "").await;
 }
 
-/// Denies access to the sockets of other processes, as containers do by default.
+/// Python script that denies access to other processes' sockets, as containers do by default.
 const WITHOUT_OTHERS_SOCKETS: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -90,7 +90,7 @@ async fn crowd(setup: Setup, how: &str) {
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
-        // Envoy answers these requests itself, because the backend would only slow them down.
+        // Envoy responds to these requests itself, because the backend would only slow them down.
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });

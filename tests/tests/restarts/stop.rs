@@ -106,7 +106,8 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     agent.restart();
     agent.wait_numbered(HOST, 0).await;
 
-    // Test with an Envoy left by a stopped agent, and with an Envoy left by a killed agent.
+    // Test with an Envoy left behind by a stopped agent, and with one left behind by a killed
+    // agent.
     for is_orderly in [true, false] {
         if is_orderly {
             assert!(agent.stop().success(), "{}", agent.log_tail());

@@ -1,4 +1,4 @@
-//! Supervision of a real Envoy: it crashes, its agent crashes, it is replaced, and it is stopped.
+//! Supervision of a real Envoy that crashes, loses its agent, is replaced, and is stopped.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -66,7 +66,7 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
 }
 
 /// Checks that the first response after a crash is from a complete accepted configuration. The new
-/// one must be served in the end.
+/// configuration must eventually be served.
 ///
 /// Accepted configurations are stored asynchronously. If crashes happen in quick succession on a
 /// slow disk, an older configuration may be served until the manifests are reread.
@@ -206,7 +206,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     report.clean("agent upgraded three times, then another bootstrap");
 }
 
-/// Makes the state file of the running Envoy claim that it was started with another bootstrap.
+/// Makes the running Envoy's state file claim that Envoy was started with another bootstrap.
 fn forge_bootstrap(agent: &AgentUnderTest) {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
     for gateway in gateways.flatten() {

@@ -1,4 +1,4 @@
-//! Changes under load. No request may fail.
+//! Changes to routes, Services, clusters and endpoints under load. No request may fail.
 
 use std::net::SocketAddr;
 
@@ -178,7 +178,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
     wait_backend(&agent, "churn.test", "backend-0").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
     for change in 1..=changes {
-        // Add a new endpoint, then remove the old one. The backend of the old endpoint closes
+        // Add a new endpoint, then remove the old one. The old endpoint's backend closes
         // gracefully.
         let name = format!("backend-{change}");
         let next = Backend::start(&name).await;

@@ -99,8 +99,8 @@ fn arrows(
     arrows
 }
 
-/// Returns the arrows within crates whose removal breaks all circles. From each circle, it selects
-/// the arrow with the fewest imports.
+/// Returns the arrows within crates whose removal breaks all circles: from each circle, the arrow
+/// with the fewest imports.
 fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
     let mut left: BTreeMap<String, BTreeSet<String>> = arrows
         .iter()

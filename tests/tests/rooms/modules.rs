@@ -1,4 +1,4 @@
-//! Reads the modules of a crate and their imports from its sources.
+//! Reads a crate's modules and their imports from its sources.
 //!
 //! Tokens are sufficient because paths look the same in `use` items, expressions and macros. The
 //! code is neither compiled nor expanded. Code that is compiled only for tests is skipped.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const HEADER: &str = "| room | what it is for | must never | may import |";
-/// Marks an import that closes a circle, for as long as the import exists.
+/// Mark on an import that closes a circle, for as long as the import exists.
 const CIRCLE: &str = "(circle)";
 
 /// One row of the table.
@@ -48,7 +48,7 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     rows
 }
 
-/// Returns the names in a cell, each with a flag that tells if it is marked.
+/// Returns the names in a cell, each with a flag that is true if the name is marked.
 fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     let names = cell.split(',').map(str::trim).filter(|name| *name != "–");
     names.map(|name| {

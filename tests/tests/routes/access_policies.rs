@@ -1,5 +1,5 @@
-//! AccessPolicies on a real Envoy: requests must pass every filter that applies to their rule, in
-//! every form.
+//! AccessPolicies on a real Envoy: requests must pass every filter that applies to their rule,
+//! whichever object sets it.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;

@@ -1,5 +1,5 @@
-//! Tokens and rules of AccessPolicies on a real Envoy: a request is rejected unless it satisfies
-//! all policies above its rule.
+//! Tokens and rules in AccessPolicies, on a real Envoy: a request is rejected unless it satisfies
+//! all policies that apply to its rule.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -37,7 +37,7 @@ fn of_route(name: &str) -> Value {
     json!({"kind": "HTTPRoute", "name": name})
 }
 
-/// Returns routes and policies. All routes except `health` require a token, some of them more.
+/// Returns routes and policies. All routes except `health` require a token, and some require more.
 fn objects(keys: &str) -> Vec<Value> {
     let mut admin = rule_to("a", &[path("PathPrefix", "/admin")]);
     admin["name"] = json!("admin");
@@ -301,7 +301,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
     let backends = start_served(&["a"], &mut all).await;
     all.push(plain_route("shop", "shop.test", "a"));
     let policies = |number: usize| {
-        // The key in use, and another key in every second version.
+        // Publish the key in use, and another key in every second version.
         let other = Issuer::new(ISSUER, &format!("k-{number}"));
         let keys = Issuer::jwks(&[&other, &issuer][number % 2..]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",

@@ -27,7 +27,7 @@ const POLICY_CHANGES: usize = 200;
 /// Maximum time until health checks notice a change.
 const NOTICED: Duration = Duration::from_secs(15);
 
-/// An endpoint that answers with its name, and on `/health` with a changeable status.
+/// An endpoint that responds with its name, and to `/health` with a changeable status.
 struct Endpoint {
     address: SocketAddr,
     health: Arc<AtomicU16>,
@@ -67,7 +67,7 @@ impl Endpoint {
     }
 }
 
-/// Returns an endpoint that accepts connections and never answers.
+/// Returns an endpoint that accepts connections and never responds.
 fn silent() -> (std::net::TcpListener, SocketAddr) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -82,7 +82,7 @@ fn root(routes: &Value) -> Value {
     )
 }
 
-/// Sends requests for a path with a header, and returns the endpoints that answer.
+/// Sends requests for a path with a header, and returns the endpoints that respond.
 async fn ends(
     agent: &AgentUnderTest,
     path: &str,
@@ -136,8 +136,8 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker may prefer one endpoint, for as many requests as that
-        // endpoint's weight has grown.
+        // After a slow start, a worker may prefer one endpoint for as many requests as that
+        // endpoint's weight has increased.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";
@@ -162,7 +162,7 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.finish();
 }
 
-/// Waits until exactly these endpoints answer.
+/// Waits until exactly these endpoints respond.
 async fn turn(
     agent: &AgentUnderTest,
     path: &str,
@@ -244,7 +244,7 @@ async fn dead_backend_does_not_hold_up_a_change() {
     checks.finish();
 }
 
-/// Returns a backend that answers with the first line of each connection.
+/// Returns a backend that responds with the first line of each connection.
 async fn first_lines() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

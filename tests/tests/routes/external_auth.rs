@@ -17,7 +17,7 @@ use sesame_tests::ports::free_port;
 
 mod of_listeners;
 
-/// Size of a body that exceeds the default buffer of a connection.
+/// Size of a body that exceeds a connection's default buffer.
 const LARGE: usize = 90_000;
 
 fn asking(protocol: &str, service: &str, fields: &Value) -> Value {

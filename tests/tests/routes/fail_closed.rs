@@ -134,7 +134,7 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
         checks.status(agent.get(80, host, path), 500).await;
     }
     checks.same("requests that passed", main.count() - before, 0);
-    // Requests outside of the invalid matches are still served by other routes.
+    // Other routes still serve requests that the invalid matches do not cover.
     let elsewhere = agent.get(80, "shared.test", "/elsewhere");
     checks.backend(elsewhere, "main").await;
     let of_others = agent.get(80, "matches.test", "/any/thing");
@@ -144,7 +144,7 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     checks.finish();
 }
 
-/// Returns routes of `shared.test`. The last route requires authorization, but the expressions of
+/// Returns routes for `shared.test`. The last route requires authorization, but the expressions of
 /// the other routes leave no room for its expression.
 fn expressions() -> Vec<Value> {
     let costs = |prefix: &str| {

@@ -195,7 +195,7 @@ async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// Checks that calls for the share of an invalid backend get UNAVAILABLE, and that all other calls
+/// Checks that an invalid backend's share of the calls gets UNAVAILABLE, and that all other calls
 /// succeed.
 async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
     let request = grpc::call(agent.address(80), "shares.test", "shop.Cart/Add");

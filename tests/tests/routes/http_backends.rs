@@ -1,4 +1,4 @@
-//! Backends of an `HTTPRoute` rule: weights, missing backends, timeouts and protocols. Uses a real
+//! Backends in an `HTTPRoute` rule: weights, missing backends, timeouts and protocols. Uses a real
 //! agent with a real Envoy.
 
 use std::collections::BTreeMap;
@@ -111,7 +111,7 @@ async fn timeouts(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
 }
 
-/// Sends 300 requests and counts them by the backend or status that answered.
+/// Sends 300 requests and counts the responses by backend, or by status if no backend responded.
 async fn shares(
     agent: &AgentUnderTest,
     checks: &mut Checks,

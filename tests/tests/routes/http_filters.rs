@@ -1,4 +1,4 @@
-//! Every filter of an `HTTPRoute`, with a real agent and a real Envoy.
+//! Every `HTTPRoute` filter, with a real agent and a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -557,8 +557,8 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Returns CORS routes that Envoy answers itself: a redirect, and a route without a backend, which
-/// gets 500.
+/// Returns CORS routes to which Envoy itself responds: a redirect, and a route without a backend,
+/// which gets 500.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],

@@ -143,7 +143,7 @@ async fn server_name_selects_listener_and_certificate() {
             );
         }
     }
-    // No listener of this port has that name.
+    // No listener on this port has that name.
     let stranger = tls
         .get(&agent, 444, "a.tls.test", "a.tls.test")
         .send()

@@ -1,4 +1,4 @@
-//! Every kind of match of an `HTTPRoute`, with a real agent and a real Envoy.
+//! Every kind of `HTTPRoute` match, with a real agent and a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, on_listener, path, rule_to, yaml,
 };
 
-/// One backend per rule of a route, so that the answering backend identifies the rule.
+/// One backend per rule of a route, so that the responding backend identifies the rule.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -513,8 +513,8 @@ fn fall_through_routes() -> Vec<Value> {
     ]
 }
 
-/// Checks that a request that the most specific route does not match is served by the next less
-/// specific route.
+/// Checks that the next less specific route serves requests that the most specific route does not
+/// match.
 async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |host: &str, path: &str| agent.get(80, host, path);
     checks.backend(get("x.fall.test", "/a"), "a").await;

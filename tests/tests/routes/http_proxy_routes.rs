@@ -1,4 +1,4 @@
-//! Policies of `HTTPProxy` routes on a real Envoy.
+//! Policies on `HTTPProxy` routes, with a real Envoy.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};

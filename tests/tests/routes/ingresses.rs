@@ -1,5 +1,5 @@
 //! `Ingress` with a real agent and a real Envoy. Tests which backend gets a request, and that no
-//! other rule takes the requests of a rule that cannot be served. A host moves to the Gateway API
+//! other rule takes over requests for a rule that cannot be served. A host moves to the Gateway API
 //! without a failed request.
 
 use serde_json::{Value, json};

@@ -44,7 +44,7 @@ fn on(
     on_listener(route(kind, name, hostnames, &[to(backends)]), listener)
 }
 
-/// Sends requests over new connections and counts them by the backend that answered.
+/// Sends requests over new connections and counts them by the backend that responded.
 async fn tally(request: &Request) -> BTreeMap<String, u32> {
     let mut seen = BTreeMap::new();
     for _ in 0..TRIES {
@@ -120,7 +120,7 @@ async fn server_name_selects_one_listener_and_route() {
     agent.wait_ok(&through("a.pass.test")).await;
 
     let mut checks = Checks::default();
-    // The certificate is that of the backend, so TLS was not terminated on the way.
+    // The client gets the backend's certificate, so TLS was not terminated on the way.
     checks.backend(through("a.pass.test"), "exact").await;
     checks
         .backend(through("a.pass.test").http2(), "exact")

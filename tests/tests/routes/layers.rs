@@ -1,5 +1,5 @@
 //! HTTPRoutes, HTTPProxies and Ingresses for one host. For each row of `tests/data/layers.yaml`,
-//! `explain` and a real Envoy give the expected answers.
+//! `explain` and a real Envoy produce the expected outcome.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -57,7 +57,7 @@ struct Claim {
     name: Option<String>,
     namespace: Option<String>,
     class: Option<String>,
-    /// Defaults to the host of the row; `none` means no host.
+    /// Defaults to the row's host; `none` means no host.
     host: Option<String>,
     path: String,
     to: String,
@@ -93,7 +93,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// Returns the rows. In each row, `H` is replaced by the host of the row.
+/// Returns the rows, with `H` replaced by the row's host.
 fn rows() -> Vec<Row> {
     let rows: Vec<Value> = serde_saphyr::from_str(ROWS).expect("rows");
     let numbered = rows.into_iter().enumerate();
@@ -268,7 +268,7 @@ fn together(secrets: &[Value]) -> Vec<Together> {
         .collect()
 }
 
-/// Returns the answer of `explain` for a request: the Service, the status, or `refused`.
+/// Returns the outcome that `explain` reports for a request: the Service, the status, or `refused`.
 fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     let scheme = if ask.port == 443 { "https" } else { "http" };
     let url = format!("{scheme}://{}:{}{}", ask.host, ask.port, ask.path);
@@ -295,7 +295,7 @@ fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     }
 }
 
-/// Returns Envoy's answer to a request.
+/// Sends a request to Envoy and returns the outcome.
 async fn answered(agent: &AgentUnderTest, ask: &Ask, authority: &Authority) -> String {
     let mut request =
         Request::get(agent.address(ask.port), &ask.host, &ask.path).method(&ask.method);

@@ -46,7 +46,7 @@ fn object<'s>(status: &'s Value, kind: &str, name: &str) -> &'s Value {
         .map_or(&Value::Null, |object| &object["status"])
 }
 
-/// Returns the status and reason of a condition of the object itself.
+/// Returns the status and reason of one of the object's own conditions.
 fn said(status: &Value, kind: &str, name: &str, type_: &str) -> String {
     object(status, kind, name)["conditions"]
         .as_array()
@@ -289,8 +289,8 @@ async fn held_port_is_reported_to_listener_set() {
 }
 
 impl tls_override_rows::Override {
-    /// Returns the class, the Gateway and the set. The number of the row is the Gateway's
-    /// generation, so that the Gateway's status identifies the row.
+    /// Returns the class, the Gateway and the set. The row number is the Gateway's generation, so
+    /// that the Gateway's status identifies the row.
     fn objects(&self, generation: usize) -> Vec<Value> {
         let mut listeners = vec![http_listener("http", 80, "")];
         if self.gateway {

@@ -8,7 +8,7 @@ use sesame_tests::manifests::{
     edge, http_listener, http_proxy, ingress_class, plain_route, traffic_policy, yaml,
 };
 
-/// Number of requests up to the limit, and number of changes to another route after half of them.
+/// Number of requests up to the limit. After half of them, another route changes `CHANGES` times.
 const ALLOWED: usize = 10;
 const CHANGES: usize = 50;
 
@@ -43,7 +43,7 @@ fn objects() -> Vec<Value> {
     ]
 }
 
-/// Returns an HTTPProxy whose only route answers with a number.
+/// Returns an HTTPProxy whose only route responds with a number.
 fn changing(number: usize) -> String {
     let answer = json!({"statusCode": 200, "body": number.to_string()});
     let spec = json!({"virtualhost": {"fqdn": "other.test"},

@@ -134,7 +134,7 @@ async fn regex_validation_agrees_with_envoy() {
     checks.finish();
 }
 
-/// Returns for each expression whether Sesame accepts a route that contains it.
+/// Returns, for each expression, whether Sesame accepts a route that contains it.
 fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for (i, pattern) in patterns.iter().enumerate() {

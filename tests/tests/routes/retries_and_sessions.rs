@@ -1,4 +1,4 @@
-//! Retries and session persistence of rules (experimental channel), and routes that specify a port.
+//! Retries and session persistence in rules (experimental channel), and routes that specify a port.
 //! Uses a real agent with a real Envoy.
 
 use std::collections::BTreeSet;
@@ -100,7 +100,7 @@ async fn rule_sets_retries_sessions_and_ports() {
         ("never.test", 503, 1),
     ] {
         let before = seen();
-        // The client gets the response of the last attempt.
+        // The client gets the response from the last attempt.
         let request = agent.get(80, host, &format!("/status/{status}"));
         checks.status(request.clone(), status).await;
         checks.same(format!("tries of {request}"), seen() - before, tries);
@@ -182,7 +182,7 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
-        // Without a session, both endpoints answer. The probability of 40 consecutive responses
+        // Without a session, both endpoints respond. The probability of 40 consecutive responses
         // from one endpoint is one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),

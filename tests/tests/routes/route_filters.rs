@@ -1,4 +1,4 @@
-//! The RouteFilters of the golden case, tested with a real agent and a real Envoy.
+//! Tests the golden case's RouteFilters with a real agent and a real Envoy.
 
 use sesame_tests::agent::Setup;
 use sesame_tests::backend::Backend;

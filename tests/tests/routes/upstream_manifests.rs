@@ -1,5 +1,5 @@
-//! Every manifest of the upstream conformance suite and examples decodes without unknown fields.
-//! Every field of the CRDs is known, too.
+//! Every manifest in the upstream conformance suite and examples decodes without unknown fields.
+//! All fields in the CRDs are known too.
 //!
 //! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod
 //! download`). They are not copied into this repository.
@@ -136,8 +136,8 @@ fn upstream_manifests_decode_without_unknown_fields() {
         faults.join("\n")
     );
 
-    // An object may be ignored because of its kind. If the kind is supported, it may not be ignored
-    // because of its version, except for v1alpha2, which is ignored on purpose.
+    // An object may be ignored because of its kind. If the kind is supported, it must not be
+    // ignored because of its version, except for v1alpha2, which is ignored on purpose.
     for reason in ignored.keys() {
         let is_older = reason.contains("Route of \"gateway.networking.k8s.io/v1alpha2\"");
         assert!(reason.starts_with("kind ") || is_older, "{reason}");
@@ -158,7 +158,7 @@ fn filled(schema: &Value) -> Value {
     if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
         return value.clone();
     }
-    // This pattern is that of a duration.
+    // This pattern describes a duration.
     let pattern = schema["pattern"].as_str().unwrap_or_default();
     if pattern.contains("ms") {
         return json!("1s");
@@ -188,7 +188,7 @@ fn every_field_of_the_definitions_is_known() {
     let mut faults = Vec::new();
     for file in crd_files(Channel::Experimental) {
         let text = std::fs::read_to_string(&file).expect("readable");
-        // The file of the admission policy also contains its binding. Neither has versions.
+        // The admission policy's file also contains its binding. Neither has versions.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
         let specs = objects.iter().map(|object| &object["spec"]);
         let versions = specs.flat_map(|spec| {

@@ -1,5 +1,5 @@
-//! Spans of changes: a real controller and a real agent with a real Envoy export how long each step
-//! of a change takes. No change waits for the collector.
+//! Spans for changes: a real controller and a real agent with a real Envoy export how long each
+//! step of a change takes. No change waits for the collector.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -28,8 +28,8 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// Waits for a trace with all these spans, of a change to only this object. The change results in a
-/// revision that starts with `revision`.
+/// Waits for a trace of a change to only this object that contains all these spans. The change
+/// results in a revision that starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,
     object: &str,
@@ -318,7 +318,7 @@ async fn unavailable_collector_delays_no_change_or_request() {
         with_route(&agent, &prefix);
         agent.wait_ok(&agent.get(80, "app.test", &prefix)).await;
     }
-    // This collector accepts connections, but never answers.
+    // This collector accepts connections, but never responds.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, address.port()));
     let silent = silent.expect("the port is free again");
     for number in 0..10 {

@@ -1,5 +1,5 @@
-//! Access logs as text, with selected fields, and over the network from a real Envoy to a receiver
-//! in this process. Clients cannot break a line, forge a field or remove the lines of other
+//! Access logs as text, with selected fields, and sent over the network by a real Envoy to an
+//! in-process receiver. Clients cannot break a line, forge a field or suppress the lines of other
 //! requests. An unavailable receiver does not cause failed requests.
 
 use std::net::TcpListener;
@@ -272,7 +272,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
         checks.that(columns.iter().all(|it| it.iter().all(plain)), &*shown);
         of_clients += usize::from(columns[5] == b"400" || columns[5] == b"200");
     }
-    // Requests that Envoy rejects early also have a line.
+    // Requests that Envoy rejects early are also logged.
     checks.that(of_clients > nasty.len(), format!("{of_clients} lines"));
 
     let runtime = agent.runtime();

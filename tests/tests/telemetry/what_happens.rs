@@ -1,5 +1,5 @@
-//! An agent's traffic and history through its commands: `top`, `logs` with filters, and `events`.
-//! Uses a real agent with a real Envoy.
+//! An agent's traffic and history as its commands show them: `top`, `logs` with filters, and
+//! `events`. Uses a real agent with a real Envoy.
 
 use std::process::Output;
 

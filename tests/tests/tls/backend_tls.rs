@@ -348,7 +348,8 @@ async fn backend_policies_and_keys_change_without_failed_request() {
     }
     load.stop().await.assert_clean();
 
-    // Backends outside of the bundle are rejected as soon as the old connections are closed.
+    // Backends with certificates from outside the bundle are rejected once the old connections
+    // close.
     agent.write("bundle.yaml", &bundle(&[&new]));
     agent.write("policy.yaml", &policy(names[1]));
     agent

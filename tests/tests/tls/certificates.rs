@@ -118,9 +118,11 @@ enum Expected {
     Served,
     /// Envoy accepts the pair, but a message with this string warns that clients may not.
     Advised(&'static str),
-    /// Resolution rejects the pair with this string, and Envoy would reject it too.
+    /// Resolution rejects the pair with a message that contains this string. Envoy would reject it
+    /// too.
     Refused(&'static str),
-    /// Envoy rejects the pair with this string, and resolution warns of that beforehand.
+    /// Envoy rejects the pair with a message that contains this string, and resolution warns of
+    /// that beforehand.
     Judged(&'static str),
     /// Envoy would reject the pair, so resolution repairs it and reports this string, if any.
     Mended(&'static str),

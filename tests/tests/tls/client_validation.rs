@@ -98,7 +98,7 @@ async fn clients_are_validated_as_their_port_says() {
     checks.finish();
 }
 
-/// Starts an agent with one HTTPS listener on port 443, for clients of one authority.
+/// Starts an agent with one HTTPS listener on port 443 that trusts one authority for clients.
 async fn with_clients(
     servers: &Authority,
     clients: &Authority,

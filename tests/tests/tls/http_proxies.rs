@@ -1,4 +1,4 @@
-//! TLS of HTTPProxies on a real Envoy: client certificates, and `tcpproxy` connections.
+//! TLS in HTTPProxies, on a real Envoy: client certificates, and `tcpproxy` connections.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -1,5 +1,5 @@
 //! A Gateway outside of the cluster and the mesh that it routes to verify each other. Each rejects
-//! peers with certificates of other authorities. Uses a real agent with a real Envoy, and a real
+//! peers with certificates from other authorities. Uses a real agent with a real Envoy, and a real
 //! API server.
 
 use base64::Engine as _;
@@ -76,7 +76,7 @@ fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     objects
 }
 
-/// Waits until the route answers with this status.
+/// Waits until the route responds with this status.
 async fn answered(agent: &AgentUnderTest, name: &str, status: u16) {
     let request = agent.get(80, &host(name), "/");
     agent
@@ -155,7 +155,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 200).await;
 
-    // Without a bundle, nothing is sent, and especially not in plaintext.
+    // Without a bundle, nothing is sent, especially not in plaintext.
     agent.remove("bundle.yaml");
     answered(&agent, "labelled", 503).await;
     answered(&agent, "unencrypted", 503).await;

@@ -1,14 +1,14 @@
-//! Facts of a log line, and the Envoy formats of their values.
+//! Log fields for requests, connections and UDP sessions, with the Envoy format of each value.
 //!
 //! Never include a header that may contain a credential, and never log text from clients without a
 //! length limit.
 
 use sesame_proto::schema::line_form::Fact;
 
-/// Facts with the formats of their values.
+/// Facts to log, each with its Envoy format.
 pub(super) type Fields = &'static [(Fact, &'static str)];
 
-/// Fields of a request.
+/// Fields logged for a request.
 pub(super) const REQUEST: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::Method, "%REQ(:METHOD):32%"),
@@ -22,10 +22,10 @@ pub(super) const REQUEST: Fields = &[
     (Fact::Details, "%RESPONSE_CODE_DETAILS%"),
     (Fact::TerminationDetails, "%CONNECTION_TERMINATION_DETAILS%"),
     (Fact::DurationMs, "%DURATION%"),
-    // Time until the response begins.
+    // Time until the response starts.
     (Fact::ResponseDurationMs, "%RESPONSE_DURATION%"),
-    // Consecutive parts of the duration. With retries, all but the first part describe the last
-    // attempt.
+    // Consecutive phases of the total duration. If a request is retried, all phases except the
+    // first describe the last attempt.
     (
         Fact::BeforeBackendMs,
         "%COMMON_DURATION(DS_RX_BEG:US_TX_BEG:ms)%",
@@ -69,7 +69,7 @@ pub(super) const REQUEST: Fields = &[
     ),
 ];
 
-/// Fields of a connection that is proxied as is.
+/// Fields logged for a connection that is proxied as is.
 pub(super) const CONNECTION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::ResponseFlags, "%RESPONSE_FLAGS%"),
@@ -92,7 +92,7 @@ pub(super) const CONNECTION: Fields = &[
     ),
 ];
 
-/// Fields of a session: datagrams from one address and port of a client.
+/// Fields logged for a UDP session, that is, for datagrams from one client address and port.
 pub(super) const SESSION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::BytesReceived, "%BYTES_RECEIVED%"),

@@ -1,6 +1,6 @@
-//! Envoy filters that select the lines of an access log.
+//! Envoy filters that select which lines are written to an access log.
 //!
-//! Never drop a line unless a rule drops it: a rule that does not apply to a kind of traffic has no
+//! Never drop a line unless a rule drops it. A rule that does not apply to a kind of traffic has no
 //! effect on it.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
@@ -53,7 +53,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
                 numerator: percent.min(100),
                 denominator: DenominatorType::Hundred.into(),
             }),
-            // Otherwise, Envoy samples by request id, which a client can choose.
+            // Otherwise, Envoy samples by request ID, which a client can choose.
             use_independent_randomness: true,
         })
     });
@@ -61,7 +61,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
     any(filters.map(specified).collect())
 }
 
-/// Returns a filter that passes what all of these filters pass, or `None` if there are none.
+/// Returns a filter that logs a line if all of these filters do, or `None` if there are none.
 pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -69,7 +69,7 @@ pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that passes what any of these filters passes, or `None` if there are none.
+/// Returns a filter that logs a line if any of these filters does, or `None` if there are none.
 pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -77,8 +77,8 @@ pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that passes requests whose header is ASCII or missing, or only the remaining
-/// requests if `expected` is false.
+/// Returns a filter that selects requests whose header is ASCII or missing. Selects all other
+/// requests instead if `expected` is false.
 pub(super) fn is_ascii(header: &str, expected: bool) -> AccessLogFilter {
     let ascii = wrappers::matching("[\\t -~]*");
     specified(FilterSpecifier::HeaderFilter(HeaderFilter {
@@ -97,7 +97,8 @@ fn specified(filter: FilterSpecifier) -> AccessLogFilter {
     }
 }
 
-/// Envoy requires a runtime key; no layer defines this one.
+/// Returns a comparison with a minimum. Envoy requires a runtime key, but no runtime layer defines
+/// this one.
 fn at_least(value: u32, key: &str) -> ComparisonFilter {
     ComparisonFilter {
         op: Op::Ge.into(),

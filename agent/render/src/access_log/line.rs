@@ -1,6 +1,6 @@
-//! The facts of a log line, independent of its output format.
+//! The contents of a log line, independent of its output format.
 //!
-//! Never report a value that a client can forge under the name of a fact.
+//! Never log a value that a client can forge under the name of a fact.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use super::fields::Fields;
 use super::filter::TrafficKind;
 use crate::wrappers;
 
-/// Maximum number of bytes of a logged header.
+/// Maximum number of bytes logged per header.
 const HEADER_BYTES: usize = 256;
 
-/// Value of a fact or of a field.
+/// Value of a fact or of a configured extra field.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum LoggedValue {
     /// An Envoy format.
@@ -36,8 +36,8 @@ impl LoggedValue {
         }
     }
 
-    /// Returns the name of the request header in the value, if clients may put arbitrary bytes into
-    /// it.
+    /// Returns the name of the request header that is logged, if clients can put arbitrary bytes
+    /// into it.
     pub(super) fn request_header(&self) -> Option<String> {
         let Self::Format(format) = self else {
             return None;
@@ -56,7 +56,7 @@ impl LoggedValue {
     }
 }
 
-/// The facts available for one kind of traffic at one place.
+/// The facts available for one kind of traffic at one place in the Gateway.
 pub(super) struct LogLine {
     facts: BTreeMap<Fact, LoggedValue>,
     traffic: TrafficKind,
@@ -90,7 +90,7 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // A format for the same fact is more precise.
+                // If the fact also has a format, the format is more precise.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }
@@ -99,7 +99,7 @@ impl LogLine {
         Self { facts, traffic }
     }
 
-    /// Returns the fields of a log object by name.
+    /// Returns the fields of a structured log line by name.
     pub(super) fn object(&self, form: &LineForm) -> BTreeMap<String, LoggedValue> {
         let LineForm {
             text: _,
@@ -122,8 +122,8 @@ impl LogLine {
         fields
     }
 
-    /// Returns the values of a text line in order. A value is `None` if it is unknown or could
-    /// break the line.
+    /// Returns the values of a text line, in column order. A value is `None` if it is unknown or
+    /// could break the line.
     pub(super) fn text<'l>(
         &'l self,
         form: &'l LineForm,

@@ -1,10 +1,11 @@
 //! Access logs: one line for each request, connection or session, on the host and to remote
 //! receivers.
 //!
-//! Never log possible secrets: the path has no query, and only headers listed in [`fields`] or
-//! explicitly configured are read, never those made for credentials. A client cannot inject a field
-//! or a line: Envoy escapes every value in objects, and text lines contain only values that need no
-//! escaping.
+//! Never log a possible secret. Paths are logged without their query. Only headers that are listed
+//! in [`fields`] or explicitly configured are read, and never credential headers.
+//!
+//! A client cannot inject a field or a line. Envoy escapes every value in JSON objects, and text
+//! lines contain only values that need no escaping.
 
 mod fields;
 mod filter;
@@ -22,27 +23,28 @@ use self::filter::TrafficKind;
 use self::line::LogLine;
 use crate::context::RenderContext;
 
-/// The place in the Gateway that a line describes, as far as it is known before a client connects.
+/// Where in the Gateway the logged traffic arrives, as far as it is known before a client connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedPlace<'a> {
-    /// Protocol of the listener, unless the line records it itself.
+    /// Protocol of the listener, which is used only if the line does not record a protocol itself.
     pub(crate) protocol: &'static str,
-    /// Port as clients see it.
+    /// Port number as seen by clients.
     pub(crate) port: u32,
-    /// Listener, unless several share this log.
+    /// Listener name, or `None` if several listeners share this log.
     pub(crate) listener: Option<&'a str>,
-    /// Route, unless it differs per request.
+    /// Route name, or `None` if it can differ between requests.
     pub(crate) route: Option<&'a str>,
-    /// Backend, if there is one and the line does not record it itself.
+    /// Backend name, or `None` if there is none or the line records it itself.
     pub(crate) backend: Option<&'a str>,
 }
 
-/// Returns the logs of an HTTP connection manager: one line per request.
+/// Returns the access logs for an HTTP connection manager: one line per request.
 pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(REQUEST, TrafficKind::Requests, place, context)
 }
 
-/// Returns the logs of connections proxied as is: one line per connection, when it ends.
+/// Returns the access logs for connections that are proxied as is: one line per connection, when it
+/// ends.
 pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
@@ -50,7 +52,7 @@ pub(crate) fn of_connections(
     logs(CONNECTION, TrafficKind::Connections, place, context)
 }
 
-/// Returns the logs of datagrams: one line per session, when it ends.
+/// Returns the access logs for UDP: one line per session, when it ends.
 pub(crate) fn of_sessions(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(SESSION, TrafficKind::Sessions, place, context)
 }

@@ -1,4 +1,5 @@
-//! Log lines sent by Envoy: OpenTelemetry log records, or messages of Envoy's access log service.
+//! Access logs sent to remote receivers, as OpenTelemetry log records or through Envoy's access log
+//! service.
 //!
 //! Never make a request wait for a receiver, and never buffer lines without a limit.
 
@@ -27,16 +28,16 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::{collectors, wrappers};
 
-/// Path for log records at a receiver, as defined by OTLP over HTTP.
+/// Path to which OTLP/HTTP log records are sent.
 const PATH: &str = "/v1/logs";
-/// Milliseconds after which buffered lines are sent.
+/// Interval in milliseconds at which buffered lines are sent.
 const FLUSH_MS: u64 = 1_000;
 /// Maximum number of bytes buffered per worker. Beyond this, lines are sent immediately, or dropped
 /// if the receiver is unavailable.
 const MAX_GATHERED: u32 = 64 * 1024;
 
-/// Returns the logs sent to a receiver; empty if this version does not know the receiver's
-/// protocol.
+/// Returns the access logs for a receiver. The list is empty if this version does not support the
+/// receiver's protocol.
 pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,
@@ -57,11 +58,12 @@ pub(super) fn logs(
     }
 }
 
-/// Returns the OTLP logs: one record per line, with the fields as attributes.
+/// Returns the OTLP access logs: one record per line, with the fields as attributes.
 ///
-/// Envoy sends non-UTF-8 bytes unchanged. Receivers then reject the whole message, including other
-/// lines. Requests with a non-ASCII value in a logged header therefore go to a separate log without
-/// such headers. Response headers are never sent, because a filter cannot select logs by them.
+/// Envoy sends non-UTF-8 bytes unchanged, and receivers then reject the whole message, including
+/// other lines. Requests with a non-ASCII value in a logged header are therefore logged separately,
+/// without such headers. Response headers are never sent, because no access log filter can match on
+/// them.
 fn records(
     sink: &LogSink,
     http: bool,
@@ -112,13 +114,13 @@ fn of_attributes(
     let attributes = fields
         .iter()
         .map(|(name, value)| attribute(name, value.format()));
-    // Not a format, because resource attributes are literal.
+    // Plain text, not a format: resource attributes are literal.
     let service = attribute("service.name", collectors::host(gateway));
     let config = OpenTelemetryAccessLogConfig {
         grpc_service,
         http_service,
         log_name: gateway.to_owned(),
-        // The built-in labels describe Envoy and its host, which are not configured.
+        // The built-in labels describe Envoy's node, which is not configured.
         disable_builtin_labels: true,
         resource_attributes: Some(KeyValueList {
             values: vec![service],
@@ -147,8 +149,8 @@ fn attribute(name: &str, value: String) -> KeyValue {
     }
 }
 
-/// Returns the log for Envoy's access log service. Messages contain Envoy's own fields of a
-/// request; facts about the place are added as tags.
+/// Returns the log for Envoy's access log service. Messages contain Envoy's own request fields;
+/// facts about the place in the Gateway are added as tags.
 fn messages(
     sink: &LogSink,
     traffic: TrafficKind,

@@ -1,4 +1,4 @@
-//! Log lines written by Envoy on its host: JSON or text, to a file or to standard output.
+//! Access logs that Envoy writes on its host: JSON or text, to a file or to standard output.
 //!
 //! Never put a value into a text line that could end the line.
 
@@ -17,7 +17,7 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::context::AccessLogSink;
 
-/// Placeholder for an unknown value in text, as in Envoy's own logs.
+/// Placeholder for an unknown value in a text line, as in Envoy's own logs.
 const UNKNOWN: &str = "-";
 
 pub(super) fn log(place: &AccessLogSink, line: &LogLine, form: &LineForm) -> AccessLog {
@@ -50,7 +50,8 @@ fn object(line: &LogLine, form: &LineForm) -> LineFormat {
     }
 }
 
-/// Returns tab-separated values. Every value keeps its column, even if others are unknown.
+/// Returns a format of tab-separated values. Each value stays in its column even if others are
+/// unknown.
 fn text(line: &LogLine, form: &LineForm) -> LineFormat {
     let values = line.text(form);
     let values = values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), LoggedValue::format));
@@ -88,8 +89,8 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// The used fields of `FileAccessLog`. This message and the ones below match the Envoy API, but
-/// keep the object sorted by key, because prost writes other maps in random order.
+/// The fields of `FileAccessLog` that are used. This message and the ones below match the Envoy
+/// API, but keep the JSON object sorted by key. Prost would write a map's entries in random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]

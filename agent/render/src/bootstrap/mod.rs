@@ -1,4 +1,4 @@
-//! The bootstrap that Envoy starts with: file paths, admin socket and limits.
+//! The bootstrap configuration that Envoy starts with: file paths, admin socket and limits.
 //!
 //! Changing it requires a restart, so it contains nothing from a snapshot.
 
@@ -29,12 +29,12 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// Maximum size of one expression in RE2 instructions. This is more than all origins of a route or
-/// its longest prefix need.
+/// Maximum size of a regular expression, in RE2 instructions. All origins of a route, and its
+/// longest prefix, need less than this.
 const MAX_OF_RE2: f64 = 20_000.0;
 
-/// Returns the bootstrap of an Envoy that reads all other configuration from files. Write it as
-/// `.pb`.
+/// Returns the bootstrap configuration for an Envoy that reads everything else from files. The file
+/// must have the extension `.pb`.
 pub fn bootstrap(options: &RenderOptions) -> Bytes {
     let RenderOptions {
         addresses: _,
@@ -61,7 +61,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
                     mode: 0o660,
                 })),
             }),
-            // The agent needs access even if clients have used up all connections.
+            // The agent needs access even when clients have used up all connections.
             ignore_global_conn_limit: true,
             ..Default::default()
         }),
@@ -74,7 +74,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
             layers: vec![settings(), shares(layout)],
         }),
         stats_config: Some(statistics()),
-        // Allocates the statistics of a cluster only on its first request or connection.
+        // Allocates a cluster's statistics only on its first request or connection.
         deferred_stat_options: Some(DeferredStatOptions {
             enable_deferred_creation_stats: true,
         }),
@@ -85,7 +85,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Envoy requires a node, although nothing reads it.
+/// Returns the node that Envoy requires, although nothing reads it.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
@@ -94,14 +94,14 @@ fn node() -> Node {
     }
 }
 
-/// Returns the runtime used for validating a configuration.
+/// Returns the runtime configuration used when validating.
 fn runtime() -> LayeredRuntime {
     LayeredRuntime {
         layers: vec![settings()],
     }
 }
 
-/// Returns the layer that Envoy reads from the shares file.
+/// Returns the runtime layer that Envoy reads from the shares file.
 fn shares(layout: &XdsLayout) -> RuntimeLayer {
     RuntimeLayer {
         name: LAYER.to_owned(),
@@ -112,11 +112,11 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
     }
 }
 
-/// Returns a layer with a single key, because prost writes several keys in random order.
+/// Returns a runtime layer with a single key, because prost writes several keys in random order.
 fn settings() -> RuntimeLayer {
-    // Rendered expressions are already limited by a measure that never counts less than RE2 does.
-    // This limit is a safety net above it, because a single larger expression makes Envoy reject
-    // the whole route table. Envoy's own limit of 100 rejects ordinary expressions.
+    // Rendered expressions are already limited by an estimate that is never below RE2's own count.
+    // This limit is a safety net, because one larger expression makes Envoy reject the whole route
+    // table. Envoy's default limit of 100 rejects ordinary expressions.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
@@ -129,34 +129,33 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Keeps few statistics, however many clusters there are: the ones that the agent needs to verify
-/// an update, and the ones that show the state of the host. Each cluster exports its version and,
-/// once used, a few more. Five thousand clusters with a hundred series each would take more memory
-/// than Envoy itself.
+/// Keeps only statistics that the agent needs to verify an update, or that show the host's state.
+/// Each cluster exports its version and, once used, a few more. Five thousand clusters with a
+/// hundred series each would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
-        // Confirms an update.
+        // Confirm an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Not for clusters: Envoy would keep a series for each, even for clusters that are never
+        // Not for clusters: Envoy would keep a series for each, including clusters that are never
         // updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),
-        // The host.
+        // State of the host.
         MatchPattern::Prefix("server.".to_owned()),
         MatchPattern::Prefix("overload.".to_owned()),
         MatchPattern::Prefix("runtime.".to_owned()),
-        // Traffic to backends. The last part of a cluster's name has no dot, unlike `80.external`,
-        // which Envoy counts in addition.
+        // Traffic to backends. The last part of a cluster's name contains no dot, unlike
+        // `80.external`, for which Envoy keeps additional counters.
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),
-        // Traffic of the routes with separate statistics, in each virtual host.
+        // Traffic per route with separate statistics, for each virtual host.
         MatchPattern::SafeRegex(wrappers::regex(
             r"vhost\..*\.route\.(HTTP|GRPC)Route/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
         )),
-        // Traffic by port, summed over all workers.
+        // Traffic per port, summed over all workers.
         MatchPattern::SafeRegex(wrappers::regex(
             r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
         )),

@@ -1,9 +1,8 @@
-//! Overload: the order in which Envoy sheds load when clients need more than its limits allow.
+//! The overload manager: how Envoy sheds load when clients need more than its limits allow.
 //!
-//! As the heap fills, Envoy gives up in this order: idle timeouts, caches, keep-alive, new
-//! connections and requests. Requests in progress continue. Connections beyond the connection limit
-//! are closed on accept.
-//! are closed on accept.
+//! As the heap fills, Envoy first shortens idle timeouts, then releases cached memory, then
+//! disables keep-alive. Finally, it stops accepting connections and requests. Requests in progress
+//! continue. Connections beyond the connection limit are closed on accept.
 
 use envoy_types::pb::envoy::config::overload::v3::{
     OverloadAction, OverloadManager, ResourceMonitor, ScaleTimersOverloadActionConfig,
@@ -20,7 +19,7 @@ use crate::limits::Limits;
 
 const HEAP: &str = "envoy.resource_monitors.fixed_heap";
 const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
-/// Interval for measuring the heap. A few hundred clients can fill a gigabyte in a second.
+/// Interval at which the heap is measured. A few hundred clients can fill a gigabyte in a second.
 const EVERY: Duration = Duration {
     seconds: 0,
     nanos: 50_000_000,
@@ -64,7 +63,7 @@ pub(super) fn manager(limits: &Limits) -> OverloadManager {
     }
 }
 
-/// Returns the idle timeouts, in seconds, for an exhausted heap.
+/// Returns the minimum idle timeouts, in seconds, which apply when the heap is exhausted.
 fn timers() -> ScaleTimersOverloadActionConfig {
     let timer = |timer: TimerType, seconds| ScaleTimer {
         timer: timer.into(),

@@ -1,7 +1,8 @@
-//! The same configuration without files, because `envoy --mode validate` does not read them.
+//! Renders a configuration into one static bootstrap, because `envoy --mode validate` does not read
+//! the files of dynamic resources.
 //!
-//! Works on any subset of the rendered resources, so that a culprit can be found by bisection. Keys
-//! are inline, so the caller must write the file with mode 0600.
+//! Accepts any subset of the rendered resources, so the cause of a rejection can be found by
+//! bisection. Keys are inline, so the caller must write the file with mode 0600.
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
@@ -85,7 +86,7 @@ fn listener(
                         return Ok(());
                     };
                     let name = rds.route_config_name.as_str();
-                    // The table is missing from this subset, so an empty one takes its place.
+                    // The table is not in this subset, so an empty table replaces it.
                     let table = match find(tables, name) {
                         Some(table) => RouteConfiguration::decode(&*table.bytes)?,
                         None => RouteConfiguration {
@@ -121,7 +122,8 @@ fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, Decod
     Ok(cluster)
 }
 
-/// Removes the file sources from a TLS context, because a secret without a source is a static one.
+/// Removes the file sources from a TLS context. Envoy looks up a secret without a source among the
+/// static secrets.
 fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_mut())
@@ -160,7 +162,7 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
     })
 }
 
-/// Changes the message inside if it has this type.
+/// Applies the change to the packed message if it has type `M`.
 fn change<M: Message + Name + Default>(
     config: &mut Any,
     change: impl FnOnce(&mut M) -> Result<(), DecodeError>,

@@ -1,8 +1,8 @@
-//! Patches the clusters when only a few backends were added or removed, and reuses all others.
+//! Patches the clusters when only a few backends were added or removed, and reuses the others.
 //!
-//! A route that moves to another backend changes one cluster of thousands, and rendering the rest
-//! would be most of the work. Never guess: return `None` if anything might differ besides these
-//! clusters, their endpoints and some virtual hosts. The caller then renders more.
+//! When a route moves to another backend, one cluster of thousands changes, and rendering the
+//! others would be most of the work. Never guess: return `None` if anything might differ apart from
+//! these clusters, their endpoints and some virtual hosts. The caller then renders more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::context::{RenderContext, RenderOptions};
 use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// Renders `now`, with the route tables `new`. Starts from the rendering of `before`, which had the
-/// tables `old` and no problems.
+/// Renders `now`, whose route tables are `new`. `rendered` is the rendering of `before`, which had
+/// the route tables `old` and no problems.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -74,8 +74,8 @@ pub(crate) fn render(
     })
 }
 
-/// Returns true if these backends do not affect unchanged resources: no key pair or trust bundle
-/// depends on them, and no virtual host, listener or log receiver refers to them.
+/// Returns true if adding or removing these backends affects no unchanged resource. None of them
+/// may use TLS, and no virtual host, listener or log receiver may refer to them.
 fn concerns_nobody_else(
     changes: &BackendChanges,
     before: &EncodedSnapshot,
@@ -86,13 +86,13 @@ fn concerns_nobody_else(
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
-        // If a virtual host still refers to a removed backend, it may be unchanged. The same is
-        // true if it already referred to an added backend.
+        // A virtual host that still refers to a removed backend may itself be unchanged. The same
+        // applies if it already referred to an added backend.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }
 
-/// Returns true if the endpoints of all other backends remain where they are, in a file or inline.
+/// Returns true if the endpoints of all remaining backends stay in a file or inline, as before.
 fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &BackendChanges) -> bool {
     let BackendChanges { come, gone, .. } = changes;
     let is_of = |backends: &[Backend], name: &str| backends.iter().any(|it| it.name == name);
@@ -102,7 +102,7 @@ fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &Backe
     before.eq(now.filter(|name| !is_of(come, name)))
 }
 
-/// Returns all clusters. Renders only added clusters, and clusters whose endpoints changed.
+/// Returns all clusters. Renders only clusters that were added or whose endpoints changed.
 fn clusters(
     rendered: &Rendered,
     changes: &BackendChanges,
@@ -116,7 +116,7 @@ fn clusters(
     let mut rendered_now = BTreeMap::new();
     for backend in come {
         for cluster in clusters::of_backend(backend, sets, context).ok()? {
-            // Duplicate names are a problem that only a full rendering reports.
+            // Only a full rendering reports duplicate names.
             let name = cluster.name.clone();
             if find(&rendered.clusters, &name).is_some() {
                 return None;
@@ -134,8 +134,8 @@ fn clusters(
     Some(merged(&rendered.clusters, &gone, rendered_now))
 }
 
-/// Updates a list sorted by name: drops the entries in `without`, then adds or replaces the entries
-/// in `with`.
+/// Updates a list sorted by name. Removes the entries named in `without`, then adds or replaces the
+/// entries in `with`.
 fn merged(
     list: &Arc<[Resource]>,
     without: &BTreeSet<&str>,

@@ -17,12 +17,12 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// Maximum number of clusters to search for in all route tables. Beyond this number, a full
-/// rendering costs little more.
+/// Maximum number of clusters to look up in all route tables. With more, a full rendering costs
+/// little more.
 const MAX_LOOKED_FOR: usize = 16;
 
-/// Renders a Gateway in which only route tables have changed. Reuses everything else, including
-/// unchanged virtual hosts. Returns `None` if other parts might be affected; otherwise the result
+/// Renders a Gateway if only its route tables have changed. Reuses everything else, including
+/// unchanged virtual hosts. Returns `None` if anything else might be affected; otherwise the result
 /// equals [`render`](crate::render).
 pub fn routes_after(
     rendered: &Rendered,
@@ -30,7 +30,8 @@ pub fn routes_after(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // With problems, something was left out, which may have changed how a route was rendered.
+    // If there were problems, something was left out, which may have affected how a route was
+    // rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -57,16 +58,17 @@ pub fn routes_after(
     })
 }
 
-/// Renders a Gateway in which only route tables, backends and endpoints have changed. Reuses
-/// unchanged route tables, and unchanged virtual hosts in the other tables. Returns `None` if other
-/// parts might be affected; otherwise the result equals [`render`](crate::render).
+/// Renders a Gateway if only its route tables, backends and endpoints have changed. Reuses
+/// unchanged route tables, and the unchanged virtual hosts in the others. Returns `None` if
+/// anything else might be affected; otherwise the result equals [`render`](crate::render).
 pub fn backends_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // With problems, something was left out, which may have changed how other parts were rendered.
+    // If there were problems, something was left out, which may have affected how other resources
+    // were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -76,7 +78,7 @@ pub fn backends_after(
         .or_else(|| around_tables(rendered, snapshots, tables, options))
 }
 
-/// Renders everything except the route tables, and reuses the unchanged ones.
+/// Renders everything except the route tables, and reuses resources that did not change.
 fn around_tables(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -85,8 +87,8 @@ fn around_tables(
 ) -> Option<Rendered> {
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
         let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
-        // A virtual host that refers to one of these clusters would be rendered differently now,
-        // but unchanged hosts are not rendered.
+        // A virtual host that refers to one of these clusters would now be rendered differently,
+        // but unchanged virtual hosts are not rendered again.
         if gone.iter().any(|name| now.is_in_route_tables(name))
             || come.iter().any(|name| before.is_in_route_tables(name))
         {
@@ -103,8 +105,8 @@ fn around_tables(
     after.problems.is_empty().then_some(after)
 }
 
-/// Compares two lists by name. Returns the names only in the first, and the names only in the
-/// second. Returns `None` if there are too many to search for.
+/// Compares two lists that are sorted by name. Returns the names that are only in `before` and
+/// those that are only in `now`. Returns `None` if there are too many to look up.
 fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r str>; 2]> {
     let in_one_alone = |one: &'r [Resource], other: &[Resource]| {
         let mut left = other.iter().peekable();
@@ -122,16 +124,17 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
     (count <= MAX_LOOKED_FOR).then_some(differ)
 }
 
-/// Renders a Gateway in which only these endpoint sets have changed, and reuses everything else.
-/// `backends` are all backends with one of the sets, in the snapshot's order. Returns `None` if
-/// other parts might be affected; otherwise the result equals [`render`](crate::render).
+/// Renders a Gateway if only these endpoint sets have changed. Reuses everything else. `backends`
+/// are all backends that use one of the sets, in the snapshot's order. Returns `None` if anything
+/// else might be affected; otherwise the result equals [`render`](crate::render).
 pub fn endpoints_after(
     rendered: &Rendered,
     changed: &[EndpointSet],
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // With problems, something was left out, which may have changed how other parts were rendered.
+    // If there were problems, something was left out, which may have affected how other resources
+    // were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -142,7 +145,7 @@ pub fn endpoints_after(
     }
     let sets = endpoints::sets(changed);
     let mut clusters = Vec::new();
-    // All backends together decide which sets are in files, and the backends are unchanged.
+    // Which sets are in files depends on all backends, and the backends are unchanged.
     let mut subscriptions = Subscriptions::default();
     for backend in backends {
         let known = find(&rendered.clusters, &backend.name)?;
@@ -176,8 +179,8 @@ pub fn endpoints_after(
     })
 }
 
-/// Returns a list sorted by name with the entries in `others` replaced, or `None` if one of them is
-/// missing. An unchanged list is shared.
+/// Replaces entries in a list sorted by name. Returns `None` if one of `others` is not in the list.
+/// Shares the list if nothing changes.
 fn replaced(list: &Arc<[Resource]>, others: Vec<Resource>) -> Option<Arc<[Resource]>> {
     let mut list = Arc::clone(list);
     for other in others {

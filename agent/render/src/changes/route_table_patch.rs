@@ -1,8 +1,9 @@
-//! Patches route tables in which most virtual hosts are unchanged, and reuses those as rendered.
+//! Patches route tables if most of their virtual hosts are unchanged. Reuses those as rendered
+//! before.
 //!
-//! One or two hosts change in a table of thousands, and decoding and rendering the rest would be
-//! most of the work. Virtual hosts are therefore compared in encoded form. Never guess: return
-//! `None` if anything is unexpected. The caller then renders the complete table.
+//! If one or two virtual hosts in a table of thousands change, decoding and rendering the others
+//! would be most of the work. Virtual hosts are therefore compared in encoded form. Never guess:
+//! return `None` if anything is unexpected. The caller then renders the complete table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::context::RenderContext;
 use crate::http::route_tables::{self, MAX_TABLE_BYTES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
-/// Renders the tables of `new` from the rendering of `old`, which had no problems.
+/// Renders the route tables `new`. `rendered` is the rendering of `old`, which had no problems.
 pub(super) fn render(
     rendered: &[Resource],
     old: &[EncodedTable<'_>],
@@ -40,7 +41,7 @@ pub(super) fn render(
     };
     let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
     let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
-    // Beyond the limit, a full rendering reports the rejected virtual hosts.
+    // Beyond the limit, a full rendering reports which virtual hosts are rejected.
     (size <= MAX_TABLE_BYTES).then_some(tables)
 }
 
@@ -57,14 +58,14 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep every domain in its position, which has been validated already.
+    // Most changes keep every domain in its position. The domains have then been validated already.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()
     } else {
         old.domains().zip(0..).collect()
     };
-    // Leaves room for a host to grow, because reallocation would copy everything again.
+    // Leave room for a virtual host to grow, because a reallocation would copy everything again.
     bytes.reserve(rendered.bytes.len() + rendered.bytes.len() / 64);
     let mut seen = BTreeSet::new();
     let mut problems = RenderProblems::default();

@@ -1,4 +1,4 @@
-//! How a cluster chooses an endpoint.
+//! The load balancing policy of a cluster, which selects an endpoint for each request.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{
     LbConfig, LbPolicy, LeastRequestLbConfig, RoundRobinLbConfig, SlowStartConfig,
@@ -18,11 +18,10 @@ use sesame_proto::schema::{HashPolicy, LoadBalancer, MAX_BACKEND_MS, SlowStart};
 use super::hashing;
 use crate::wrappers;
 
-/// Envoy requires a runtime key; nothing sets this one.
+/// Runtime key that Envoy requires, although nothing sets it.
 const AGGRESSION_KEY: &str = "backends.slow_start_aggression";
 
-/// Sets the strategy of a cluster, which is round robin by default. Returns an error if Envoy would
-/// reject it.
+/// Sets the load balancing policy of a cluster. Returns an error if Envoy would reject it.
 pub(super) fn into(cluster: &mut Cluster, balancer: &LoadBalancer) -> Result<(), String> {
     let LoadBalancer {
         strategy: _,

@@ -1,8 +1,8 @@
-//! Limits of a backend on this host.
+//! Circuit breakers: the limits for a backend on this host.
 //!
-//! Under load, Envoy's default of 1,024 requests per cluster leads to 503 responses. The heap
-//! limits waiting requests, and the backend's share ([`super::shares`]) limits connections. Until
-//! Envoy has read the shares file, its default limits connections.
+//! Envoy's default of 1,024 requests per cluster causes 503 responses under load. Here, pending
+//! requests are limited by the heap, and connections by the backend's share ([`super::shares`]).
+//! Until Envoy has read the shares file, its default connection limit applies.
 
 use envoy_types::pb::envoy::config::cluster::v3::CircuitBreakers;
 use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::{
@@ -15,10 +15,11 @@ use crate::limits::Limits;
 use crate::wrappers;
 
 const MAX_IN_FLIGHT: u32 = 100_000;
-/// With Envoy's default of 3 concurrent retries, a rolling restart causes errors.
+/// Maximum number of concurrent retries. Envoy's default of 3 would cause errors during a rolling
+/// restart.
 const MAX_RETRIES: u32 = 1_024;
 
-/// Returns the limits of a cluster: the backend's own limits, or the host's.
+/// Returns the limits for a cluster: the backend's own limits where set, otherwise the host's.
 pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> CircuitBreakers {
     let unlimited = CircuitBreaker::default();
     let CircuitBreaker {
@@ -30,7 +31,7 @@ pub(super) fn render(limits: &Limits, breaker: Option<&CircuitBreaker>) -> Circu
         retry_budget,
     } = breaker.unwrap_or(&unlimited);
     let own = |value: u32| Some(value).filter(|it| *it > 0);
-    // The host's own limits protect it from any configuration.
+    // No configuration may exceed the host's limits, because they protect the host.
     let least = |value: u32, limit: u32| wrappers::uint32(own(value).unwrap_or(limit).min(limit));
     let per_endpoint = own(*max_connections_per_endpoint).map(|most| Thresholds {
         max_connections: wrappers::uint32(most),

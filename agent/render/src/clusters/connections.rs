@@ -1,4 +1,4 @@
-//! Connections to endpoints.
+//! Connections to endpoints: timeouts, keep-alive, HTTP options and the PROXY protocol.
 
 use std::collections::HashMap;
 
@@ -22,23 +22,24 @@ use sesame_proto::schema::{AppProtocol, BackendConnections, Keepalive, MAX_BACKE
 
 use crate::wrappers;
 
-/// Connect timeout of an endpoint in milliseconds.
+/// Default timeout for connecting to an endpoint, in milliseconds.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
-/// Maximum number of response headers, and their maximum size in KiB; beyond these, clients get
-/// 502. Envoy's defaults of 100 and 60 reject responses that clients accept without a proxy.
+/// Maximum number of response headers, and their maximum size in KiB; beyond these limits, clients
+/// get 502. Envoy's defaults of 100 and 60 reject responses that clients accept without a proxy.
 const MAX_RESPONSE_HEADERS: u32 = 1_000;
 const MAX_RESPONSE_HEADERS_KIB: u32 = 256;
 
-/// Detects within about 90 s that an endpoint vanished silently, for instance because its node lost
-/// power.
+/// Default TCP keep-alive. It detects within about 90 s that an endpoint has vanished silently, for
+/// example because its node lost power.
 const KEEPALIVE: Keepalive = Keepalive {
     idle_seconds: 60,
     interval_seconds: 10,
     probes: 3,
 };
 
-/// Sets the connections of a cluster whose transport is set. `idle_timeout_ms` 0 means no timeout.
+/// Sets the connection options of a cluster whose transport socket is already set. An
+/// `idle_timeout_ms` of 0 disables the timeout.
 pub(super) fn into(
     cluster: &mut Cluster,
     connections: &BackendConnections,
@@ -84,7 +85,7 @@ pub(super) fn into(
     cluster.transport_socket = Some(with_header(version, inner));
 }
 
-/// Sets the HTTP options; other protocols have none.
+/// Sets the HTTP options, unless the protocol is TCP or UDP.
 fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol) {
     let config = match protocol {
         AppProtocol::Http1 | AppProtocol::Websocket => {

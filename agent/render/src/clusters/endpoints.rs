@@ -1,4 +1,4 @@
-//! Endpoint sets: one EDS file each, or inline in their cluster.
+//! Endpoint sets, each in its own EDS file or inlined in its cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,13 +23,13 @@ pub(crate) fn sets(endpoints: &[EndpointSet]) -> Sets<'_> {
     endpoints.iter().map(|s| (s.name.as_str(), s)).collect()
 }
 
-/// Returns the endpoint sets that at least one cluster reads from a file, by name.
+/// Returns the endpoint sets that at least one cluster reads from a file, sorted by name.
 pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<Resource> {
-    // By name, so that clusters with the same set share its file.
+    // Keyed by name, so clusters that use the same set share its file.
     let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
     for backend in backends.iter().filter(|b| {
         context.subscriptions.endpoints.contains(b.name.as_str()) && context.has_cluster(&b.name)
@@ -55,8 +55,8 @@ pub(crate) fn render(
         .collect()
 }
 
-/// Reports the endpoints that are left out: invalid ones, for which Envoy would reject the whole
-/// set, and forbidden ones, which must not get requests.
+/// Reports the endpoints that are left out. For an invalid one, Envoy would reject the whole set; a
+/// forbidden one must not receive requests.
 pub(crate) fn check(
     endpoints: &[EndpointSet],
     rules: &EndpointRules,
@@ -109,8 +109,8 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     Ok((ip, *port))
 }
 
-/// Returns an endpoint set as an Envoy message, which is empty if the snapshot lacks the set. Each
-/// endpoint includes its session value, unless the key is empty.
+/// Returns an endpoint set as an Envoy message, which has no endpoints if the snapshot lacks the
+/// set. Unless `session_key` is empty, each endpoint includes its session value.
 pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of served endpoints in a set, and the problems.
+    /// Returns the number of endpoints served from a set, and the problems.
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
         let mut problems = RenderProblems::default();
         check(std::slice::from_ref(set), rules, &mut problems);

@@ -1,7 +1,7 @@
-//! Endpoint checks: by Envoy's own requests, and by the responses to clients.
+//! Detects unhealthy endpoints, by health check requests and by the responses to client requests.
 //!
-//! Unless the backend sets another value, Envoy's panic threshold remains 50 %. With fewer healthy
-//! endpoints, all endpoints get requests, because a wrong check must not become an outage.
+//! Envoy's panic threshold stays at 50 % unless the backend sets another value. If fewer endpoints
+//! are healthy, all of them get requests, because a wrong check must not cause an outage.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};
@@ -54,15 +54,15 @@ pub(super) fn into(
     cluster.health_checks = vec![EnvoyCheck {
         timeout: wrappers::milliseconds((*timeout_ms).clamp(1, HealthCheck::MAX_TIMEOUT_MS)),
         interval,
-        // With Envoy's 60 s, the first requests after a pause would go to endpoints that have
-        // failed.
+        // With Envoy's default of 60 s, the first requests after an idle period would go to
+        // endpoints that have failed.
         no_traffic_interval: interval,
         healthy_threshold: threshold(*healthy_threshold),
         unhealthy_threshold: threshold(*unhealthy_threshold),
         health_checker: Some(checker),
         ..Default::default()
     }];
-    // Otherwise, Envoy keeps removed endpoints until a check of them fails.
+    // Otherwise, Envoy keeps a removed endpoint until a health check of it fails.
     cluster.ignore_health_on_host_removal = true;
     Ok(())
 }
@@ -119,7 +119,7 @@ fn range(range: StatusRange) -> Result<Int64Range, String> {
     })
 }
 
-/// Returns when responses eject an endpoint. Other failures never eject it.
+/// Returns the conditions under which responses eject an endpoint. No other failure ejects it.
 pub(super) fn ejection(outlier: &OutlierDetection) -> Ejection {
     let OutlierDetection {
         consecutive_5xx,

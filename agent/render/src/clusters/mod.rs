@@ -1,7 +1,8 @@
-//! One cluster for each backend.
+//! Renders one cluster per backend.
 //!
-//! A backend that cannot be reached as required (because a trust bundle or the names to verify are
-//! missing) has no cluster at all. Its share of requests is rejected, never sent unverified.
+//! A backend has no cluster at all if Envoy could not connect to it as required. For example, its
+//! trust bundle or the names to verify may be missing. Its share of requests is rejected, never
+//! sent unverified.
 
 mod balance;
 mod breakers;
@@ -23,7 +24,7 @@ use crate::limits::CONNECTION_BUFFER;
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::{config_sources, tls, wrappers};
 
-/// Returns the clusters of backends, by name.
+/// Returns the clusters for these backends, sorted by name.
 pub(crate) fn render(
     backends: &[&Backend],
     sets: &Sets<'_>,
@@ -40,7 +41,7 @@ pub(crate) fn render(
     by_name(clusters, problems)
 }
 
-/// Returns the clusters of one backend, or an error if it cannot have any.
+/// Returns the clusters for one backend, or an error if it cannot have any.
 pub(crate) fn of_backend(
     backend: &Backend,
     sets: &Sets<'_>,
@@ -49,7 +50,7 @@ pub(crate) fn of_backend(
     Ok(all_of(backend, cluster(backend, sets, context)?))
 }
 
-/// Returns the names of the clusters of a backend.
+/// Returns the names of a backend's clusters.
 pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     let cluster = Cluster {
         name: backend.name.clone(),
@@ -58,7 +59,7 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
-/// Returns the cluster of a backend, preceded by its additional clusters for sessions.
+/// Returns a backend's cluster, preceded by its additional clusters for sessions.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
@@ -68,15 +69,15 @@ fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     clusters
 }
 
-/// Returns the endpoints of a backend, to be inlined in its cluster.
+/// Returns a backend's endpoints, to be inlined in its cluster.
 fn inline(backend: &Backend, sets: &Sets<'_>, rules: &EndpointRules) -> ClusterLoadAssignment {
     let set = sets.get(backend.endpoints.as_str()).copied();
     let protocol = backend.protocol();
     endpoints::assignment(&backend.name, set, protocol, &backend.session_key, rules)
 }
 
-/// Returns the previously rendered clusters of a backend with new endpoints; empty if its endpoints
-/// are in a file. Returns `None` if `known` cannot be decoded.
+/// Updates the endpoints in a backend's previously rendered clusters. The list is empty if the
+/// endpoints are in a file. Returns `None` if `known` cannot be decoded.
 pub(crate) fn with_endpoints(
     known: &Resource,
     backend: &Backend,
@@ -145,8 +146,8 @@ fn cluster(
     }
     let connections = connections.as_deref().copied().unwrap_or_default();
     connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
-    // The resolver adds every set, but a foreign snapshot may refer to a missing one. That is a
-    // backend without endpoints (503), not an error.
+    // The resolver adds every set, but a snapshot from another source may lack one. Such a backend
+    // has no endpoints and responds with 503; this is not an error.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
         cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
             cluster::DiscoveryType::Eds.into(),
@@ -156,7 +157,7 @@ fn cluster(
             service_name: endpoints.clone(),
         });
     } else {
-        // Without a discovery type, the cluster is STATIC.
+        // Without a discovery type, Envoy uses `STATIC`.
         cluster.load_assignment = Some(inline(backend, sets, &context.options.endpoints));
     }
     Ok(cluster)

@@ -1,9 +1,9 @@
-//! The share of each listener and backend in Envoy's connection limits. Envoy reads the shares as
-//! runtime values from a separate file. Limits are divided among namespaces first. The ports of
-//! Gateways together get at least half of the client connections.
+//! Divides Envoy's connection limits among listeners and among backends. Each limit is divided
+//! among namespaces first. Gateways' ports get at least half of the client connections in total.
 //!
-//! A share depends on how many others there are. If it were a field of the listener or cluster,
-//! adding or removing one would drain all of them.
+//! Envoy reads the shares as runtime values from a separate file, because each share depends on the
+//! number of others. If it were a field of the listener or cluster, adding or removing one would
+//! drain all the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,13 @@ use crate::http::sessions;
 use crate::limits::{self, FEW};
 use crate::rendered::Resource;
 
-/// The name of the layer, and of the only resource in its file.
+/// Name of the runtime layer, and of the only resource in its file.
 pub(crate) const LAYER: &str = "limits";
-/// The kind of listener owner that a tenant cannot create.
+/// The kind of listener owner that tenants cannot create.
 const GATEWAY: &str = "Gateway";
 
-/// `envoy.service.runtime.v3.Runtime`, with its layer sorted by key, because prost writes other
-/// maps in random order.
+/// `envoy.service.runtime.v3.Runtime` with a layer that is sorted by key, because prost writes the
+/// entries of other maps in random order.
 #[derive(Clone, PartialEq, Message)]
 struct Runtime {
     #[prost(string, tag = "1")]
@@ -40,12 +40,12 @@ struct Layer {
     fields: BTreeMap<String, Value>,
 }
 
-/// Prefix and suffix of the runtime keys for a listener's or cluster's name.
+/// Text before and after the name of a listener or cluster in a runtime key.
 const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
 const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
-/// Returns the encoded `Runtime` for these listeners and clusters, which belong to these ports and
-/// backends.
+/// Returns the encoded `Runtime` with the shares of these listeners and clusters. `ports` and
+/// `backends` are their sources in the snapshot.
 pub(crate) fn render(
     options: &RenderOptions,
     ports: &[Port],
@@ -61,10 +61,10 @@ pub(crate) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
-        // A session's connections are counted at the cluster that receives them.
+        // This cluster opens no connections; they are counted at the cluster that it selects.
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
-    // UDP sessions are not connections; they are counted at their backend.
+    // UDP sessions are not connections; they count against their backend's share.
     let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));
     let owners = owners(ports, options);
     let owners_of = |listener: &Resource| {
@@ -102,8 +102,8 @@ pub(crate) fn render(
     runtime(fields)
 }
 
-/// Returns the connection limits that backends set themselves, by name. If a limit is below the
-/// share, the cluster contains it, and the share is omitted.
+/// Returns the connection limits that backends set themselves, by backend name. If such a limit is
+/// not above the share, the share is omitted, because the cluster already contains the limit.
 fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     let limits = backends.iter().filter_map(|backend| {
         let most = backend.breaker.as_ref()?.max_connections;
@@ -112,16 +112,16 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     limits.collect()
 }
 
-/// The namespaces of the Gateways that listen on a port, or of ListenerSets if no Gateway does.
+/// The namespaces of the Gateways that listen on a port, or of the ListenerSets if no Gateway does.
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,
-    /// Without duplicates, and never empty.
+    /// Sorted and without duplicates; never empty.
     namespaces: Vec<&'s str>,
 }
 
 impl Owners<'_> {
-    /// Returns the owner of a port if its listener names do not reveal one.
+    /// Returns the owners of a port whose listener names do not reveal any.
     fn unknown() -> Self {
         Self {
             gateways: false,
@@ -130,13 +130,13 @@ impl Owners<'_> {
     }
 }
 
-/// Returns the owners of TCP ports, by bound port number.
+/// Returns the owners of each TCP port, by the port number that is bound.
 fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
     let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
     let owners = tcp.map(|port| {
         let names = port.listeners.iter().map(|it| it.name.as_str());
         let parsed: Vec<_> = names.filter_map(|it| Provenance::parse(it).ok()).collect();
-        // A port that Gateways share with ListenerSets belongs to the Gateways.
+        // A port shared by Gateways and ListenerSets belongs to the Gateways.
         let gateways = parsed.iter().any(|it| it.kind == GATEWAY);
         let owners = parsed.iter().filter(|it| !gateways || it.kind == GATEWAY);
         let mut namespaces: Vec<&str> = owners.map(|it| it.namespace).collect();
@@ -153,7 +153,7 @@ fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owner
     owners.collect()
 }
 
-/// Returns the namespace of a backend, given the name of one of its clusters.
+/// Returns the namespace of a backend from the name of one of its clusters.
 fn namespace(cluster: &str) -> &str {
     cluster.split('/').nth(1).unwrap_or_default()
 }
@@ -171,7 +171,7 @@ fn keyed(
     values.collect()
 }
 
-/// Returns warnings about shares in an encoded `Runtime` that are too small for ordinary traffic.
+/// Returns a warning for each share in an encoded `Runtime` that is too small for ordinary traffic.
 pub fn scarcity(shares: &[u8]) -> Vec<String> {
     let fields = Runtime::decode(shares).map(|it| it.layer.unwrap_or_default().fields);
     let fields = fields.unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The descriptors of the rendered part of the Envoy API. The test `envoy_descriptors` writes them.
+//! Descriptors for the part of the Envoy API that is rendered. The test `envoy_descriptors` writes
+//! them.
 
 use std::sync::OnceLock;
 
@@ -8,10 +9,11 @@ use super::DumpError;
 
 static COMPRESSED: &[u8] = include_bytes!("../../data/envoy-api.binpb.zst");
 
-/// Maximum decompressed size, about three times the actual one.
+/// Maximum decompressed size in bytes, about three times the actual size.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Returns the pool, which is built on first use in about 10 ms. Serving never needs it.
+/// Returns the descriptor pool. The first use builds it in about 10 ms; serving traffic never needs
+/// it.
 pub(super) fn pool() -> Result<&'static DescriptorPool, DumpError> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     POOL.get_or_init(|| {

@@ -1,7 +1,7 @@
-//! Prints Envoy's resources for people and for golden files.
+//! Prints Envoy's resources in readable form, also for golden files.
 //!
-//! Resources are `.pb` on disk. Here they become JSON or YAML, with the field names of the proto
-//! files and every `Any` expanded. Keys are sorted, so that the same resources always produce the
+//! On disk, resources are `.pb` files. Here they become JSON or YAML, with the field names of the
+//! proto files and every `Any` expanded. Keys are sorted, so the same resources always produce the
 //! same text. Never print a private key unless requested.
 
 mod descriptors;
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::rendered::{Rendered, Resource};
 
-/// The redacted parts of key pairs. Certificates are public and never redacted.
+/// Whether private keys are redacted. Certificates are public and never redacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
     /// Prints `<redacted>` for each private key.
@@ -35,7 +35,7 @@ pub enum Redact {
     Nothing,
 }
 
-/// Error: bytes do not match their declared type, or the descriptors lack a type.
+/// Errors for bytes that do not match their declared type, and for types that the descriptors lack.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     /// The bytes of a resource are malformed.
@@ -66,8 +66,8 @@ pub enum DumpError {
     Yaml(String),
 }
 
-/// Returns the resources under `listeners`, `routes`, `clusters`, `endpoints`, `filters` and
-/// `secrets`, each sorted by name.
+/// Returns the resources under the keys `listeners`, `routes`, `clusters`, `endpoints`, `filters`
+/// and `secrets`, each sorted by name.
 pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError> {
     let Rendered {
         listeners,
@@ -97,7 +97,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
     }))
 }
 
-/// Returns a bootstrap as a value, whether static or not.
+/// Returns a bootstrap as a JSON value, whether it is static or not.
 pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     let mut bootstrap: Bootstrap = decode("bootstrap", bytes)?;
     if let Some(resources) = &mut bootstrap.static_resources {
@@ -108,7 +108,8 @@ pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     value::<Bootstrap>("bootstrap", &bootstrap.encode_to_vec())
 }
 
-/// Returns a value as YAML that Envoy can read. Quotes every string that YAML could misinterpret.
+/// Returns a value as YAML that Envoy can read. Every string that YAML could misinterpret is
+/// quoted.
 pub fn yaml(value: &Value) -> Result<String, DumpError> {
     serde_saphyr::to_string(value).map_err(|error| DumpError::Yaml(error.to_string()))
 }
@@ -132,7 +133,7 @@ fn value<M: Name>(name: &str, bytes: &[u8]) -> Result<Value, DumpError> {
             message,
             source,
         })?;
-    // Through `Value`, whose maps are sorted, because the entries of a proto map have random order.
+    // Convert to `Value`, whose maps are sorted, because proto map entries have random order.
     dynamic
         .serialize_with_options(
             serde_json::value::Serializer,
@@ -152,7 +153,7 @@ fn decode<M: Message + Name + Default>(name: &str, bytes: &[u8]) -> Result<M, Du
     })
 }
 
-/// Removes private keys, including inlined ones.
+/// Removes private keys from a value, including inlined keys.
 fn without_keys(mut value: Value, redact: Redact) -> Value {
     fn walk(value: &mut Value) {
         match value {
@@ -177,7 +178,7 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
     value
 }
 
-/// Returns a secret with PEM as text instead of base64, and without private keys unless requested.
+/// Converts a secret's PEM data from bytes to text, and removes private keys unless requested.
 fn readable(mut secret: Secret, redact: Redact) -> Secret {
     match &mut secret.r#type {
         Some(Type::TlsCertificate(TlsCertificate {

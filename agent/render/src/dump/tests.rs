@@ -1,4 +1,4 @@
-//! Prints all kinds of rendered resources.
+//! Tests that every kind of rendered resource can be printed.
 
 use super::*;
 use crate::http::route_tables::ENCODED_BY_HAND;

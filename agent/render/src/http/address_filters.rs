@@ -1,5 +1,5 @@
-//! Filters for client addresses. The access log contains the name of the policy that rejects a
-//! request.
+//! Filters that allow or deny clients by IP address. If a policy rejects a request, the access log
+//! contains its name.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 use super::composite;
 use crate::wrappers;
 
-/// Name of the placeholder filter, which is also the key of a route's configuration.
+/// Name of the placeholder filter, and key of a route's configuration for it.
 pub(crate) const FILTER: &str = "addresses";
 
 /// Returns the configuration for these filters, or `None` if there are none. A request must pass
@@ -31,7 +31,7 @@ pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     Ok(rejecting(refused))
 }
 
-/// Returns the configuration that responds with 403 to requests that match any of these principals.
+/// Returns a configuration that responds with 403 to requests that match any of these principals.
 /// Each policy has a name and its principals. Returns `None` if `policies` is empty.
 pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
     if policies.is_empty() {
@@ -50,7 +50,7 @@ pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> 
             ..Default::default()
         };
         // Encode one entry at a time, because prost writes map entries in random order. Envoy
-        // merges the entries.
+        // merges the entries when decoding.
         value.extend(rules(Rules {
             action: Action::Deny.into(),
             policies: HashMap::from([(name, policy)]),
@@ -72,7 +72,7 @@ fn rules(rules: Rules) -> Vec<u8> {
     filter.encode_to_vec()
 }
 
-/// Returns principals that match the clients that a filter rejects.
+/// Returns principals that match the clients that a filter denies.
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let (allowed, mut refused) = (networks(allow)?, networks(deny)?);
     if !allowed.is_empty() {
@@ -87,7 +87,7 @@ fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principa
     Ok(refused)
 }
 
-/// Returns a principal for the clients in each of these networks.
+/// Returns one principal per network, which matches the clients in it.
 pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let ids = ranges.iter().map(|AddressRange { network, peer }| {
         let network = range(network)?;

@@ -1,4 +1,4 @@
-//! Responses that Envoy generates itself.
+//! Direct responses, which Envoy generates itself.
 
 use envoy_types::pb::envoy::config::core::v3::{
     DataSource, SubstitutionFormatString, data_source, substitution_format_string::Format,
@@ -11,11 +11,11 @@ use sesame_proto::schema::DirectResponse;
 
 use super::headers;
 
-/// Returns an action that answers every request with this status, or with 500 if Envoy would reject
-/// the status.
+/// Returns an action that responds to every request with this status, or with 500 if Envoy would
+/// reject the status.
 pub(super) fn answer(status: u32) -> route::Action {
     route::Action::DirectResponse(DirectResponseAction {
-        // Envoy rejects any other status.
+        // Envoy rejects any status outside this range.
         status: if (200..600).contains(&status) {
             status
         } else {
@@ -25,8 +25,8 @@ pub(super) fn answer(status: u32) -> route::Action {
     })
 }
 
-/// Returns an action that answers with a status and a body. An overlong body would make Envoy
-/// reject the whole route table.
+/// Returns an action that responds with a status and a body. A body that is too long would make
+/// Envoy reject the whole route table, so it is an error.
 pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String> {
     let DirectResponse {
         status,
@@ -63,9 +63,9 @@ fn inline(text: &str) -> DataSource {
     }
 }
 
-/// The response for the share of an invalid backend.
+/// How Envoy rejects the share of requests for an invalid backend.
 pub(super) struct RefusalAnswer {
-    /// Status of a route that answers directly.
+    /// Status for a route that responds directly.
     pub(super) status: u32,
     /// Envoy's response code for a cluster that never exists.
     pub(super) not_found: ClusterNotFoundResponseCode,

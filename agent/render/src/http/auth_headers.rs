@@ -1,9 +1,9 @@
-//! Headers that an authorization service sets for the backend, and that clients therefore must not
-//! set.
+//! Removes request headers that an authorization service sets for the backend, so clients cannot
+//! forge them.
 //!
-//! Envoy overwrites only the headers present in the service's response. A filter therefore removes
-//! all configured headers from the request before the service is called. One such filter precedes
-//! the routes' authorization, and one precedes all filters of a listener.
+//! Envoy overwrites only the headers that the service's response contains. A filter therefore
+//! removes all configured headers from the request before the service is called. One such filter
+//! precedes the routes' authorization, and another precedes all filters of a listener.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,17 @@ use sesame_proto::schema::{ExternalAuth, external_auth::Protocol};
 
 use super::headers;
 
-/// The routes' filter in the connection manager, and the key of a route's configuration.
+/// Name of the filter for routes in the connection manager, and key of a route's configuration for
+/// it.
 pub(crate) const FILTER: &str = "authorization_headers";
 
-/// The filter of a listener, and the filter after it. The latter makes Envoy select the route
-/// again, because the first selection may have matched a removed header.
+/// Names of the filter for listeners and of the filter after it. The latter makes Envoy select the
+/// route again, because the first selection may have matched a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 
-/// Returns a mutation that removes the headers set by these services, which are called in this
-/// order. Returns `None` if they set none.
+/// Returns a mutation that removes the headers that these services set. Returns `None` if they set
+/// none. `auths` is in the order in which the services are called.
 ///
 /// A header that is also sent to a service stays as the client wrote it, unless an earlier service
 /// sets it.

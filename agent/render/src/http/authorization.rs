@@ -1,5 +1,5 @@
-//! Authorization rules for requests that have passed the other checks. The access log contains the
-//! name of the policy that rejects a request.
+//! Authorization rules for requests that have passed all other checks. If a policy rejects a
+//! request, the access log contains its name.
 
 use envoy_types::pb::envoy::config::rbac::v3::{
     MetadataSource, Principal, SourcedMetadata, principal,
@@ -19,10 +19,10 @@ use super::address_filters::{self, of};
 use super::{headers, matches, tokens};
 use crate::wrappers;
 
-/// Name of the placeholder filter, which is also the key of a route's configuration.
+/// Name of the placeholder filter, and key of a route's configuration for it.
 pub(crate) const FILTER: &str = "authorization";
 
-/// Returns the configuration for these authorizations, or `None` if there are none. All of them
+/// Returns the configuration for these authorizations, or `None` if there are none. Each of them
 /// must allow a request.
 pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     let rejected = all.iter().map(|authorization| {
@@ -34,8 +34,8 @@ pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     Ok(address_filters::rejecting(rejected))
 }
 
-/// Returns a principal that matches the requests that an authorization rejects. From last to first,
-/// each deny rule adds its requests, and each allow rule removes them.
+/// Returns a principal that matches the requests that an authorization rejects. It is built from
+/// the last rule to the first: a deny rule adds matching requests, and an allow rule removes them.
 fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     let Authorization {
         name: _,
@@ -57,7 +57,7 @@ fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     })
 }
 
-/// Returns a principal that matches the same requests as a rule.
+/// Returns a principal that matches the requests that a rule matches.
 fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     let AuthorizationRule {
         allow: _,
@@ -196,7 +196,7 @@ fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
     ])
 }
 
-/// Returns a principal that matches requests whose header has one of these values.
+/// Returns a principal that matches requests in which this header has one of these values.
 fn of_header(name: &str, values: &[String]) -> Principal {
     let one = |value: &String| {
         let matcher = matches::header(name, wrappers::exact(value));

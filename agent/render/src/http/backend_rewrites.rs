@@ -1,22 +1,22 @@
-//! Backends that rewrite requests. Weighted backends within one Envoy route cannot do that, so each
-//! backend gets a separate route. Envoy draws one number per request, which is the same for every
-//! route, and the routes split the requests by it.
+//! Backends that rewrite requests. Envoy cannot rewrite per weighted backend within one route, so
+//! each backend gets a separate route. Envoy draws one random number per request and uses it for
+//! all of these routes, so they split the requests by weight.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 
-/// The denominator of a share. It is the same for all routes of a rule, because each limit includes
-/// the previous ones.
+/// Denominator of each route's limit. All routes of a rule share it, because the limits are
+/// cumulative.
 const MILLION: u128 = 1_000_000;
 
-/// Which of the requests left by earlier routes a route takes: all of them, or the ones whose
-/// number is below a limit.
+/// Which of the requests left by earlier routes this route takes. `None` means all of them;
+/// otherwise, those whose random number is below the limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// Returns the share and action of each backend with positive weight, in order. Empty if no backend
-/// rewrites requests.
+/// Returns the part of the requests and the action for each backend with a positive weight, in
+/// order. The list is empty if no backend rewrites requests.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {
@@ -54,7 +54,8 @@ fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
     }
 }
 
-/// Merges a backend's rewrite with its rule's rewrite, which provides the unset parts.
+/// Merges a backend's rewrite with its rule's rewrite. The latter supplies the parts that the
+/// backend does not set.
 fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
     let (Some(backend), Some(rule)) = (backend, rule) else {
         return backend.or(rule).cloned();

@@ -1,9 +1,11 @@
 //! Placeholder filters that virtual hosts and routes configure.
 //!
-//! For each place, the connection manager has a composite filter, which does nothing on its own. A
-//! route, or its virtual host, supplies the filter or refers to one in a file. A route's
-//! configuration replaces its virtual host's. After a filter that waits, Envoy never calls
-//! another filter of the same place. So only the last filter of a place may wait.
+//! The connection manager has one composite filter per place, which does nothing by itself. A route
+//! or its virtual host supplies the actual filter, or refers to one in a file. A route's
+//! configuration replaces its virtual host's.
+//!
+//! After a filter that waits, Envoy never calls another filter of the same place. Only the last
+//! filter of a place may therefore wait.
 
 use std::collections::HashMap;
 
@@ -32,8 +34,8 @@ use crate::config_sources;
 use crate::layout::XdsLayout;
 use crate::rendered::Resource;
 
-/// Returns the place for filters in a file. If Envoy cannot read the file, routes that name one of
-/// its filters answer 500, and others are served.
+/// Returns the placeholder for filters in a file. If Envoy cannot read the file, routes that use
+/// one of its filters respond with 500, and other routes are still served.
 pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),
@@ -49,19 +51,19 @@ pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpF
     }
 }
 
-/// Returns the type of a place in a file.
+/// Returns the type URL of a place whose filters are in a file.
 pub(crate) fn type_url() -> String {
     Composite::type_url()
 }
 
-/// Returns the file with these filters for the place of this name.
+/// Returns a place's file with these filters.
 pub(crate) fn file(
     place: &str,
     filters: impl IntoIterator<Item = (String, Vec<TypedExtensionConfig>)>,
 ) -> Resource {
     let mut value = Vec::new();
     for (name, typed_config) in filters {
-        // One entry at a time, because prost writes the entries of a map in random order.
+        // Encode one entry at a time, because prost writes map entries in random order.
         let one = Composite {
             named_filter_chains: HashMap::from([(name, FilterChainConfiguration { typed_config })]),
             ..Default::default()
@@ -81,7 +83,7 @@ pub(crate) fn file(
     }
 }
 
-/// Returns a route configuration that runs a filter from the file.
+/// Returns a route configuration that runs a named filter from the file.
 pub(crate) fn named(filter: &str) -> Any {
     configuration(always(ExecuteFilterAction {
         filter_chain_name: filter.to_owned(),
@@ -89,7 +91,7 @@ pub(crate) fn named(filter: &str) -> Any {
     }))
 }
 
-/// Returns a route configuration that runs this filter.
+/// Returns a route configuration that runs an inline filter.
 pub(crate) fn inline(name: &str, config: Any) -> Any {
     configuration(always(ExecuteFilterAction {
         typed_config: Some(filter(name, config)),
@@ -98,8 +100,8 @@ pub(crate) fn inline(name: &str, config: Any) -> Any {
 }
 
 /// Returns a route configuration that runs these filters, except for upgrades, whose body has no
-/// end. Only the last filter may wait. Envoy removes the `upgrade` header from other requests
-/// beforehand.
+/// end. Only the last filter may wait. For requests that are not upgrades, Envoy has already
+/// removed the `upgrade` header.
 pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     let upgrade = HttpRequestHeaderMatchInput {
         header_name: "upgrade".to_owned(),
@@ -129,7 +131,7 @@ pub(crate) fn idle() -> Any {
     configuration(Matcher::default())
 }
 
-/// Returns a predicate about one input.
+/// Returns a predicate that matches an input against a pattern.
 pub(crate) fn predicate(input: Any, value: MatchPattern) -> Predicate {
     let input = MatcherConfig {
         name: "input".to_owned(),
@@ -147,7 +149,7 @@ pub(crate) fn predicate(input: Any, value: MatchPattern) -> Predicate {
     }
 }
 
-/// Returns the action taken when a matcher matches.
+/// Returns a matcher's action as an `OnMatch`.
 pub(crate) fn on_match(name: &str, action: Any) -> matcher::OnMatch {
     matcher::OnMatch {
         on_match: Some(matcher::on_match::OnMatch::Action(MatcherConfig {
@@ -167,7 +169,7 @@ fn any_value() -> MatchPattern {
     })
 }
 
-/// Returns the configuration of a filter.
+/// Returns a filter's configuration under its name.
 pub(crate) fn filter(name: &str, config: Any) -> TypedExtensionConfig {
     TypedExtensionConfig {
         name: name.to_owned(),

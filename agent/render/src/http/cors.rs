@@ -1,7 +1,7 @@
-//! Cross-origin requests.
+//! CORS: cross-origin requests and their preflights.
 //!
-//! Envoy's CORS filter adds headers only to forwarded requests. If the proxy itself answers, the
-//! route adds them, because browsers also expect them on redirects and errors.
+//! Envoy's CORS filter adds headers only to forwarded requests. If Envoy itself responds, the route
+//! adds them, because browsers also expect them on redirects and errors.
 
 use std::collections::BTreeMap;
 
@@ -25,15 +25,15 @@ use crate::l4::weights::REFUSED_CLUSTER;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// The filter's name in the connection manager, and the key of a route's configuration.
+/// Name of the filter in the connection manager, and key of a route's configuration for it.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
-/// Returns a route configuration for the filter that neither allows nor rejects anything.
+/// Returns a route configuration that neither allows nor rejects anything.
 pub(crate) fn idle() -> Any {
     pack_any(CorsPolicy::default())
 }
 
-/// Returns the route configuration for the filter.
+/// Returns the route configuration for the CORS filter.
 pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -> Any {
     let Cors {
         allow_origins,
@@ -66,14 +66,15 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         max_age: max_age_seconds.map_or_else(String::new, |seconds| seconds.to_string()),
         allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
         allow_private_network_access: wrappers::boolean(true).filter(|_| *allow_private_network),
-        // A preflight from any other origin is answered here, without CORS headers, and never
-        // reaches the backend.
+        // Envoy itself responds to preflights from other origins, without CORS headers. They never
+        // reach the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
 }
 
-/// Returns the header that makes caches distinguish origins, unless the backend already sends it.
+/// Returns a `Vary` header that makes caches distinguish origins, unless the backend already sends
+/// one.
 pub(crate) fn vary() -> HeaderValueOption {
     // Envoy omits an empty header.
     let value = "%CEL('vary' in response.headers && response.headers['vary'].matches('(?i)(^|[, ])(origin|[*])($|[, ])') ? '' : 'Origin')%";
@@ -81,8 +82,8 @@ pub(crate) fn vary() -> HeaderValueOption {
     wrappers::header("vary", value.to_owned(), action)
 }
 
-/// Returns the usable origins. The snapshot's cost is not trusted: if requests are not forwarded,
-/// one expression contains all origins.
+/// Returns the usable origins. The snapshot is not trusted to limit their cost. If requests are not
+/// forwarded, one expression contains all origins.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
@@ -112,7 +113,7 @@ fn usable<'c>(
     usable
 }
 
-/// Returns true for an expression whose states RE2 may be unable to cache.
+/// Returns true if an origin is an expression whose states RE2 may be unable to cache.
 fn is_costly(origin: &cors_origin::Kind) -> bool {
     matches!(origin, cors_origin::Kind::Regex(pattern) if !expressions::is_of_origins(pattern))
 }
@@ -127,7 +128,7 @@ fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     }
 }
 
-/// Returns the valid header values, separated by commas.
+/// Returns the valid values as one header value, separated by commas.
 fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderProblems) -> String {
     let mut usable = |value: &&String| {
         let checked = headers::check_value(value).map_err(|why| format!("CORS {field}: {why}"));
@@ -137,8 +138,8 @@ fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderPro
     values.map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Returns a route that answers preflights of requests that are not forwarded. It has no backend,
-/// because the filter answers before Envoy forwards anything.
+/// Returns a route that responds to the preflights of requests that are not forwarded. It has no
+/// backend, because the filter responds before Envoy forwards anything.
 pub(crate) fn preflight_route(
     name: &str,
     route_match: &RouteMatch,
@@ -162,8 +163,8 @@ pub(crate) fn preflight_route(
     }
 }
 
-/// Returns the same route for requests from allowed origins, with the headers that browsers expect.
-/// Returns `None` if no origin is allowed.
+/// Returns a copy of a route that matches only allowed origins and adds the headers that browsers
+/// expect. Returns `None` if no origin is allowed.
 pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
     let Cors {
         allow_origins,
@@ -176,11 +177,11 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         allow_private_network: _,
         ignores_matched_headers: _,
     } = cors;
-    // The filter's configuration already reports the omitted origins.
+    // The omitted origins have been reported with the filter's configuration.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
-        // Envoy compares every request with these routes, but only requests of this route with the
-        // filter's origins.
+        // Envoy compares every request with these routes, but compares the filter's origins only
+        // with requests for this route.
         .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
@@ -201,7 +202,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
             "origin",
             wrappers::matching(origins.join("|")),
         ));
-    // The preflight's configuration already reports the omitted values.
+    // The omitted values have been reported with the filter's configuration.
     let exposed = joined(
         "",
         "",
@@ -209,7 +210,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         &mut RenderProblems::default(),
     );
     let said = [
-        // The only value with a format operator, which expands to a matched origin.
+        // The only value with a format operator. It expands to an origin that has matched.
         ("access-control-allow-origin", "%REQ(origin)%".to_owned()),
         (
             "access-control-allow-credentials",

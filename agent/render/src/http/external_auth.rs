@@ -1,10 +1,12 @@
-//! External authorization: a service that checks each request before anything else happens.
+//! External authorization: a service that must allow each request before Envoy forwards it.
 //!
 //! Envoy's own filter cannot be fully configured per route. The connection manager therefore has
-//! composite filters, which do nothing on their own. The route, or the virtual host of a listener,
-//! supplies the complete configuration. There is one for routes and one for each filter of a
-//! listener: after a filter that waits for an answer, a composite filter never calls another one.
-//! Never let a request pass unchecked if it should be checked.
+//! composite filters, which do nothing by themselves. The route, or the virtual host of a listener,
+//! supplies the complete configuration.
+//!
+//! There is one composite filter for routes and one for each filter of a listener. After a filter
+//! that waits for a response, a composite filter never calls another one. Never let a request that
+//! should be checked pass unchecked.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
@@ -24,30 +26,31 @@ use super::{composite, headers};
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// The routes' filter in the connection manager, and the key of a route's configuration.
+/// Name of the filter for routes in the connection manager, and key of a route's configuration for
+/// it.
 pub(crate) const FILTER: &str = "external_auth";
 
-/// How many milliseconds the service has to answer. Clients wait for the answer, and the API has no
+/// Timeout in milliseconds for the service's response. The client waits for it, and the API has no
 /// field for this timeout.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Headers that the service's response must never change: headers that frame requests and
-/// connections, and the pseudo-headers and host, which routing depends on.
+/// Headers that the service's response must never change. They include headers that frame requests
+/// and connections, and `host` and the pseudo-headers, on which routing depends.
 const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
-/// The header that contains the service's response time, which Envoy adds to the response.
+/// Header with the service's response time. Envoy adds it to the service's response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
-/// Maximum number of bytes of a body buffered for the service, whatever the snapshot sets.
+/// Maximum number of body bytes buffered for the service, even if the snapshot sets more.
 const MAX_BODY: u32 = 1024 * 1024;
 
-/// Returns the name of a listener's filter by index.
+/// Returns the name of a listener's filter, given its index.
 pub(crate) fn of_listener(place: usize) -> String {
     format!("listener_external_auth/{place}")
 }
 
-/// Returns the configuration of a listener's filter. The headers that its service sets may affect
-/// routing.
+/// Returns the configuration of a listener's filter. Headers that its service sets may change which
+/// route is selected.
 pub(crate) fn before_routes(
     auth: &ExternalAuth,
     context: &RenderContext<'_>,
@@ -89,7 +92,7 @@ fn config(
         allowed_headers: named(allowed_headers)?,
         with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
             max_request_bytes: (*max_body_bytes).min(MAX_BODY),
-            // The service would mistake a partial body for the complete one.
+            // The service would mistake a partial body for a complete one.
             allow_partial_message: false,
             pack_as_bytes: true,
         }),
@@ -99,7 +102,7 @@ fn config(
         }),
         clear_route_cache,
         validate_mutations: true,
-        // For the service's response time in the access log.
+        // Makes the service's response time available to the access log.
         emit_filter_state_stats: true,
         decoder_header_mutation_rules: Some(HeaderMutationRules {
             disallow_system: wrappers::boolean(true),
@@ -128,7 +131,7 @@ fn grpc_service(backend: &str) -> Services {
     })
 }
 
-/// Returns the host name for requests to the service: its name in the cluster.
+/// Returns the host name for requests to the service, in the form `name.namespace`.
 fn authority(backend: &str) -> String {
     match Provenance::parse(backend) {
         Ok(Provenance {
@@ -141,8 +144,8 @@ fn authority(backend: &str) -> String {
 fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
-        // Configured separately from the service, because a client must not control its message
-        // framing.
+        // Configured outside the HTTP service, and checked because a client must not control the
+        // framing of requests to it.
         request_headers,
         response_headers,
     } = http;
@@ -155,14 +158,15 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }
     let copied = match named(response_headers)? {
         Some(some) => some,
-        // Every header; the mutation rules reject forbidden ones.
+        // Any header. The mutation rules reject those that are forbidden.
         None => ListStringMatcher {
             patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
         },
     };
     Ok(Services::HttpService(HttpService {
         server_uri: Some(HttpUri {
-            // Required but unused, because requests keep the client's host.
+            // Envoy requires this field but does not use it, because requests keep the client's
+            // host.
             uri: format!("http://{}", authority(backend)),
             timeout: wrappers::milliseconds(TIMEOUT_MS),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
@@ -170,7 +174,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         path_prefix: path_prefix.clone(),
         authorization_response: Some(AuthorizationResponse {
             allowed_upstream_headers: Some(copied),
-            // Every header except the one that Envoy adds.
+            // Any header except the one that Envoy adds.
             allowed_client_headers: Some(ListStringMatcher {
                 patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
             }),
@@ -180,7 +184,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }))
 }
 
-/// Returns a matcher for exactly these names, or `None` without names.
+/// Returns a matcher for exactly these names, or `None` if there are none.
 fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
     let mut patterns: Vec<StringMatcher> = Vec::with_capacity(names.len());
     for name in names {

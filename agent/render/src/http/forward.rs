@@ -1,4 +1,4 @@
-//! Routes that forward requests: backend shares, rewrites and timeouts.
+//! Route actions that forward requests: weighted backends, rewrites and timeouts.
 
 use envoy_types::pb::envoy::config::route::v3::{
     RouteAction, WeightedCluster, route,
@@ -18,10 +18,12 @@ use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Returns the actions that forward requests of `route`, each with its share of the requests.
-/// Usually there is one action. If backends rewrite requests, each backend has its own, because
-/// weights within one action cannot do that. `rule_request` contains the rule's header changes; a
-/// backend with header changes applies them before its own.
+/// Returns the actions that forward requests for `route`, each with its part of the requests.
+/// Usually there is one action. If backends rewrite requests, each backend gets a separate action,
+/// because weighted clusters within one action cannot rewrite.
+///
+/// `rule_request` contains the rule's header changes if any backend changes request headers. Each
+/// backend applies them before its own.
 pub(super) fn render_all(
     route: &Route,
     forward: &Forward,
@@ -40,7 +42,7 @@ pub(super) fn render_all(
     actions.collect()
 }
 
-/// Returns the action that forwards requests of `route`. The backends must have no rewrites.
+/// Returns an action that forwards requests for `route`. Backends must have no rewrites.
 fn render(
     route: &Route,
     forward: &Forward,
@@ -70,8 +72,8 @@ fn render(
         internal_redirect_policy: internal_redirect.as_deref().map(internal_redirect::render),
         ..Default::default()
     };
-    // The connection manager's idle timeout would cut off a longer request without traffic. The
-    // request's timeout replaces it, even if disabled.
+    // The connection manager's idle timeout would cut off a longer request that has no traffic. The
+    // request timeout replaces it, even if it is disabled.
     if let Some(timeout) = stream_idle_timeout_ms {
         action.idle_timeout = wrappers::milliseconds(*timeout);
     } else if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
@@ -87,7 +89,7 @@ fn render(
         return Err("no backend has weight".to_owned());
     }
     if shares.iter().all(is_refused) {
-        // Shorter than routing to a missing cluster.
+        // Responds directly, which is simpler than routing to a missing cluster.
         return Ok(answer(status));
     }
     if shares.iter().any(is_refused) {
@@ -105,16 +107,15 @@ fn render(
     Ok(route::Action::Route(action))
 }
 
-/// Returns the cluster that keeps sessions for `cluster`, or `cluster` itself if it has no
-/// sessions.
+/// Returns the cluster that keeps sessions for `cluster`, or `cluster` itself if it has none.
 fn cluster_of_sessions(cluster: &str, context: &RenderContext<'_>) -> String {
     Some(sessions::cluster(cluster))
         .filter(|name| context.has_cluster(name))
         .unwrap_or_else(|| cluster.to_owned())
 }
 
-/// Returns the only cluster, or the shares of several clusters. A backend that changes headers
-/// needs a share even if it is the only one.
+/// Returns the only cluster, or weighted clusters. A backend that changes headers needs a weighted
+/// cluster even if it is the only one.
 fn clusters(
     name: &str,
     shares: &[Share<'_>],
@@ -123,7 +124,7 @@ fn clusters(
     problems: &mut RenderProblems,
 ) -> ClusterSpecifier {
     match shares {
-        // The rule's own changes are present only if some backend has additional ones.
+        // `rule_request` is empty unless some backend changes request headers.
         [only] if rule_request.is_empty() && !changes_headers(only.backend) => {
             ClusterSpecifier::Cluster(cluster(only))
         }
@@ -137,7 +138,7 @@ fn clusters(
     }
 }
 
-/// Sets the rewrite of a route that matches `path`.
+/// Sets the rewrite for a route that matches `path`.
 fn rewrite_into(
     action: &mut RouteAction,
     rewrite: &UrlRewrite,
@@ -177,7 +178,7 @@ fn changes_headers(backend: &WeightedBackend) -> bool {
     changes_request(backend) || changes(backend.response_headers.as_deref())
 }
 
-/// Returns true if the backend changes the headers of its requests.
+/// Returns true if the backend changes request headers.
 pub(super) fn changes_request(backend: &WeightedBackend) -> bool {
     changes(backend.request_headers.as_deref())
 }
@@ -200,7 +201,7 @@ fn weighted(
         weight: _,
         request_headers,
         response_headers,
-        // Rendered as a separate action.
+        // Backends that rewrite requests have separate actions.
         rewrite: _,
     } = share.backend;
     let request = rule_request.then(&headers::changes(

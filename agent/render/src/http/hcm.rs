@@ -1,7 +1,8 @@
-//! The HTTP connection manager: the processing common to all requests, before and after routing.
+//! Renders the HTTP connection manager, which processes all requests before and after routing.
 //!
-//! It refers to its route table by file. As long as files can be watched, it contains nothing
-//! specific to a route or tenant. Its defaults suit an edge proxy: the client is not trusted.
+//! It refers to its route table by file. Unless the budget of watched files is used up, it contains
+//! nothing specific to a route or tenant. Its defaults suit an edge proxy, which does not trust
+//! clients.
 
 use std::iter;
 
@@ -42,20 +43,21 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
 
-/// The `route_config` field of `HttpConnectionManager`, a message.
+/// Tag of the message field `route_config` of `HttpConnectionManager`.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
-/// The location of a listener's route table.
+/// Location of a listener's route table.
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
-    /// In a file, by name.
+    /// In the file for the table with this name.
     File(&'a str),
-    /// Encoded in the listener itself, because the budget of watched files is used up.
+    /// Inline in the listener, in encoded form, because the budget of watched files is used up.
     Inline(&'a [u8]),
 }
 
-/// Returns a connection manager for one route table. The place's protocol and port form its
-/// statistics name. `forwarded` selects the parts of a client's certificate that backends get.
+/// Returns a connection manager for one route table. Its statistics are named after the protocol
+/// and port of `place`. `forwarded` selects which parts of a client's certificate are sent to
+/// backends.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
@@ -69,20 +71,20 @@ pub(crate) fn render(
         stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(context),
         route_specifier: table_in_file(table, context),
-        // The connection's peer is the client, unless trusted proxies report another address.
+        // The connection's peer is the client, unless trusted proxies report a different address.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
         internal_address_config: Some(nobody_is_internal()),
         forward_client_cert_details,
         set_current_client_cert_details,
-        // The route sees `/a/../b` as `/b`, like the backend. Otherwise, a request could bypass the
-        // route.
+        // The route must see `/a/../b` as `/b`, as the backend does. Otherwise, a request could
+        // bypass the route.
         normalize_path: wrappers::boolean(true),
-        // The same is true for `/a//b` and `/a%2Fb` unless the Gateway disables it, because a
+        // The same applies to `/a//b` and `/a%2Fb` unless the Gateway disables it, because a
         // backend may treat them like `/a/b`.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
-        // Keeps the backend's `server` header and does not add one.
+        // Keeps the backend's `server` header, and never adds one.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         // `name.` is the same host as `name` (RFC 3986, 3.2.2), so it must not match another
         // listener or route.
@@ -90,7 +92,7 @@ pub(crate) fn render(
         early_header_mutation_extensions: vec![no_envoy_headers()],
         // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and leaves `Expect:
         // 100-continue` to the backend. HTTP/1.0 clients must not get 1xx responses, but no Envoy
-        // filter can stop them.
+        // filter can remove them.
         proxy_100_continue: true,
         common_http_protocol_options: Some(http_options(edge)),
         http_protocol_options: Some(http1_options(edge)),
@@ -119,8 +121,8 @@ pub(crate) fn render(
     }
 }
 
-/// Returns which parts of a client's certificate `x-forwarded-client-cert` contains. In any case,
-/// such a header sent by a client is removed.
+/// Returns which parts of a client's certificate `x-forwarded-client-cert` contains. If a client
+/// sends this header, Envoy always removes it.
 fn forwarded_certificate(
     forwarded: Option<&ForwardClientCertificate>,
 ) -> (i32, Option<SetCurrentClientCertDetails>) {
@@ -145,7 +147,7 @@ fn forwarded_certificate(
     (ForwardClientCertDetails::SanitizeSet.into(), Some(details))
 }
 
-/// Returns how Envoy finds the route table in its file, or `None` if the table is inline.
+/// Returns the source of the route table's file, or `None` if the table is inline.
 fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteSpecifier> {
     match table {
         Table::File(name) => Some(RouteSpecifier::Rds(Rds {
@@ -156,10 +158,11 @@ fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteS
     }
 }
 
-/// Returns the encoded connection manager, with its route table if that is inline.
+/// Adds the route table to the encoded connection manager, if the table is inline.
 fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     if let Table::Inline(bytes) = table {
-        // Appended in encoded form, because decoding and encoding again would reorder its maps.
+        // Appended in encoded form, because decoding and re-encoding would reorder the table's
+        // maps.
         manager.value.push(ROUTE_CONFIG);
         encode_varint(bytes.len() as u64, &mut manager.value);
         manager.value.extend_from_slice(bytes);
@@ -167,9 +170,10 @@ fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     manager
 }
 
-/// Returns the internal addresses: none, because a client with a private address could otherwise
-/// control retries and timeouts with `x-envoy-*` headers. To Envoy, an empty list means all private
-/// addresses, so the list contains an address that no client has.
+/// Returns the address ranges that Envoy treats as internal: none that a client can have.
+/// Otherwise, a client with a private address could control retries and timeouts with `x-envoy-*`
+/// headers. An empty list would mean all private addresses, so the list contains an address that no
+/// client has.
 fn nobody_is_internal() -> InternalAddressConfig {
     InternalAddressConfig {
         cidr_ranges: vec![CidrRange {
@@ -189,10 +193,10 @@ fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
     }
 }
 
-/// Returns the options of a client's connection for all HTTP versions.
+/// Returns the options for client connections that apply to all HTTP versions.
 fn http_options(edge: Edge) -> HttpProtocolOptions {
-    // Backends that turn headers into variables read `a_b` as `a-b`, which bypasses earlier checks
-    // of `a-b`.
+    // Backends that turn headers into variables read `a_b` as `a-b`, which would bypass earlier
+    // checks of `a-b`.
     let underscores = match edge.header_underscores() {
         Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
         Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
@@ -209,17 +213,17 @@ fn http_options(edge: Edge) -> HttpProtocolOptions {
 
 fn http1_options(edge: Edge) -> Http1ProtocolOptions {
     Http1ProtocolOptions {
-        // Health checks of load balancers and old proxies use HTTP/1.0.
+        // Some load balancers' health checks and old proxies use HTTP/1.0.
         accept_http_10: true,
-        // A client may offer upgrades that the proxy does not support (`TLS/1.2`). They are ignored
-        // (RFC 9110, 7.8), whereas Envoy would answer 403.
+        // A client may offer upgrades that the proxy does not support, such as `TLS/1.2`. These
+        // must be ignored (RFC 9110, 7.8), but by default Envoy responds with 403.
         ignore_http_11_upgrade: vec![wrappers::matching_none_of(&upgrades(edge))],
         ..Default::default()
     }
 }
 
-/// Returns the protocols that HTTP/1.1 connections may be upgraded to, in lower case, because Envoy
-/// ignores case.
+/// Returns the protocols to which HTTP/1.1 connections may be upgraded. They are in lower case,
+/// because Envoy ignores case.
 fn upgrades(edge: Edge) -> Vec<&'static str> {
     let mut upgrades = vec!["websocket"];
     if edge.upgrades_to_spdy {
@@ -238,7 +242,7 @@ fn upgrade(protocol: &str) -> UpgradeConfig {
     }
 }
 
-/// Returns an extension that removes all `x-envoy-*` headers of clients, because these headers
+/// Returns an extension that removes all `x-envoy-*` headers sent by clients, because these headers
 /// control this proxy and any proxies behind it.
 fn no_envoy_headers() -> TypedExtensionConfig {
     let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
@@ -261,61 +265,62 @@ fn http2_options() -> Http2ProtocolOptions {
         max_concurrent_streams: wrappers::uint32(100),
         initial_stream_window_size: wrappers::uint32(64 * 1024),
         initial_connection_window_size: wrappers::uint32(1024 * 1024),
-        // A bad request resets its stream, not the connection.
+        // An invalid request resets its stream, not the connection.
         override_stream_error_on_invalid_http_message: wrappers::boolean(true),
         ..Default::default()
     }
 }
 
-/// Returns the idle timeout of a request in milliseconds. A route with a longer total timeout
+/// Returns the idle timeout for requests, in milliseconds. A route with a longer request timeout
 /// overrides it.
 pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 
-/// The defaults if the Gateway sets nothing. The table in `docs/hardening.md` lists each of them.
+/// Defaults for settings that the Gateway does not set. The table in `docs/hardening.md` lists each
+/// of them.
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
 const MAX_HEADER_KIB: u32 = 60;
 const MAX_HEADERS: u32 = 100;
 
-/// The filter that rejects malformed authorities.
+/// Name of the filter that rejects malformed authorities.
 const AUTHORITY: &str = "authority";
 
-/// Returns the filter that answers 400 to an authority with `,` or `@`. Envoy joins two `Host`
-/// headers with a comma. Neither form is a host (RFC 9112, 3.2), and a backend might extract a host
-/// that another listener or route protects.
+/// Returns a filter that responds with 400 if the authority contains `,` or `@`. Envoy joins two
+/// `Host` headers with a comma. Such an authority is not a valid host (RFC 9112, 3.2). A backend
+/// might extract a host from it that another listener or route protects.
 fn malformed_authorities() -> HttpFault {
     let authority = matches::header(":authority", wrappers::matching("[^,@]*[,@].*"));
     request_filters::abort(authority, 400)
 }
 
-/// The filters, in the order in which a request passes them.
+/// Returns the HTTP filters, in the order in which a request passes through them.
 ///
-/// | filter | enabled for | reason for its place |
+/// | filter | enabled for | reason for its position |
 /// |---|---|---|
-/// | authority | all | rejects a request with an ambiguous host before anything else |
+/// | authority | all requests | rejects a request with an ambiguous host before anything else |
 /// | header mutation, then set filter state to clear the cached route | virtual hosts of listeners with filters | clients must not set headers of these services, or select a route with them |
-/// | external authorization, one placeholder for each filter of a listener | the same | headers that it sets may affect routing |
+/// | external authorization, one placeholder for each filter of a listener | virtual hosts of listeners with filters | headers that it sets may affect routing |
 /// | addresses | policies | no other filter runs for clients that it rejects |
 /// | responses | policies | all responses pass through it |
-/// | CORS | routes with CORS | answers preflights before any other filter can reject them |
-/// | rate limits | routes with limits of requests | many wrong guesses must not reach a service that checks credentials |
-/// | header mutation | policies | only claims may set some headers |
+/// | CORS | routes with CORS | responds to preflights before any other filter can reject them |
+/// | rate limits | routes with request limits | repeated wrong guesses must not reach a service that checks credentials |
+/// | header mutation | policies | some headers may be set only from claims |
 /// | tokens, authorization, header mutation | policies | services and backends get only requests that may pass, with their claims |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization | routes with external authorization | later filters do no work for rejected requests |
 /// | header mutation | policies | removes tokens, which backends must not see |
 /// | faults, then request bodies and header mutation | policies | run only for requests that may pass |
-/// | bandwidth | policies | after request bodies, which do not count the delayed data |
+/// | bandwidth | policies | follows request bodies, which do not count the delayed data |
 /// | header to metadata | routes with session persistence | reads the session, which the router uses for load balancing |
-/// | router | all | last: sends the request |
+/// | router | all requests | last, because it sends the request |
 ///
-/// Filters are disabled unless the route or virtual host configures them, so that other routes pay
+/// Filters are disabled unless the route or virtual host configures them, so they cost other routes
 /// nothing. The list never depends on the snapshot, because changing it would drain the connections
-/// of every hostname on the port.
+/// for every hostname on the port.
 fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let on = |name: &str, config: Any| HttpFilter {
         name: name.to_owned(),
@@ -363,8 +368,8 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         on(
             "envoy.filters.http.router",
             pack_any(Router {
-                // `x-envoy-upstream-service-time` and similar headers expose internals to clients,
-                // and have no use.
+                // Headers such as `x-envoy-upstream-service-time` are useless to clients and expose
+                // internals to them.
                 suppress_envoy_headers: true,
                 ..Default::default()
             }),

@@ -1,4 +1,4 @@
-//! Header modifications (set, add and remove), and the headers that Envoy accepts.
+//! Header modifications: set, add and remove. Only changes that Envoy accepts are rendered.
 
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValueOption, header_value_option::HeaderAppendAction,
@@ -10,15 +10,15 @@ pub(crate) use crate::header_checks::{check_name, check_target, check_value, che
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// A modifier as Envoy's fields. Envoy first removes, then sets, then adds.
+/// A header modifier as Envoy fields. Envoy removes headers first, then sets and adds.
 #[derive(Clone, Default)]
 pub(crate) struct HeaderChanges {
     pub(crate) add: Vec<HeaderValueOption>,
     pub(crate) remove: Vec<String>,
 }
 
-/// Translates a header modifier. Changes that would make Envoy reject the whole route table are
-/// left out and reported.
+/// Translates a header modifier. Leaves out and reports changes that would make Envoy reject the
+/// whole route table.
 pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,
@@ -59,7 +59,7 @@ pub(crate) fn changes(
     changes
 }
 
-/// Returns a header's value as an Envoy format.
+/// Returns a header value as an Envoy format.
 fn format(
     Header {
         name: _,
@@ -96,8 +96,8 @@ fn format(
     Ok(format)
 }
 
-/// Returns the headers to remove before any are set. If a fact is missing, Envoy does not set the
-/// header, and a client's own value must not be mistaken for the fact.
+/// Returns the headers to remove before any are set. If a fact is unavailable, Envoy does not set
+/// the header, and a value sent by the client must not be mistaken for the fact.
 fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
     let is_literal = |HeaderPart { kind }: &HeaderPart| matches!(kind, Some(Kind::Literal(text)) if !text.is_empty());
     let is_used = |name: &str| {
@@ -120,12 +120,12 @@ fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
 }
 
 impl HeaderChanges {
-    /// Returns true if nothing changes.
+    /// Returns true if nothing is changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// Returns these changes, followed by later ones.
+    /// Returns these changes followed by `later`.
     pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {
             let set = later

@@ -1,4 +1,4 @@
-//! Redirects from backends that Envoy itself follows.
+//! Redirects from backends that Envoy follows itself.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::InternalRedirectPolicy;
@@ -10,7 +10,8 @@ use sesame_proto::schema::internal_redirect::CrossScheme;
 
 use crate::wrappers;
 
-/// Returns the policy of a route. Unknown statuses and schemes are not followed.
+/// Returns the internal redirect policy for a route. Redirects with unknown statuses or schemes are
+/// not followed.
 pub(crate) fn render(policy: &InternalRedirect) -> InternalRedirectPolicy {
     let InternalRedirect {
         max,
@@ -38,7 +39,7 @@ pub(crate) fn render(policy: &InternalRedirect) -> InternalRedirectPolicy {
         .filter(|status| InternalRedirect::STATUSES.contains(status))
         .collect();
     followed.sort_unstable();
-    // Envoy accepts at most five.
+    // Envoy accepts at most five statuses.
     followed.dedup();
     InternalRedirectPolicy {
         max_internal_redirects: wrappers::uint32((*max).clamp(1, InternalRedirect::MAX)),

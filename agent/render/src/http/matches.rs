@@ -1,4 +1,4 @@
-//! Route matches.
+//! Renders route matches: path, method, headers and query parameters.
 
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, QueryParameterMatcher, RouteMatch, header_matcher::HeaderMatchSpecifier,
@@ -14,13 +14,13 @@ use sesame_proto::schema::{Cors, PathMatch, StringMatch, TextMatch, path_match, 
 use super::headers;
 use crate::wrappers;
 
-/// Media types of gRPC and of gRPC-Web; Envoy's own gRPC match does not include gRPC-Web.
+/// Media types of gRPC and gRPC-Web. Envoy's own gRPC match does not include gRPC-Web.
 const GRPC_AND_WEB: &str = "application/grpc(-web(-text)?)?([+;].*)?";
 
-/// Protocols that a route is limited to.
+/// Protocols to which a route is limited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MatchedProtocol {
-    /// Every protocol.
+    /// All protocols.
     Any,
     /// gRPC.
     Grpc,
@@ -29,8 +29,8 @@ pub(crate) enum MatchedProtocol {
 }
 
 impl MatchedProtocol {
-    /// Returns the protocols of a route. `grpc` is true for gRPC; `web` is true if gRPC-Web is
-    /// translated.
+    /// Returns the protocols that a route matches. `grpc` is true if the route is limited to gRPC;
+    /// `web` is true if gRPC-Web is translated.
     pub(crate) fn new(grpc: bool, web: bool) -> Self {
         match (grpc, web) {
             (false, _) => Self::Any,
@@ -40,7 +40,7 @@ impl MatchedProtocol {
     }
 }
 
-/// Returns a match as an Envoy message, or an error for a part that Envoy would reject.
+/// Returns a match as an Envoy message, or an error if Envoy would reject a part of it.
 pub(crate) fn render(
     path: Option<&PathMatch>,
     method: &str,
@@ -89,17 +89,17 @@ pub(crate) fn render(
     })
 }
 
-/// Returns the match for preflights of requests with this method, or with any method if it is
-/// empty.
+/// Returns a match for the preflights of requests with this method. An empty `method` stands for
+/// every method.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> RouteMatch {
     let mut preflight = route_match.clone();
-    // In a preflight, browsers do not include the headers of the actual request.
+    // Browsers do not send the actual request's headers in a preflight.
     if cors.ignores_matched_headers {
         preflight.headers.retain(|header| header.name == "host");
     } else if !method.is_empty() {
         preflight.headers.clear();
     }
-    // As in the CORS filter, which requires both headers to be non-empty.
+    // Like the CORS filter, this requires both headers to be non-empty.
     let any = || wrappers::matching(".+");
     preflight.headers.extend([
         header(":method", wrappers::exact("OPTIONS")),
@@ -120,7 +120,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let Some(path) = path else {
         return Ok(PathSpecifier::Prefix("/".to_owned()));
     };
-    // An unknown kind from a newer release must not match every path.
+    // A kind introduced by a newer release must not match every path.
     let kind = path.kind.as_ref();
     let kind =
         kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
@@ -146,7 +146,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         }
         path_match::Kind::Prefix(prefix) => match prefix.trim_end_matches('/') {
             "" => PathSpecifier::Prefix("/".to_owned()),
-            // Envoy requires at least two characters, without query or fragment.
+            // Envoy requires at least two characters, and neither a query nor a fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(
                     "path match: `{prefix}` is not a path prefix; expected `/` and at least one character other than `?` and `#`"
@@ -162,7 +162,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     })
 }
 
-/// Returns a matcher for the value of the header with this name.
+/// Returns a matcher for a header's value.
 pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     HeaderMatcher {
         name: name.to_owned(),
@@ -171,8 +171,8 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     }
 }
 
-/// Returns the matcher of a header. Envoy compares several values of one name as a single value,
-/// joined by commas.
+/// Returns a matcher for a header. If a header occurs several times, Envoy compares its values as a
+/// single value, joined by commas.
 fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
     Ok(match kind {
         Some(string_match::Kind::Present(present)) => HeaderMatcher {
@@ -189,7 +189,7 @@ fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderM
     })
 }
 
-/// Returns the string matcher for `text`; the caller handles negation.
+/// Returns a string matcher for `text`. The caller handles negation.
 fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let TextMatch {
         operator,
@@ -201,7 +201,7 @@ fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let value = value.clone();
     let pattern = match Operator::try_from(*operator) {
         Ok(Operator::Exact) => MatchPattern::Exact(value),
-        // Envoy rejects these operators without a value.
+        // Envoy rejects these operators if the value is empty.
         _ if value.is_empty() => return Err(format!("match of `{name}`: the value is empty")),
         Ok(Operator::Prefix) => MatchPattern::Prefix(value),
         Ok(Operator::Suffix) => MatchPattern::Suffix(value),
@@ -237,8 +237,8 @@ fn string(name: &str, kind: Option<&string_match::Kind>) -> Result<StringMatcher
     }
 }
 
-/// Checks an expression that may be evaluated for every request. The snapshot's cost is not
-/// trusted.
+/// Checks a regular expression that may be evaluated for every request. The snapshot is not trusted
+/// to limit the cost.
 fn check_expression(pattern: &str) -> Result<(), String> {
     if pattern.is_empty() {
         return Err("the regular expression is empty".to_owned());

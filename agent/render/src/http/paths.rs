@@ -1,7 +1,7 @@
-//! Path replacement, for rewrites and redirects.
+//! Path replacement for rewrites and redirects.
 //!
-//! Gateway API replaces whole path elements (`httproute_types.go`, the table of
-//! `ReplacePrefixMatch`), but Envoy replaces characters. Where the results differ, a regular
+//! Gateway API replaces whole path elements (see the table for `ReplacePrefixMatch` in
+//! `httproute_types.go`), but Envoy replaces characters. If the results would differ, a regular
 //! expression is used.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
@@ -12,10 +12,11 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// Maximum length of a prefix matched by an expression, because the program would be as long.
+/// Maximum length of a prefix that is matched by a regular expression, because the compiled program
+/// is at least as long.
 const LONGEST_PREFIX: usize = 16_384;
 
-/// A path replacement in terms of Envoy. The query is never part of it.
+/// A path replacement in Envoy's terms. It never includes the query.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum PathReplacement {
     Keep,
@@ -24,12 +25,12 @@ pub(crate) enum PathReplacement {
     Prefix(String),
     Regex {
         pattern: String,
-        /// Groups of the pattern are `\1` to `\9`.
+        /// Refers to the pattern's groups as `\1` to `\9`.
         to: String,
     },
 }
 
-/// Returns a replacement as Envoy's fields, or an error if Envoy does not support it.
+/// Returns the path replacement for a modifier, or an error if Envoy does not support it.
 pub(crate) fn replacement(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -61,7 +62,7 @@ pub(crate) fn replacement(
             let from = match matched.and_then(|path| path.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // The slash that was matched is restored: `/foo/x` becomes `/to/x`.
+                // Restores the slash that was part of the match: `/foo/x` becomes `/to/x`.
                 Some(path_match::Kind::TextPrefix(prefix)) if prefix.ends_with('/') => {
                     let to = rooted(to);
                     let to = format!("{}/", to.trim_end_matches('/'));
@@ -76,14 +77,14 @@ pub(crate) fn replacement(
             let to = to.trim_end_matches('/');
             Ok(match (from, to) {
                 ("", "") => PathReplacement::Keep,
-                // `/` was matched, so its slash has to be restored: `/bar` becomes `/to/bar`.
+                // The match includes the slash, which must be restored: `/bar` becomes `/to/bar`.
                 ("", to) => PathReplacement::Prefix(format!("{to}/")),
                 (from, "") if from.len() > LONGEST_PREFIX => {
                     return Err(format!(
                         "the prefix to remove is longer than {LONGEST_PREFIX} bytes"
                     ));
                 }
-                // The prefix is removed, but a path must start with exactly one slash.
+                // Removes the prefix, but the path must still start with exactly one slash.
                 (from, "") => PathReplacement::Regex {
                     pattern: format!("^{}/?", in_either_case(from).unwrap_or_else(|| quote(from))),
                     to: "/".to_owned(),
@@ -94,10 +95,11 @@ pub(crate) fn replacement(
     }
 }
 
-/// Returns the replacement of a prefix.
+/// Returns the replacement for a matched prefix.
 fn replaced(from: &str, to: &str) -> PathReplacement {
     match in_either_case(from) {
-        // Matched by an expression, for which Envoy would replace the whole path.
+        // The route matches by regular expression, in which case Envoy's prefix rewrite would
+        // replace the whole path.
         Some(from) => PathReplacement::Regex {
             pattern: format!("^{from}"),
             to: literal(to),
@@ -114,7 +116,7 @@ pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     }
 }
 
-/// Returns the substitution for literal text, in which `\1` is not a group.
+/// Returns a substitution that inserts `text` literally: `\1` does not refer to a group.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('\\', "\\\\")
 }

@@ -1,11 +1,11 @@
 //! Rate limits for requests, which Envoy counts in token buckets.
 //!
-//! Envoy refills the buckets in a route's configuration whenever its route table changes. So one
-//! filter with a separate file contains all buckets, and routes refer to them by name. A change to
-//! that file refills all of them. Each connection manager counts separately.
+//! Whenever a route table changes, Envoy refills the buckets in its routes' configuration. All
+//! buckets are therefore in one filter with a separate file, and routes refer to them by name.
+//! Changing that file refills all of them. Each connection manager counts separately.
 //!
-//! A filter has a single response for rejected requests. So all limits with the same response are
-//! in one filter, and a route selects the filter to run.
+//! A filter has only one response for rejected requests. Limits with the same response therefore
+//! share a filter, and each route selects which filter runs.
 
 use std::collections::BTreeMap;
 
@@ -33,21 +33,21 @@ use crate::layout::file_name;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// The name of the filter, and the key of a route's configuration.
+/// Name of the filter, and key of a route's configuration for it.
 pub(crate) const FILTER: &str = "rate_limits";
 
-/// Keys in the descriptor of a request.
+/// Keys in a request's descriptor.
 const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
 /// Maximum number of key values that each connection manager remembers, divided among the limits.
-/// Beyond it, Envoy forgets the least recently seen value.
+/// When it is reached, Envoy forgets the least recently seen value.
 const REMEMBERED: usize = 65_536;
 
-/// Minimum and maximum interval in milliseconds: Envoy's limit, and a year.
+/// Allowed interval in milliseconds. The minimum is Envoy's; the maximum is a year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
-/// Returns the configuration of the filter for all limits of a snapshot.
+/// Returns the filter's file with all limits in a snapshot.
 pub(crate) fn render(
     all: &[RateLimit],
     context: &RenderContext<'_>,
@@ -79,7 +79,7 @@ pub(crate) fn render(
     composite::file(FILTER, filters)
 }
 
-/// Returns the name of the filter that has this limit's response.
+/// Returns the name of the filter with this limit's response.
 fn answer(limit: &RateLimit) -> String {
     let answer = RateLimit {
         status: limit.status,
@@ -91,8 +91,8 @@ fn answer(limit: &RateLimit) -> String {
     digest
 }
 
-/// Returns the filter with this limit's response, without buckets, or an error if Envoy rejects the
-/// limit. `keyed` is the number of limits with keys.
+/// Returns a filter with this limit's response but no buckets, or an error if Envoy would reject
+/// the limit. `keyed` is the number of limits that have keys.
 fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     let RateLimit {
         name,
@@ -149,7 +149,7 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
         filter_enabled: Some(always()),
         filter_enforced: Some(always()),
         response_headers_to_add: response.add,
-        // Requests without a limit's keys are not limited.
+        // Do not limit requests that lack a limit's keys.
         always_consume_default_token_bucket: wrappers::boolean(false),
         max_dynamic_descriptors: wrappers::uint32(u32::try_from(kept).unwrap_or(u32::MAX)),
         ..Default::default()
@@ -163,8 +163,8 @@ fn always() -> RuntimeFractionalPercent {
     }
 }
 
-/// Returns the bucket of a limit. For an entry without a value, Envoy creates a bucket for each
-/// value.
+/// Returns the bucket for a limit. If an entry has no value, Envoy creates a bucket for each value
+/// that it sees.
 fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     let entry = |key: &str, value: String| Entry {
         key: key.to_owned(),
@@ -186,16 +186,16 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     }
 }
 
-/// The limits of a route.
+/// The rate limits that apply to a route.
 #[derive(Default)]
 pub(crate) struct CountedRequests {
     limits: Vec<OfRequest>,
-    /// `None` without limits.
+    /// `None` if the route has no limits.
     config: Option<Any>,
 }
 
-/// Returns the limits of a route, found among the usable ones. Returns an error if one of them
-/// cannot be counted, because then the route must not be served.
+/// Looks up a route's limits by name in `all`. Returns an error if one of them cannot be applied,
+/// because then the route must not be served.
 pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedRequests, String> {
     let [first, ..] = names else {
         return Ok(CountedRequests::default());
@@ -229,7 +229,8 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
     })
 }
 
-/// Returns how to build a request's descriptor. A request that lacks a header has no descriptor.
+/// Returns how Envoy builds a request's descriptor for this limit. A request without one of the
+/// keys has no descriptor.
 fn of_request(limit: &RateLimit) -> OfRequest {
     let own = ActionSpecifier::GenericKey(GenericKey {
         descriptor_key: LIMIT.to_owned(),
@@ -261,7 +262,7 @@ fn of_request(limit: &RateLimit) -> OfRequest {
 }
 
 impl CountedRequests {
-    /// Limits the requests of these routes if they forward them. Envoy does not limit other routes.
+    /// Applies the limits to the routes that forward requests. Envoy does not limit other routes.
     pub(crate) fn apply(&self, routes: &mut [RenderedRoute]) {
         let Some(config) = &self.config else {
             return;

@@ -1,5 +1,6 @@
-//! Responses that replace protected routes that cannot be rendered. Their requests must not fall
-//! through to another route, which may be unprotected. Never match less than the original route.
+//! Direct responses that replace protected routes that cannot be rendered. Their requests must not
+//! fall through to another route, which may be unprotected. Never match less than the original
+//! route.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use super::answers::answer;
 use super::matches;
 use super::routes::RenderedRoute;
 
-/// Describes, for a problem, what happens if a route cannot be rendered.
+/// Describes the consequence of a route that cannot be rendered, for use in a problem's message.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
         "requests that it matches, or would match without its unusable matches, are answered with 500"
@@ -23,13 +24,13 @@ pub(crate) fn consequence(route: &Route) -> &'static str {
     }
 }
 
-/// Returns the response that replaces a route. Returns `None` if the route protects nothing, so
-/// that other routes may take its requests.
+/// Returns a route that rejects the requests in place of `route`. Returns `None` if `route`
+/// protects nothing, so that other routes can serve its requests.
 pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
     protects(route).then(|| refused(route))
 }
 
-/// Returns the response of a route that is not served at all.
+/// Returns a route that rejects the requests that `route` would match.
 pub(crate) fn refused(route: &Route) -> RenderedRoute {
     RenderedRoute {
         route: EnvoyRoute {
@@ -48,7 +49,7 @@ fn protects(route: &Route) -> bool {
     answers || route.external_auth.is_some() || route.filters.is_some()
 }
 
-/// Returns the route's match without its expressions, and without the parts that Envoy would
+/// Returns the route's match without its regular expressions and without the parts that Envoy would
 /// reject.
 fn widened(route: &Route) -> RouteMatch {
     let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {

@@ -1,7 +1,7 @@
-//! Request and response filters. Each has a placeholder filter in the connection manager.
+//! Request and response filters. The connection manager has a placeholder for each.
 //!
-//! A route without filters uses the filters of its virtual host. If a filter cannot be rendered, an
-//! error is returned and requests are rejected, because the filter may be protective.
+//! A route without filters uses its virtual host's. If a filter cannot be rendered, an error is
+//! returned and requests are rejected, because the filter may be protective.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,
@@ -30,7 +30,7 @@ use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Names of the placeholder filters, which are also the keys of a route's configuration.
+/// Names of placeholder filters, and keys of a route's configuration for them.
 pub(crate) const GRPC_WEB: &str = "grpc_web";
 pub(crate) const FAULT: &str = "fault";
 pub(crate) const BODY: &str = "request_body";
@@ -55,7 +55,7 @@ pub(crate) const ALL: [&str; 12] = [
     HEADERS,
 ];
 
-/// Returns a route's configuration for this place that runs no filter.
+/// Returns a route configuration that runs no filter in this place.
 pub(crate) fn idle(place: &str) -> Any {
     match place {
         tokens::FILTER => tokens::idle(),
@@ -63,7 +63,7 @@ pub(crate) fn idle(place: &str) -> Any {
     }
 }
 
-/// Checks and renders the filters of a snapshot once.
+/// Checks and renders a snapshot's default filters once.
 pub(crate) fn of_snapshot<'a>(
     default: Option<&'a RequestFilters>,
     shared: &'a [SharedFilter],
@@ -76,7 +76,7 @@ pub(crate) fn of_snapshot<'a>(
     }
 }
 
-/// Returns a route's configuration for the place of each filter.
+/// Returns a route configuration for each filter's place.
 pub(crate) fn render(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
@@ -133,7 +133,7 @@ pub(crate) fn render(
     Ok(rendered)
 }
 
-/// Returns the filter that buffers each request completely, and rejects bodies that are too large.
+/// Returns a filter that buffers each request completely, and rejects bodies that are too large.
 /// Envoy does not count the last frame of an HTTP/2 body, so `content-length` is checked first.
 fn limited(max_bytes: u64) -> Result<Any, String> {
     let most = u32::try_from(max_bytes)
@@ -209,7 +209,7 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
     })
 }
 
-/// Returns the filter that changes headers, or `None` if nothing changes. Returns an error if
+/// Returns a filter that changes headers, or `None` if none are to be changed. Returns an error if
 /// Envoy would reject a change, because removing a header might be security-relevant.
 fn changes(
     request: Option<&HeaderModifier>,

@@ -1,4 +1,4 @@
-//! Retries.
+//! Retry policies: of a route, and the default for every virtual host.
 
 use std::collections::BTreeSet;
 
@@ -8,29 +8,31 @@ use sesame_proto::schema::retry::Condition;
 
 use crate::wrappers;
 
-/// Failures before a backend received the request. Safe to retry for any method.
+/// Failures that occur before a backend has received the request. Retrying them is safe for any
+/// method.
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 
-/// Failures added by a route's retry: a broken connection or a timeout, whether or not the backend
-/// received the request (`HTTPRouteRetry`: "retry on connection errors (disconnect, reset, timeout,
-/// TCP failure)").
+/// Failures that a route's own retry policy covers: broken connections and timeouts, whether or not
+/// the backend has received the request. Follows the documentation of `HTTPRouteRetry`: "retry on
+/// connection errors (disconnect, reset, timeout, TCP failure)".
 const RESET: &str = "connect-failure,refused-stream,reset";
 
-/// Failures to retry if the API forbids repeating a request that a backend may have processed. This
-/// includes the rejection by a gRPC backend that has not started (1.7,
-/// `HTTPRouteRetryConnectionError`).
+/// Failures that are retried if the API forbids repeating a request that a backend may have
+/// processed (Gateway API 1.7, `HTTPRouteRetryConnectionError`). `unavailable` covers rejections by
+/// a gRPC backend that has not started yet.
 const UNPROCESSED: &str = "connect-failure,refused-stream,reset-before-request,unavailable";
 
-/// Number of retries if the route does not set it.
+/// Number of retries if the route does not set one.
 const ATTEMPTS: u32 = 2;
 
-/// Milliseconds before a retry if the route does not set a backoff. While a retry waits, flow
-/// control does not hold back the body, and Envoy fails the request once the body exceeds its
-/// buffer. So the first retry follows immediately, on another endpoint.
+/// Backoff in milliseconds if the route does not set one. While a retry waits, flow control does
+/// not hold back the body, and Envoy fails the request if the body exceeds its buffer. The first
+/// retry therefore follows immediately, on another endpoint.
 const BACKOFF_MS: u64 = 1;
 
-/// Returns the policy of every virtual host. It hides endpoints that are gone but still listed, and
-/// pooled connections that the backend just closed. Retries of a route replace it.
+/// Returns the default policy for every virtual host. It hides endpoints that are gone but still
+/// listed, and pooled connections that the backend has just closed. A route's own policy replaces
+/// it.
 pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),
@@ -40,8 +42,8 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// Returns an exponential backoff: a random time below a limit that starts at `base_ms` and doubles
-/// up to ten times that.
+/// Returns an exponential backoff. The wait is random, below a limit that starts at `base_ms` and
+/// doubles up to ten times that value.
 fn backoff(base_ms: u64) -> RetryBackOff {
     RetryBackOff {
         base_interval: wrappers::milliseconds(base_ms),
@@ -49,13 +51,13 @@ fn backoff(base_ms: u64) -> RetryBackOff {
     }
 }
 
-/// Returns a route's own policy, if the route needs one. `backend_timeout_ms` limits each attempt;
-/// 0 means no limit.
+/// Returns a route's own policy, or `None` if the default applies. `backend_timeout_ms` limits each
+/// attempt; 0 means no limit.
 pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
-        // Set explicitly, because otherwise the virtual host's policy applies.
+        // Set explicitly, because the virtual host's policy would apply otherwise.
         Some(Retry { attempts: 0, .. }) => RetryPolicy {
             num_retries: wrappers::uint32(0),
             ..Default::default()
@@ -92,7 +94,7 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     Some(policy)
 }
 
-/// Returns these failures, plus the ones that are always safe to retry.
+/// Returns the Envoy names of these conditions, plus the failures that are always safe to retry.
 fn with_conditions(conditions: &[i32]) -> String {
     let known = conditions
         .iter()

@@ -1,8 +1,8 @@
-//! Route tables, encoded as they are built.
+//! Renders route tables, encoding them piece by piece.
 //!
-//! A table may contain ten thousand routes. Each is encoded and dropped immediately: protobuf
-//! allows appending a repeated field to an encoded message. So a complete unencoded table is never
-//! in memory.
+//! A table may contain ten thousand routes. Because protobuf allows appending to a repeated field
+//! of an encoded message, each route is encoded and dropped immediately. A complete unencoded table
+//! is therefore never in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,9 +29,9 @@ use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Maximum number of bytes of a virtual host's routes.
+/// Maximum number of bytes for the routes in a virtual host.
 const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
-/// Maximum number of bytes of all rendered tables. Resolution overestimates the size, and leaves
+/// Maximum number of bytes for all rendered tables. The resolver overestimates the size, and leaves
 /// room for responses to misdirected requests.
 #[expect(
     clippy::cast_possible_truncation,
@@ -43,20 +43,21 @@ pub(crate) const MAX_TABLE_BYTES: usize = 2 * MAX_PER_GATEWAY as usize;
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 /// Number of the field `VirtualHost.routes`.
 const ROUTES: u32 = 3;
-/// Name prefix of the tables of HTTPS listeners.
+/// Prefix of the names of route tables for HTTPS listeners.
 const HTTPS_TABLES: &str = "https/";
-/// Number of virtual hosts after which the size of the rest is estimated.
+/// Number of virtual hosts after which the size of the remaining ones is estimated.
 const MEASURED_HOSTS: usize = 64;
-/// Maximum number of bytes reserved for the rest, because the first hosts may be much longer.
+/// Maximum number of bytes to reserve for the remaining virtual hosts, because the first ones may
+/// be much longer.
 const MAX_RESERVED: usize = 16 * 1024 * 1024;
-/// The fields above, for a test that compares them with the Envoy API.
+/// The field numbers above, for a test that compares them with the Envoy API.
 #[cfg(test)]
 pub(crate) const ENCODED_BY_HAND: [(&str, &str, u32); 2] = [
     ("RouteConfiguration", "virtual_hosts", VIRTUAL_HOSTS),
     ("VirtualHost", "routes", ROUTES),
 ];
 
-/// Renders a table.
+/// Renders a route table.
 pub(crate) fn render(
     table: &RouteTable,
     context: &RenderContext<'_>,
@@ -74,7 +75,7 @@ pub(crate) fn render(
     rendering.finish()
 }
 
-/// Renders an encoded table. Decodes one virtual host at a time.
+/// Renders an encoded route table. Decodes one virtual host at a time.
 pub(crate) fn render_encoded(
     table: &EncodedTable<'_>,
     context: &RenderContext<'_>,
@@ -92,7 +93,7 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Number of bytes left for tables that are not rendered yet.
+/// Number of bytes left for route tables that are not rendered yet.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -101,12 +102,12 @@ impl TableRoom {
     }
 }
 
-/// A table that is being rendered, one virtual host after another.
+/// A route table that is being rendered, one virtual host after another.
 struct TableRendering<'t> {
     name: &'t str,
     bytes: Vec<u8>,
     seen: BTreeSet<&'t str>,
-    /// Buffer for the current virtual host.
+    /// Buffer for the current virtual host, reused.
     host: Vec<u8>,
 }
 
@@ -120,7 +121,7 @@ impl<'t> TableRendering<'t> {
         }
     }
 
-    /// Adds a virtual host for this domain.
+    /// Adds a virtual host under this domain.
     fn add(
         &mut self,
         domain: &'t str,
@@ -131,7 +132,7 @@ impl<'t> TableRendering<'t> {
     ) {
         let checked = check_domain(domain, &mut self.seen)
             .map_err(|reason| format!("virtual host `{domain}`: {reason}"));
-        // Envoy would reject the whole table.
+        // Otherwise, Envoy would reject the whole table.
         if problems
             .value(self.name, checked, "it is left out")
             .is_none()
@@ -167,8 +168,8 @@ impl<'t> TableRendering<'t> {
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
-    /// Reserves space for `more` virtual hosts once [`MEASURED_HOSTS`] are rendered, so that a
-    /// large table is not reallocated repeatedly.
+    /// Reserves space for `more` virtual hosts once [`MEASURED_HOSTS`] are rendered, so a large
+    /// table is not reallocated repeatedly.
     fn reserve(&mut self, more: usize) {
         let likely = (self.bytes.len() / MEASURED_HOSTS).saturating_mul(more);
         let likely = likely.min(MAX_RESERVED);
@@ -184,19 +185,19 @@ impl<'t> TableRendering<'t> {
     }
 }
 
-/// Returns an encoded table without virtual hosts.
+/// Returns an encoded route table without virtual hosts.
 pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
     let mut bytes = RouteConfiguration {
         name: name.to_owned(),
-        // Clusters and tables are in two files, so a table must load even if a cluster does not
-        // exist yet.
+        // Clusters and tables are in separate files, so a table must load even if a cluster does
+        // not exist yet.
         validate_clusters: wrappers::boolean(false),
         ignore_port_in_host_matching: true,
         ..Default::default()
     }
     .encode_to_vec();
     for (place, config) in context.filters.rendered.iter().flatten() {
-        // One entry at a time, because prost writes the entries of a map in random order.
+        // Encode one entry at a time, because prost writes map entries in random order.
         let one = RouteConfiguration {
             typed_per_filter_config: HashMap::from([((*place).to_owned(), config.clone())]),
             ..Default::default()
@@ -206,7 +207,7 @@ pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Appends a rendered virtual host of a table to `host`. The domain must have been checked.
+/// Renders a virtual host and appends it to `host`. Its domain must have been checked.
 // Long: it writes the parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
@@ -233,7 +234,7 @@ pub(crate) fn render_host(
         return;
     };
     for (filter, config) in rendered {
-        // One entry at a time, because prost writes the entries of a map in random order.
+        // Encode one entry at a time, because prost writes map entries in random order.
         encode_into(
             &EnvoyVirtualHost {
                 typed_per_filter_config: HashMap::from([(filter, config)]),
@@ -249,7 +250,7 @@ pub(crate) fn render_host(
         filters,
     };
     for it in routes {
-        // Checked before rendering, because the snapshot's size is not trusted.
+        // Checked before rendering, because the snapshot is not trusted to limit its size.
         let with_this = sizes::of_route(it).saturating_add(size);
         if with_this > MAX_VIRTUAL_HOST_BYTES {
             problems.add(&it.name, beyond_size(domain, size, with_this));
@@ -275,8 +276,9 @@ pub(crate) fn render_host(
             append(ROUTES, &route, host);
         }
     }
-    // Envoy filters only requests that match a route. Without this route, unmatched requests would
-    // get no error page, and clients could find out which requests need no authorization.
+    // Envoy runs filters only for requests that match a route. Without this route, unmatched
+    // requests would get no error page, and clients could find out which requests need no
+    // authorization.
     if !external_auth.is_empty() || filters.is_some() {
         route.clear();
         encode_into(&answering(domain, 404), &mut route);
@@ -284,7 +286,7 @@ pub(crate) fn render_host(
     }
 }
 
-/// Returns the problem of a route that makes its virtual host larger than allowed.
+/// Describes the problem with a route that would make its virtual host too large.
 fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     format!(
         "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches are answered with {} there",
@@ -295,7 +297,8 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     )
 }
 
-/// Returns the problem of a route whose expressions cost more than its virtual host may.
+/// Describes the problem with a route whose regular expressions would exceed its virtual host's
+/// limit.
 fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     let consequence = refusing::consequence(route);
     format!(
@@ -303,7 +306,7 @@ fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     )
 }
 
-/// Returns a virtual host without its routes.
+/// Returns a virtual host without routes.
 fn without_routes(domain: &str, context: &RenderContext<'_>) -> EnvoyVirtualHost {
     EnvoyVirtualHost {
         name: domain.to_owned(),
@@ -314,7 +317,7 @@ fn without_routes(domain: &str, context: &RenderContext<'_>) -> EnvoyVirtualHost
     }
 }
 
-/// Renders a virtual host that answers every request with an error.
+/// Renders a virtual host that responds to every request with an error.
 fn render_refusing_host(domain: &str, context: &RenderContext<'_>, host: &mut Vec<u8>) {
     encode_into(&without_routes(domain, context), host);
     let mut route = Vec::new();
@@ -322,12 +325,12 @@ fn render_refusing_host(domain: &str, context: &RenderContext<'_>, host: &mut Ve
     append(ROUTES, &route, host);
 }
 
-/// Encodes a route with the configuration of its filters.
+/// Encodes a route and its filters' configurations.
 fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     let RenderedRoute { route, filters } = rendered;
     encode_into(&route, bytes);
     for (filter, config) in filters {
-        // One entry at a time, because prost writes the entries of a map in random order.
+        // Encode one entry at a time, because prost writes map entries in random order.
         encode_into(
             &EnvoyRoute {
                 typed_per_filter_config: HashMap::from([(filter.to_owned(), config)]),
@@ -338,7 +341,7 @@ fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns the filter configuration of a virtual host by filter name.
+/// Returns the filter configurations for a virtual host, by filter name.
 fn filters_of_host(
     external_auth: &[ExternalAuth],
     filters: Option<&RequestFilters>,
@@ -357,14 +360,15 @@ fn filters_of_host(
             add(disabled.collect());
             add(request_filters::render(filters, &context.filters.shared)?);
         }
-        // Otherwise, the idle placeholders would replace the table's filters.
+        // The table's filters must be repeated here, because the idle placeholders would replace
+        // them.
         None if !external_auth.is_empty() => add(default.clone()),
         None => {}
     }
     Ok(all)
 }
 
-/// Returns the filters of listeners.
+/// Returns the configurations for the filters of a listener, and for placeholders of other filters.
 fn listener_filters(
     external_auth: &[ExternalAuth],
     context: &RenderContext<'_>,
@@ -387,9 +391,9 @@ fn listener_filters(
         filters.insert(auth_headers::OF_LISTENERS.to_owned(), config);
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
-    // The first route of a request decides which filters Envoy runs, but headers set by services
-    // may lead to another route. So these filters run for every route, and do nothing unless the
-    // route configures them.
+    // Envoy decides which filters run by the first route selected for a request, but headers set by
+    // services may lead to another route. Enable these filters for every route; they do nothing
+    // unless the route configures them.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER, external_auth::FILTER]);
     filters.extend(places.map(|place| (place.to_owned(), request_filters::idle(place))));
@@ -404,7 +408,7 @@ fn listener_filters(
     Ok(filters)
 }
 
-/// Returns a route that answers every request with this status.
+/// Returns a route that responds to every request with this status.
 fn answering(name: &str, status: u32) -> EnvoyRoute {
     EnvoyRoute {
         name: name.to_owned(),
@@ -422,8 +426,7 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Checks that Envoy accepts the domain in a table that contains the `seen` ones, or returns why
-/// not.
+/// Checks that Envoy accepts the domain in a table that already contains the domains in `seen`.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

@@ -1,8 +1,8 @@
-//! One route: its match and its action.
+//! Renders a route: its match, action and filters.
 //!
-//! A route is left out if Envoy would reject its match, unless it might be security-relevant. A
-//! route whose action cannot be rendered answers 500. Nothing is repeated and no option is empty,
-//! because a table costs Envoy about 7 µs per route on every change.
+//! A route whose match Envoy would reject is left out, unless it might be security-relevant. A
+//! route whose action cannot be rendered responds with 500. Never write a value twice or an empty
+//! option, because each change to a table costs Envoy about 7 µs per route.
 
 use std::collections::BTreeMap;
 
@@ -23,31 +23,31 @@ use super::{
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// A route, with the configuration of its filters kept separately.
+/// An Envoy route whose filter configurations are kept separately.
 pub(crate) struct RenderedRoute {
     pub(crate) route: EnvoyRoute,
     /// Configurations by filter name.
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
-/// The parts of a virtual host that its routes depend on.
+/// The properties of a virtual host that affect how its routes are rendered.
 #[derive(Clone, Copy)]
 pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
-    /// True if the listener is HTTPS.
+    /// True if the listener uses HTTPS.
     pub(crate) https: bool,
-    /// Filters for routes that have none.
+    /// Filters for routes that set none.
     pub(crate) filters: Option<&'h RequestFilters>,
 }
 
 impl HostOfRoutes<'_> {
-    /// Returns the protocols that a route with these filters is limited to.
+    /// Returns the protocols to which a route with these filters is limited.
     fn protocol(&self, grpc: bool, own: Option<&RequestFilters>) -> MatchedProtocol {
         let translates = own.or(self.filters).is_some_and(|it| it.grpc_web);
         MatchedProtocol::new(grpc, translates)
     }
 
-    /// Returns the filters of a route that replace its virtual host's.
+    /// Returns the configurations for a route's own filters, which replace its virtual host's.
     fn filters_instead(
         &self,
         own: Option<&RequestFilters>,
@@ -64,8 +64,8 @@ impl HostOfRoutes<'_> {
     }
 }
 
-/// Returns the Envoy routes for a route in a virtual host, in order. Usually there is one; there
-/// are none if Envoy cannot express the match.
+/// Renders a route in a virtual host as Envoy routes, in order. Usually returns one; returns an
+/// empty list if Envoy cannot express the match.
 pub(crate) fn render(
     route: &Route,
     host: HostOfRoutes<'_>,
@@ -131,7 +131,7 @@ pub(crate) fn render(
     measured(routes, context.measured_as(name))
 }
 
-/// Returns the routes, with separate statistics under this name if there is one.
+/// Enables separate statistics for these routes under this name, if there is one.
 fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<RenderedRoute> {
     if let Some(name) = name {
         for rendered in &mut routes {
@@ -141,7 +141,7 @@ fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<Rendere
     routes
 }
 
-/// Returns the filters for a route's authorization.
+/// Returns the filter configurations for a route's external authorization.
 fn authorization(
     auth: Option<&ExternalAuth>,
     context: &RenderContext<'_>,
@@ -156,9 +156,9 @@ fn authorization(
     Ok(filters.collect())
 }
 
-/// Moves a rule's header changes to its backends if any backend has changes; otherwise leaves them
-/// with the rule. The rule's changes must come first, but Envoy applies the changes of a backend
-/// before those of its route. So the backends get the rule's changes too, and the route has none.
+/// Takes a rule's header changes if any of its backends changes request headers. The rule's changes
+/// must come first, but Envoy applies a backend's changes before its route's. Each backend then
+/// applies the rule's changes as well, and the route has none.
 fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
@@ -168,7 +168,7 @@ fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> He
     }
 }
 
-/// An Envoy route without its action.
+/// The parts of an Envoy route other than its action.
 struct RouteFrame<'r> {
     route: &'r Route,
     route_match: RouteMatch,
@@ -178,7 +178,7 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
-    /// Returns the routes with the route's action, or an error if Envoy cannot express the action.
+    /// Returns the Envoy routes with the route's action, or an error if Envoy cannot express it.
     fn routes(
         &self,
         host: HostOfRoutes<'_>,
@@ -220,7 +220,7 @@ impl RouteFrame<'_> {
         self.matching(self.route_match.clone(), action)
     }
 
-    /// Returns the route with another match.
+    /// Returns a route with this match instead of the frame's own.
     fn matching(&self, route_match: RouteMatch, action: route::Action) -> RenderedRoute {
         RenderedRoute {
             route: EnvoyRoute {
@@ -237,7 +237,7 @@ impl RouteFrame<'_> {
         }
     }
 
-    /// Returns the route, with session persistence if it has sessions.
+    /// Returns a route with this action, and with session persistence if there is any.
     fn with_session(&self, action: route::Action, session: Option<&SessionParts>) -> RenderedRoute {
         let mut rendered = self.with(action);
         if let Some(SessionParts { config, response }) = session {
@@ -249,7 +249,7 @@ impl RouteFrame<'_> {
     }
 }
 
-/// Returns the routes together with the additional CORS routes.
+/// Adds the routes and headers that CORS needs.
 fn with_cors(
     route: &Route,
     routes: Vec<RenderedRoute>,
@@ -263,7 +263,7 @@ fn with_cors(
         let headers = &mut rendered.route.response_headers_to_add;
         headers.push(cors::vary());
         if matches!(rendered.route.action, Some(route::Action::Route(_))) {
-            // The filter answers preflights here if the route matches them.
+            // The CORS filter responds to preflights on this route if its match includes them.
             let preflight = (!takes_preflights).then(|| RenderedRoute {
                 route: EnvoyRoute {
                     r#match: Some(matches::preflight(route_match, method, cors)),

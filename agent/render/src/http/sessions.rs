@@ -1,18 +1,20 @@
-//! Session persistence: keeps a client on the endpoint that answered it first.
+//! Session persistence: keeps each client on the endpoint that responded to it first.
 //!
-//! Clients must never learn an endpoint's address, so a session's value is a keyed digest of the
-//! address, and every host computes the same one. Each endpoint has its digest in its metadata. The
-//! route reads the client's value from the cookie or header, and a subset load balancer finds the
-//! matching endpoint. A backend with sessions has three clusters:
+//! Clients must never learn an endpoint's address. A session's value is therefore a keyed digest of
+//! the address, which every host computes identically. Each endpoint has its digest in its
+//! metadata. The route reads the client's value from a cookie or header, and a subset load balancer
+//! finds the matching endpoint.
+//!
+//! A backend with sessions has three clusters:
 //!
 //! | cluster | purpose |
 //! |---|---|
 //! | `NAME` | all endpoints, in turn: for requests without a session, and for other routes |
-//! | `NAME/endpoint-of-session` | the endpoint of the session, if any: for the first attempt only |
-//! | `NAME/sessions` | sends the first attempt to the second cluster, and retries and unmatched sessions to the first |
+//! | `NAME/endpoint-of-session` | only the session's endpoint, if it exists: for the first attempt |
+//! | `NAME/sessions` | sends the first attempt to the second cluster; sends retries and unmatched sessions to the first |
 //!
-//! A forged or stale value is therefore treated as no session, and an unresponsive endpoint does
-//! not fail the requests of its sessions.
+//! A forged or stale value is therefore treated like a missing one, and an endpoint that does not
+//! respond does not fail its sessions' requests.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -42,37 +44,37 @@ use sesame_proto::schema::{Retry, SessionPersistence, session_persistence::Kind}
 use super::headers;
 use crate::wrappers;
 
-/// The filter's name in the connection manager, and the key of a route's configuration.
+/// Name of the filter in the connection manager, and key of a route's configuration for it.
 pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
 
-/// The metadata namespace for load balancing, and the key of a session in it.
+/// Metadata namespace for load balancing, and the key in it that contains the session.
 const NAMESPACE: &str = "envoy.lb";
 const KEY: &str = "session";
 
-/// Suffixes of the cluster names.
+/// Suffixes of cluster names.
 const SESSIONS: &str = "/sessions";
 const ENDPOINT: &str = "/endpoint-of-session";
 
-/// The session value of a client without a session. No digest is one byte long.
+/// Session value for a client without a session. No digest is one byte long.
 const NO_SESSION: &str = "-";
 
-/// CEL expressions for the session in the request, and for the session of the endpoint that
-/// answered.
+/// CEL expressions for the session that the request contains, and for the session of the endpoint
+/// that responded.
 const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 
-/// The parts of a route that keep sessions.
+/// Parts of an Envoy route that implement session persistence.
 pub(crate) struct SessionParts {
-    /// The route configuration for [`FILTER`], which reads the session from the request.
+    /// Route configuration for [`FILTER`], which reads the session from the request.
     pub(crate) config: Any,
-    /// The header that gives the client its session, if it has none or a new one. If the header
-    /// were always sent, it would prevent caching, and each response would restart the lifetime of
-    /// a permanent cookie.
+    /// Header that gives the client its session. It is sent only if the client has none or a
+    /// different one. Sending it always would prevent caching, and each response would extend the
+    /// lifetime of a permanent cookie.
     pub(crate) response: HeaderValueOption,
 }
 
-/// Returns a route's parts, or an error if the session cannot be kept. `https` marks the cookie
-/// `Secure`.
+/// Returns the parts of a route for this session persistence, or an error if Envoy cannot express
+/// it. If `https` is true, the cookie is `Secure`.
 pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<SessionParts, String> {
     let SessionPersistence {
         kind,
@@ -84,7 +86,8 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
     let unless_told = |expression: &str| format!("%CEL({told} ? '' : {expression})%");
     let (read, response) = match kind {
         Some(Kind::Cookie(name)) => {
-            // A token contains neither `"` nor `)`, so it cannot end the string or the expression.
+            // A valid name contains neither `"` nor `)`, so it cannot end the string or the
+            // expression.
             headers::check_name(name).map_err(|reason| refused(name, reason))?;
             let lifetime = match cookie_max_age_seconds {
                 0 => String::new(),
@@ -100,8 +103,8 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
                     ));
                 }
             };
-            // In three parts, because Envoy's expressions cannot concatenate strings. Envoy omits
-            // an empty header.
+            // Three separate expressions, because Envoy's CEL cannot concatenate strings. Envoy
+            // omits the header if it is empty.
             let secure = if https { "; Secure" } else { "" };
             let parts = [
                 format!("\"{name}=\""),
@@ -121,15 +124,15 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
         }
         None => return Err("session persistence names neither a cookie nor a header".to_owned()),
     };
-    // Without a value to compare, the expressions fail and no client gets a session.
+    // Without a value to compare, the expressions would fail, and no client would get a session.
     Ok(SessionParts {
         config: reading(vec![no_session(), read]),
         response,
     })
 }
 
-/// Returns a route configuration for [`FILTER`] that reads no session. Envoy rejects a
-/// configuration without rules.
+/// Returns a route configuration for [`FILTER`] that reads no session. It has a rule, because Envoy
+/// rejects a configuration without rules.
 pub(crate) fn idle() -> Any {
     reading(vec![no_session()])
 }
@@ -141,14 +144,14 @@ fn reading(request_rules: Vec<Rule>) -> Any {
     })
 }
 
-/// Returns the rule for requests without a session. It always matches, because every request has a
+/// Returns the rule for requests without a session. It always applies, because every request has a
 /// method.
 fn no_session() -> Rule {
     rule(":method", "", NO_SESSION)
 }
 
-/// Returns a rule that reads either a header or a cookie. Without `value`, the session is the value
-/// of the header or cookie.
+/// Returns a rule that reads a header or a cookie. If `value` is empty, the session is the value of
+/// that header or cookie.
 fn rule(header: &str, cookie: &str, value: &str) -> Rule {
     Rule {
         header: header.to_owned(),
@@ -163,7 +166,7 @@ fn rule(header: &str, cookie: &str, value: &str) -> Rule {
     }
 }
 
-/// Returns the metadata of an endpoint: the value of its sessions, 128 bits in hex.
+/// Returns an endpoint's metadata, which contains its session value: 128 bits in hex.
 pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let endpoint = format!("{address} {port}");
     let mut session = digest::sha256_of_all(&[key, endpoint.as_bytes()]);
@@ -171,7 +174,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let session = Value {
         kind: Some(value::Kind::StringValue(session)),
     };
-    // One entry each, because prost writes several entries in random order.
+    // One entry per map, because prost writes several entries in random order.
     let fields = Struct {
         fields: HashMap::from([(KEY.to_owned(), session)]),
     };
@@ -181,49 +184,51 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     }
 }
 
-/// Returns the name of the cluster for routes with sessions.
+/// Returns the name of a backend's cluster for routes with sessions.
 pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
-/// Returns the name of a cluster's backend.
+/// Returns the backend's name from the name of a cluster that has endpoints.
 pub(crate) fn backend_of(cluster: &str) -> &str {
     cluster.strip_suffix(ENDPOINT).unwrap_or(cluster)
 }
 
-/// Returns true if a cluster only delegates to other clusters.
+/// Returns true if a cluster opens no connections because it only delegates to other clusters.
 pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 
-/// Returns the two additional clusters of a backend with sessions.
+/// Returns the two additional clusters for a backend with sessions, derived from its cluster `all`.
 pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let can_fail = !all.health_checks.is_empty() || all.outlier_detection.is_some();
     let of_session = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {
-            // No fallback: a request whose session matches no endpoint goes to the other cluster.
+            // No fallback: a request whose session matches no endpoint goes to the next cluster in
+            // the list.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
-                // Cheaper, but ignores the endpoint's health.
+                // This lookup is cheaper, but ignores the endpoint's health.
                 single_host_per_subset: !can_fail,
                 ..Default::default()
             }],
             ..Default::default()
         }),
-        // A subset is one endpoint: without this, Envoy would use it even after it has failed.
+        // A subset has only one endpoint. With Envoy's default panic threshold, it would be used
+        // even after it has failed.
         common_lb_config: can_fail.then(|| CommonLbConfig {
             healthy_panic_threshold: Some(Percent { value: 0.0 }),
             ..Default::default()
         }),
-        // A subset is one endpoint.
+        // A subset has only one endpoint, so there is nothing to balance.
         load_balancing_policy: None,
         ..all.clone()
     };
     let entry = |name: &str| ClusterEntry {
         name: name.to_owned(),
     };
-    // Envoy fails any attempt beyond the end of this list.
+    // Envoy fails every attempt beyond the end of this list.
     let tries = (0..Retry::MAX_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
         clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),

@@ -1,8 +1,8 @@
-//! Files of filters that virtual hosts and routes reference by name: response changes, bandwidth
-//! limits and tokens.
+//! Filters that virtual hosts and routes refer to by name: response changes, bandwidth limits and
+//! tokens.
 //!
-//! Each kind has one file. Routes do not contain these filters, because error pages are long, and
-//! because Envoy counts bandwidth across all routes that reference a filter.
+//! Each kind has its own file. Routes do not contain the filters, because error pages are long and
+//! Envoy counts bandwidth across all routes that refer to a filter.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -48,14 +48,14 @@ use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Names of the placeholder filters, which are also the keys of a route's configuration.
+/// Names of placeholder filters, and keys of a route's configuration for them.
 pub(crate) const BANDWIDTH: &str = "bandwidth";
 pub(crate) const RESPONSE: &str = "response";
 
-/// Prefix of the statistics that all bandwidth limits share.
+/// Prefix of the statistics for all bandwidth limits.
 const STATISTICS: &str = "bandwidth";
 
-/// Renders all files. A filter that Envoy would reject is left out and reported.
+/// Renders the files for all kinds. Leaves out and reports filters that Envoy would reject.
 pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
     let usable = SharedFilter::usable(all);
     let without = "requests that need it are answered with 500";
@@ -82,7 +82,7 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
             Some(Kind::Response(it)) => of_responses(it).map(|filters| add(RESPONSE, filters)),
             Some(Kind::Bandwidth(it)) => of_bandwidth(*it).map(|filters| add(BANDWIDTH, filters)),
             Some(Kind::Tokens(policy)) => tokens.add(name, policy),
-            // Added below, because sets refer to policies.
+            // Added below, because token sets refer to policies.
             Some(Kind::TokenSet(_)) => Ok(()),
             None => Err("its kind is unknown".to_owned()),
         };
@@ -102,8 +102,8 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     files.chain([tokens.into_resource()]).collect()
 }
 
-/// Returns the usable filters. Each is checked once it is needed, because a change of a route needs
-/// few of them.
+/// Returns the usable filters by name. Each is checked on first use, because a changed route needs
+/// only a few of them.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
     let places = usable.map(|filter| {
@@ -116,7 +116,7 @@ pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     places.collect()
 }
 
-/// Returns the place of a filter, or why Envoy would reject it.
+/// Returns the place of a filter, or an error if Envoy would reject the filter.
 fn place(filter: &SharedFilter) -> Result<&'static str, String> {
     match &filter.kind {
         Some(Kind::Response(response)) => of_responses(response).map(|_| RESPONSE),
@@ -127,7 +127,7 @@ fn place(filter: &SharedFilter) -> Result<&'static str, String> {
     }
 }
 
-/// Returns a route's configurations for the shared filters that `filters` references.
+/// Returns the route configurations for the shared filters to which `filters` refers.
 pub(crate) fn named(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,
@@ -161,8 +161,8 @@ pub(crate) fn named(
     Ok(named)
 }
 
-/// Returns the filters in request order. Responses pass them in reverse order, so the error page is
-/// set last.
+/// Returns the filters in request order. Responses pass through them in reverse order, so the error
+/// page is applied last.
 fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, String> {
     let ResponseFilter {
         compression,
@@ -258,7 +258,8 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
     })
 }
 
-/// Returns a predicate that holds if any of these holds. Envoy's `OrMatcher` requires at least two.
+/// Returns a predicate that is true if any of these is true. Envoy's `OrMatcher` requires at least
+/// two predicates.
 fn any_of(mut predicates: Vec<Predicate>) -> Result<Predicate, String> {
     match predicates.len() {
         0 => Err("an error page without statuses".to_owned()),
@@ -326,7 +327,7 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Returns one filter for each limited direction. Each must be last in its direction, because Envoy
+/// Returns one filter per limited direction. Each must be the last in its direction, because Envoy
 /// calls no filter of the same place after one that waits.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {

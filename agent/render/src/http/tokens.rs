@@ -1,7 +1,8 @@
-//! Token requirements, in a separate file so that routes need not repeat the public keys.
+//! Token (JWT) requirements. They are in a separate file, so routes need not repeat the public
+//! keys.
 //!
-//! A route references a requirement by name. No request passes unchecked: Envoy responds with 403
-//! if the file lacks that name, and with 500 if it has no file.
+//! A route refers to a requirement by name. No request passes unchecked: Envoy responds with 403 if
+//! the file does not contain that name, and with 500 if it has no file.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,23 +30,23 @@ use super::{headers, request_filters};
 use crate::rendered::Resource;
 use crate::wrappers;
 
-/// Name of the filter, which is also the key of a route's configuration.
+/// Name of the filter, and key of a route's configuration for it.
 pub(crate) const FILTER: &str = "tokens";
 
-/// Filter name under which Envoy stores the claims of a request as metadata.
+/// Name of the filter under which Envoy stores a request's claims as metadata.
 pub(crate) const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
-/// Returns the type URL of the filter.
+/// Returns the filter's type URL.
 pub(crate) fn type_url() -> String {
     JwtAuthentication::type_url()
 }
 
-/// Returns a route's configuration that requires the tokens of this policy or set.
+/// Returns a route configuration that requires the tokens for this policy or set.
 pub(crate) fn required(name: &str) -> Any {
     of_route(RequirementSpecifier::RequirementName(name.to_owned()))
 }
 
-/// Returns a route's configuration that requires no token.
+/// Returns a route configuration that requires no token.
 pub(crate) fn idle() -> Any {
     of_route(RequirementSpecifier::Disabled(true))
 }
@@ -56,7 +57,7 @@ fn of_route(requirement: RequirementSpecifier) -> Any {
     })
 }
 
-/// Contents of the file: providers and requirements by name.
+/// Contents of the filter's file: providers and requirements by name.
 #[derive(Default)]
 pub(crate) struct Tokens {
     providers: BTreeMap<String, JwtProvider>,
@@ -81,7 +82,7 @@ impl Tokens {
         Ok(())
     }
 
-    /// Adds a set, or returns an error if the file lacks one of its policies.
+    /// Adds a set, or returns an error if any of its policies is missing.
     pub(crate) fn add_set(&mut self, name: &str, set: &TokenSet) -> Result<(), String> {
         let policies = set.policies.iter().map(|policy| {
             let policy = self.requirements.get(policy).cloned();
@@ -129,17 +130,17 @@ impl Tokens {
     }
 }
 
-/// Returns Envoy's name for a provider. Envoy stores the claims of the provider's tokens under it.
+/// Returns the name of a provider in Envoy, under which the claims of its tokens are stored.
 pub(crate) fn provider_key(policy: &str, provider: &str) -> String {
     format!("{policy}/{provider}")
 }
 
-/// Returns a route's configuration that sets headers from claims. If the token lacks a claim, its
-/// header is not set. Envoy responds with 503 if a claim contains characters that are not allowed
-/// in a header.
+/// Returns a route configuration that sets headers from claims. If the token lacks a claim, its
+/// header is not set. If a claim contains characters that are not allowed in a header, Envoy
+/// responds with 503.
 ///
-/// Does not use the filter's own `claim_to_headers`: Envoy 1.40 removes those headers from the
-/// requests of all routes with tokens. A tenant could thus remove another tenant's headers.
+/// Does not use the filter's own `claim_to_headers`, because Envoy 1.40 removes those headers from
+/// requests for all routes with tokens. A tenant could thus remove another tenant's headers.
 pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
     let set = headers.iter().map(|claim| {
         let ClaimHeader {
@@ -169,7 +170,7 @@ pub(crate) fn check(policy: &TokenPolicy) -> Result<(), String> {
     providers("", policy).map(drop)
 }
 
-/// Returns the providers of the policy with this name, or an error if Envoy would reject one.
+/// Returns the providers for a policy, or an error if Envoy would reject one of them.
 fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvider)>, String> {
     let TokenPolicy { providers } = policy;
     let (count, most) = (providers.len(), TokenPolicy::MAX_PROVIDERS);
@@ -188,7 +189,7 @@ fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvide
     providers.collect()
 }
 
-/// Returns an error unless the set has the name by which routes reference it.
+/// Checks that the set's name is the one by which routes refer to it.
 pub(crate) fn check_set(name: &str, set: &TokenSet) -> Result<(), String> {
     if set.policies.len() < 2 || TokenSet::name(&set.policies) != name {
         return Err("its name does not join the names of several policies".to_owned());
@@ -222,7 +223,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             specifier: Some(Specifier::InlineString(keys)),
             ..Default::default()
         })),
-        // Another policy may need the same token. A later filter removes it.
+        // Another policy may need the same token, so a later filter removes it.
         forward: true,
         payload_in_metadata: key.to_owned(),
         require_expiration: true,
@@ -248,7 +249,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
         }
     }
     if sources.is_empty() {
-        // By default, Envoy also accepts a query parameter, which would end up in logs.
+        // Envoy's default also accepts a query parameter, which would appear in logs.
         provider.from_headers.push(JwtHeader {
             name: "authorization".to_owned(),
             value_prefix: "Bearer ".to_owned(),

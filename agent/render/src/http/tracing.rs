@@ -1,7 +1,7 @@
-//! Tracing: a span for each request and one for each attempt, sent to a collector as OTLP.
+//! Tracing: one span per request and one per attempt, sent to a collector over OTLP.
 //!
-//! A slow or unavailable collector costs spans, never a request. Never put possible secrets into a
-//! span unless configured: a path has no query.
+//! A slow or unavailable collector can lose spans but never delays a request. Never put possible
+//! secrets into a span unless configured: paths are recorded without their query.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::trace::v3::{
@@ -25,13 +25,14 @@ use crate::collectors;
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// Path for traces at a collector, as defined by OTLP over HTTP.
+/// Path to which OTLP/HTTP spans are sent.
 const PATH: &str = "/v1/traces";
-/// Maximum number of spans waiting for the collector; more are dropped.
+/// Maximum number of spans that wait for the collector; additional spans are dropped.
 const MAX_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
-/// Returns the tracing of requests, or `None` if tracing is off or the collector is unavailable.
+/// Returns the tracing configuration, or `None` if tracing is disabled or its backend has no
+/// cluster.
 pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     let Tracing {
         backend,
@@ -69,7 +70,7 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
             config_type: Some(http::ConfigType::TypedConfig(pack_any(config))),
         }),
         spawn_upstream_span: wrappers::boolean(true),
-        // Envoy's path attribute includes the query, so the path is a separate attribute.
+        // Envoy's own path attribute includes the query, so the path is set as a custom attribute.
         max_path_tag_length: wrappers::uint32(0),
         operation: wrappers::literal(span_name),
         custom_tags: tags(attributes),
@@ -77,8 +78,8 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     })
 }
 
-/// Returns the sampler, which alone decides which spans are recorded: a client cannot force
-/// recording with an Envoy header.
+/// Returns the sampler. It alone decides which spans are recorded: a client cannot force recording
+/// with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     let by_rate = TypedExtensionConfig {
         name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),
@@ -100,8 +101,8 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     }
 }
 
-/// Returns the configured attributes, and a path attribute without the query that replaces Envoy's
-/// own.
+/// Returns the configured attributes. Adds a path attribute without the query, which replaces
+/// Envoy's own.
 fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     let path = SpanAttribute {
         name: "url.path".to_owned(),
@@ -115,8 +116,8 @@ fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     tags
 }
 
-/// Returns an attribute as an Envoy message. Returns `None` if Envoy would reject it, or if this
-/// version does not know its source.
+/// Returns a span attribute as an Envoy message. Returns `None` if Envoy would reject it, or if
+/// this version does not know its source.
 fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     let SpanAttribute { name, source } = attribute;
     let value = match source.as_ref()? {
@@ -139,7 +140,7 @@ fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     })
 }
 
-/// Returns the Envoy format of a fact. Text from clients has a length limit.
+/// Returns the Envoy format for a fact. Text from clients has a length limit.
 fn format(fact: RequestFact) -> Option<&'static str> {
     Some(match fact {
         RequestFact::UnknownFact => return None,

@@ -1,4 +1,4 @@
-//! Routes for connections.
+//! Routes for connections (TCP and TLS) and for datagrams (UDP).
 
 pub(crate) mod udp;
 pub(crate) mod weights;
@@ -16,7 +16,8 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Sends connections to the route's backends; closes them without a route.
+/// Returns a filter that forwards connections to the route's backends. Without a route, it closes
+/// them.
 pub(crate) fn tcp_proxy(
     place: LoggedPlace<'_>,
     route: Option<&L4Route>,
@@ -47,7 +48,7 @@ pub(crate) fn tcp_proxy(
     filter(place, specifier, context)
 }
 
-/// Closes every connection.
+/// Returns a filter that closes every connection.
 pub(crate) fn refuse(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Filter {
     let nowhere = ClusterSpecifier::Cluster(REFUSED_CLUSTER.to_owned());
     filter(place, nowhere, context)

@@ -1,8 +1,9 @@
-//! Routes for datagrams.
+//! Routes for UDP datagrams.
 //!
-//! A session is a client's address and port. Envoy's UDP proxy has no weights, so a hash of the
-//! client's port selects a share. The sessions of one client are spread by weight, and each session
-//! keeps its backend. A client that always sends from the same port always gets the same share.
+//! A session consists of all datagrams from one client address and port. Envoy's UDP proxy does not
+//! support weights, so a hash of the client's port selects the backend. Sessions are thus spread by
+//! weight, and each session keeps its backend. A client that always sends from the same port always
+//! gets the same backend.
 
 use envoy_types::pb::envoy::config::core::v3::UdpSocketConfig;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
@@ -35,14 +36,16 @@ use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Maximum number of bytes in a datagram from a client or a backend, as limited by UDP over IPv4 or
-/// IPv6. By default, Envoy drops datagrams longer than 1,500 bytes.
+/// Maximum number of bytes per datagram from a client or backend, which is the limit of UDP over
+/// IPv4 or IPv6. By default, Envoy drops datagrams longer than 1,500 bytes.
 const LONGEST_DATAGRAM: u64 = 65_535;
 
-/// Idle timeout of a session in milliseconds, because each session holds a socket.
+/// Default idle timeout for a session, in milliseconds. It is short because each session holds a
+/// socket.
 const SESSION_MS: u64 = 30_000;
 
-/// Sends datagrams to the backends of the first route; drops them without a route.
+/// Returns a filter that forwards datagrams to the first route's backends. Without a route, it
+/// drops them.
 pub(crate) fn proxy(
     port: &Port,
     context: &RenderContext<'_>,
@@ -80,7 +83,7 @@ pub(crate) fn proxy(
     })
 }
 
-/// Returns the options of sockets that receive datagrams.
+/// Returns the options for sockets that receive datagrams.
 pub(crate) fn socket() -> UdpSocketConfig {
     UdpSocketConfig {
         max_rx_datagram_size: wrappers::uint64(LONGEST_DATAGRAM),
@@ -88,9 +91,9 @@ pub(crate) fn socket() -> UdpSocketConfig {
     }
 }
 
-/// Returns how a session's cluster is selected. Envoy's UDP matcher is a work in progress that its
-/// threat model does not cover, so it is used only for several shares. The alternative is
-/// deprecated, but covered.
+/// Returns how the cluster for a session is selected. Envoy's UDP matcher is a work in progress
+/// that its threat model does not cover, so it is used only if there are several shares. The
+/// alternative is deprecated, but covered.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
     let cluster = RouteSpecifier::Cluster;
@@ -101,8 +104,8 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     }
 }
 
-/// Returns a matcher in which the first backend takes the highest hashes, the next backend the ones
-/// below, and the last backend the rest.
+/// Returns a matcher that divides the range of hashes by weight. The first backend gets the highest
+/// hashes, the next backend those below, and the last backend the rest.
 fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
     let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;

@@ -1,25 +1,25 @@
-//! Traffic shares of backends.
+//! Divides traffic among weighted backends.
 
 use sesame_proto::schema::WeightedBackend;
 
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// A cluster that never exists. Requests to it are answered with 500, and connections to it are
-/// closed.
+/// Name of a cluster that never exists. Requests to it get a 500 response, and connections to it
+/// are closed.
 pub const REFUSED_CLUSTER: &str = "refused";
 
-/// The share of one backend.
+/// The share of traffic for one backend.
 pub(crate) struct Share<'a> {
-    /// A cluster of the snapshot, or [`REFUSED_CLUSTER`].
+    /// The backend's cluster, or [`REFUSED_CLUSTER`].
     pub(crate) cluster: &'a str,
     /// Weight, at least 1.
     pub(crate) weight: u32,
     pub(crate) backend: &'a WeightedBackend,
 }
 
-/// Returns the backends with positive weight, in order. The sum of the weights fits into 32 bits,
-/// as Envoy requires.
+/// Returns the shares of all backends with a positive weight, in order. The sum of the weights fits
+/// into 32 bits, as Envoy requires.
 pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],
@@ -46,7 +46,7 @@ pub(crate) fn shares<'a>(
         };
         shares.push(Share {
             cluster,
-            // Rounded down, but never to zero, so that every configured share gets traffic.
+            // Rounded down, but never to zero, so every configured backend gets traffic.
             weight: (backend.weight / divisor).max(1),
             backend,
         });
@@ -54,5 +54,5 @@ pub(crate) fn shares<'a>(
     shares
 }
 
-/// Leaves room for shares that are rounded up to 1.
+/// Maximum sum of the weights before rounding. It leaves room for weights that are rounded up to 1.
 const MAX_TOTAL_WEIGHT: u32 = u32::MAX / 2;

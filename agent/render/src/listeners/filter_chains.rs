@@ -1,9 +1,9 @@
-//! Filter chains: how a TCP port handles a connection, by its server name.
+//! Filter chains: how a TCP port handles a connection, depending on its server name.
 //!
 //! The HTTP listeners of a port share one chain and one route table. Each HTTPS listener and each
-//! TLS route has its own chain. Server names of a TLS listener without a route are rejected, rather
-//! than left to a wider listener. A chain has its listener's name, so that Envoy recognizes it in
-//! an update and keeps its connections.
+//! TLS route has its own chain. Connections for a TLS listener's server names that have no route
+//! are rejected, rather than left to a wider listener. Each chain is named after its listener, so
+//! Envoy recognizes it in an update and keeps its connections.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -20,8 +20,8 @@ use crate::{l4, tls, wrappers};
 
 /// Protocols offered to HTTPS clients, in order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Milliseconds for the TLS handshake. Otherwise, a client that stops after the first message would
-/// stay connected forever.
+/// Timeout in milliseconds for the TLS handshake. Without one, a client that stops after its first
+/// message would stay connected forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(
@@ -46,7 +46,7 @@ pub(super) fn render(
     chains.finish()
 }
 
-/// Returns a route table of the snapshot, in its file or inline.
+/// Returns a route table in the snapshot, either as its file or inline.
 fn usable<'t>(route_table: &'t str, context: &RenderContext<'t>) -> Result<Table<'t>, String> {
     let table = find(context.route_tables, route_table)
         .ok_or_else(|| format!("its route table `{route_table}` is not in the snapshot"))?;
@@ -65,8 +65,8 @@ enum ChainKind {
     Tls,
 }
 
-/// The chains of a port. Envoy rejects a whole listener if two chains match the same connections or
-/// have the same name.
+/// The filter chains for a port. Envoy rejects a whole listener if two of its chains match the same
+/// connections or have the same name.
 #[derive(Default)]
 struct Chains {
     ready: Vec<(ChainKind, FilterChain)>,
@@ -74,7 +74,7 @@ struct Chains {
 }
 
 impl Chains {
-    /// Adds the chains of a listener.
+    /// Adds a listener's filter chains.
     fn add(
         &mut self,
         listener: &Listener,
@@ -100,8 +100,8 @@ impl Chains {
         match listener.protocol() {
             Protocol::Http => {
                 let table = usable(route_table, context)?;
-                // The port's HTTP listeners share the table, so adding or removing one of them does
-                // not affect the chain.
+                // The port's HTTP listeners share this table, so adding or removing one of them
+                // does not affect the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
                     let place = LoggedPlace {
                         listener: None,
@@ -141,8 +141,8 @@ impl Chains {
         }
     }
 
-    /// Closes connections for the server names of a listener that cannot be served, so that no
-    /// wider listener gets them.
+    /// Closes connections for a listener's server names if the listener cannot be served.
+    /// Otherwise, a wider listener would get these connections.
     fn hold(&mut self, listener: &Listener, port: u32, context: &RenderContext<'_>) {
         if !matches!(listener.protocol(), Protocol::Https | Protocol::Tls) {
             return;
@@ -155,12 +155,12 @@ impl Chains {
             backend: None,
         };
         let refused = chain(&listener.name, l4::refuse(place, context));
-        // If another listener has the server names, there is nothing to block.
+        // If another listener already serves this name, there is nothing to block.
         let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
     }
 
-    /// Adds the chains of a TLS listener's routes, each with the route's server names, or the
-    /// listener's if the route has none.
+    /// Adds a filter chain for each route of a TLS listener. It matches the route's server names,
+    /// or the listener's if the route has none.
     fn push_tls_routes(
         &mut self,
         listener: &Listener,
@@ -194,7 +194,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Adds a chain for these server names; `*` or an empty list stands for all other names.
+    /// Adds a chain for these server names. `*` or an empty name matches all names that no other
+    /// chain matches.
     fn push(
         &mut self,
         kind: ChainKind,
@@ -226,7 +227,7 @@ impl Chains {
                 taken.unwrap_or_default()
             ));
         }
-        // Without server names, the chain matches all other connections.
+        // Without server names, the chain matches all connections that no other chain matches.
         if !server_names.iter().any(String::is_empty) {
             chain.filter_chain_match = Some(FilterChainMatch {
                 server_names,
@@ -237,8 +238,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Returns the chains. If plaintext and TLS share a port, the plaintext chain matches only
-    /// plaintext, because both may match everything else.
+    /// Returns the filter chains. If plaintext and TLS share a port, the plaintext chain matches
+    /// only plaintext, because a TLS chain may also match all remaining connections.
     fn finish(self) -> Vec<FilterChain> {
         let mixed = self.ready.iter().any(|(kind, _)| *kind == ChainKind::Tls);
         self.ready
@@ -256,7 +257,7 @@ impl Chains {
     }
 }
 
-/// Returns a chain of one filter for every connection.
+/// Returns a chain that applies one filter to every connection.
 pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
     FilterChain {
         name: name.to_owned(),
@@ -265,7 +266,7 @@ pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
     }
 }
 
-/// Returns the chain for connections with TLS termination, with the handshake timeout.
+/// Returns the chain with TLS termination and the handshake timeout.
 fn over_tls(
     chain: FilterChain,
     socket: TransportSocket,
@@ -275,7 +276,7 @@ fn over_tls(
     FilterChain {
         transport_socket: Some(socket),
         transport_socket_connect_timeout: match timeout.unwrap_or(HANDSHAKE_MS) {
-            // No timeout.
+            // Disables the timeout.
             0 => None,
             time => wrappers::milliseconds(time),
         },

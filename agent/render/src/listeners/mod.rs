@@ -1,11 +1,11 @@
-//! One Envoy listener for each port, address and transport.
+//! Renders one Envoy listener for each combination of port, address and transport.
 //!
-//! The name contains all three, because one update cannot swap ports between names. Each address
-//! has its own listener, instead of `additional_addresses`, because a listener with a new name may
-//! not share an address with an existing one. The copies need no additional subscriptions: Envoy
-//! shares the route table and the secrets of identical sources.
+//! A listener's name contains all three, because a single update cannot swap ports between names.
+//! Each address has its own listener, rather than `additional_addresses`, because a listener with a
+//! new name may not share an address with an existing one. The copies need no additional
+//! subscriptions: Envoy shares route tables and secrets from identical sources.
 //!
-//! A listener contains nothing specific to a route or tenant, because changing it drains
+//! A listener contains nothing specific to a route or tenant, because changing it drains its
 //! connections.
 
 mod filter_chains;
@@ -29,7 +29,7 @@ use crate::limits::CONNECTION_BUFFER;
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::wrappers;
 
-/// Returns the listeners of all ports, by name.
+/// Returns the listeners for all ports, sorted by name.
 pub(crate) fn render(
     ports: &[Port],
     context: &RenderContext<'_>,
@@ -60,8 +60,8 @@ pub(crate) fn render(
 fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
     let mut filter_chains = filter_chains::render(port, context, problems);
     if filter_chains.is_empty() {
-        // The port is bound even without a route, so that clients see no difference; every
-        // connection is closed.
+        // Bind the port even if it has no routes, so clients see no difference. Every connection is
+        // closed.
         let name = format!("refused/{}", port.port);
         let place = LoggedPlace {
             protocol: "tcp",
@@ -104,7 +104,7 @@ fn udp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) 
     }
 }
 
-/// Returns the listener of a port at one address.
+/// Returns a port's listener for one address.
 fn at(template: &EnvoyListener, port: &Port, address: IpAddr, bind: u32) -> Resource {
     let (word, protocol) = match port.transport() {
         schema::Transport::Tcp => ("tcp", Transport::Tcp),

@@ -1,4 +1,5 @@
-//! Adds and removes backends and changes endpoints; the incremental rendering equals the full one.
+//! Tests that adding or removing backends and changing endpoints incrementally gives the same
+//! result as a full rendering.
 
 use proptest::prelude::*;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -11,10 +12,10 @@ use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
-/// A backend: the number of its endpoint set, and whether it serves routes with sessions. `None` if
-/// the backend does not exist.
+/// A backend, as the number of its endpoint set and whether it has sessions. `None` if the backend
+/// does not exist.
 type AnyBackend = Option<(usize, bool)>;
-/// The last bytes of the addresses in an endpoint set.
+/// The last byte of each address in an endpoint set.
 type AnySet = Vec<u8>;
 
 const BACKENDS: usize = 6;
@@ -27,7 +28,7 @@ fn version() -> impl Strategy<Value = (Vec<AnyBackend>, Vec<AnySet>)> {
     (backends, proptest::collection::vec(set, SETS))
 }
 
-/// Returns two versions that differ in a few backends and sets.
+/// Returns two versions that differ in a few backends and endpoint sets.
 fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     let differs = proptest::collection::vec(proptest::bool::weighted(0.2), BACKENDS + SETS);
     (version(), version(), differs).prop_map(|(before, other, differs)| {
@@ -42,7 +43,7 @@ fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     })
 }
 
-/// Returns a snapshot with a virtual host for each backend.
+/// Returns a snapshot with one virtual host per backend.
 fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
     let there = || {
         let all = backends.iter().enumerate();
@@ -108,7 +109,7 @@ fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
     snapshot
 }
 
-/// Renders only the changes, with the backend patch.
+/// Renders only the changes, using the backend patch.
 fn patched(
     rendered: &Rendered,
     before: &EncodedSnapshot,
@@ -153,7 +154,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
         snapshot(&(backends, sets.clone()))
     };
     let (before, now) = (with(1), with(2));
-    // With all endpoints in files, and with none.
+    // The first budget puts all endpoints in files, the second none.
     for budget in [100, 8] {
         let options = RenderOptions {
             subscription_budget: budget,

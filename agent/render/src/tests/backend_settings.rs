@@ -1,4 +1,4 @@
-//! How endpoints are chosen, checked and protected.
+//! Tests load balancing, health checks, circuit breakers and connection settings of backends.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::cluster::v3::cluster::{LbConfig, LbPolicy};

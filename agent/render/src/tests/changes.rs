@@ -1,4 +1,4 @@
-//! Incremental rendering equals full rendering.
+//! Tests that incremental rendering gives the same result as full rendering.
 
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
@@ -31,13 +31,13 @@ fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
     EncodedSnapshot::new(snapshot, keys.to_vec())
 }
 
-/// A change to a snapshot; true if the incremental rendering handles it.
+/// A change to a snapshot, and whether incremental rendering supports it.
 type SnapshotChange = (bool, fn(&mut Snapshot));
 
-/// A change to a snapshot that captures names.
+/// A change to a snapshot, as a closure that captures names.
 type AnyChange<'a> = &'a dyn Fn(&mut Snapshot);
 
-/// A change to a table; true if the incremental rendering handles it.
+/// A change to a route table, and whether incremental rendering supports it.
 type TableChange = (bool, fn(&mut RouteTable));
 
 #[test]
@@ -88,7 +88,7 @@ fn reused_virtual_hosts_match_full_rendering() {
         assert_eq!(after.is_some(), told);
         assert!(after.is_none_or(|after| after == render(&new, &keys, &wide)));
     }
-    // Inlined tables are part of their listeners, so they are not compared separately.
+    // Inlined tables are part of their listeners, so they cannot be reused separately.
     let narrow = RenderOptions {
         subscription_budget: 0,
         ..wide
@@ -101,7 +101,7 @@ fn reused_virtual_hosts_match_full_rendering() {
 
 #[test]
 fn reused_parts_match_full_rendering_after_endpoint_changes() {
-    // Without problems, because otherwise nothing is reused.
+    // The snapshot must render without problems, because nothing is reused otherwise.
     let (mut old, keys) = everything_right();
     let some = old
         .endpoints
@@ -109,7 +109,7 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
         .position(|set| !set.endpoints.is_empty());
     old.endpoints.swap(0, some.unwrap());
     let mut chained = 0;
-    // The flag is true if the incremental rendering handles the change.
+    // The flag is true if incremental rendering supports the change.
     let changes: [SnapshotChange; 4] = [
         (true, |new| new.endpoints[0].endpoints.clear()),
         (true, |new| {
@@ -164,7 +164,7 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
 #[test]
 fn reused_parts_match_full_rendering_after_backend_changes() {
     let (mut old, keys) = everything_right();
-    // A backend without routes, so that it can be removed.
+    // No route refers to this backend, so it can be removed.
     let backend = |name: &str| Backend {
         name: name.to_owned(),
         endpoints: name.to_owned(),
@@ -200,14 +200,14 @@ fn reused_parts_match_full_rendering_after_backend_changes() {
             remove(new, lone);
             change_host(new);
         }),
-        // Another protocol does not affect routes.
+        // Routes do not depend on a backend's protocol.
         (true, &|new| {
             let last = new.backends.last_mut().unwrap();
             last.set_protocol(sesame_proto::schema::AppProtocol::Http2);
         }),
-        // Unchanged routes are rendered differently without this backend.
+        // Without this backend, routes that did not change would be rendered differently.
         (false, &|new| remove(new, &used)),
-        // Too many clusters to search for.
+        // There are too many new clusters to look up.
         (false, &|new| {
             for name in 0..20 {
                 new.backends

@@ -1,10 +1,10 @@
-//! A real Envoy, for validation.
+//! Validates bootstraps with a real Envoy.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// Returns `$ENVOY`, or `envoy` in `PATH`. If neither exists, prints that the test skips Envoy.
+/// Returns `$ENVOY`, or `envoy` from `PATH`. If neither exists, prints once that Envoy is skipped.
 pub(crate) fn envoy() -> Option<PathBuf> {
     static SAID: Once = Once::new();
     let on_path = || {

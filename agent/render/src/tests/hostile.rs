@@ -1,4 +1,5 @@
-//! Snapshots with hostile strings: nothing panics, and Envoy accepts the rendered configuration.
+//! Tests snapshots with hostile strings: nothing may panic, and Envoy must accept the rendered
+//! configuration.
 //!
 //! The generators do not produce regular expressions, because the controller and Envoy check
 //! whether RE2 accepts them. This crate only limits their cost.
@@ -22,7 +23,7 @@ use super::hostile_filters::{filters, shared_filter};
 use super::parts::options;
 use crate::{render, static_bootstrap};
 
-/// Mostly short strings with special characters.
+/// Generates mostly short strings with special characters.
 pub(super) fn text() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec![
         "a", "B", "/", "//", "*", ".", "%", "\\", "\\1", "?", "#", ":", "_", "-", " ", "\n", "\0",
@@ -43,7 +44,7 @@ fn string_match() -> impl Strategy<Value = StringMatch> {
     })
 }
 
-/// Header names, including some that only the proxy may write.
+/// Generates header names, including some that only the proxy may write.
 fn field_name() -> impl Strategy<Value = String> {
     prop_oneof![
         3 => text(),
@@ -170,7 +171,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
 
 fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
     let protocol = prop_oneof![
-        // Part of the query, which does not frame messages.
+        // Over gRPC, these headers are part of a message, so they cannot frame anything.
         prop::collection::vec(text(), 0..3).prop_map(|request_headers| {
             external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })
         }),
@@ -267,7 +268,7 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
                 Route {
                     external_auth: external_auth.map(Box::new),
                     filters: filters.map(Box::new),
-                    // References a missing limit as often as an existing one.
+                    // Refers to missing limits as often as to existing ones.
                     rate_limits: vec![method.clone()],
                     name,
                     path: path.map(|kind| PathMatch { kind: Some(kind) }),
@@ -470,7 +471,7 @@ proptest! {
     fn rendered_tables_never_write_framing_headers(snapshot in snapshot()) {
         let rendered = render(&snapshot, &[], &options());
         for table in rendered.route_tables.iter() {
-            // A cookie may have any name.
+            // A cookie may have any name, including a framing header's.
             for name in FRAMING.iter().filter(|_| !has_cookies(&snapshot)) {
                 let found = table.bytes.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
                 prop_assert!(!found, "{name}");
@@ -491,8 +492,8 @@ proptest! {
     }
 }
 
-/// 1,000 routes with an expression that makes RE2 run out of state memory, and one route whose
-/// expression alone is too large.
+/// Uses 1,000 routes with an expression that makes RE2 run out of state memory, and one route whose
+/// expression is too large by itself.
 #[test]
 fn virtual_host_expressions_stay_within_budget() {
     let route = |i: usize, pattern: &str| Route {
@@ -523,7 +524,7 @@ fn virtual_host_expressions_stay_within_budget() {
         .iter()
         .map(|it| it.object.as_str())
         .collect();
-    // The first six fit, and so does the one with almost no cost.
+    // Only the first six expressions and the cheap route fit.
     assert_eq!(left_out.len(), 995);
     assert!(left_out.contains("route-0") && left_out.contains("route-7"));
     assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));

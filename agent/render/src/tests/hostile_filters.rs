@@ -1,4 +1,4 @@
-//! Filters with hostile values.
+//! Generates filters with hostile values.
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
@@ -11,12 +11,12 @@ use sesame_proto::schema::{
 use super::hostile::{modifier, text};
 use super::shared_filters::KEYS;
 
-/// Returns a name that is often the same.
+/// Generates names, half of which are the same.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![Just("x-ok".to_owned()), text()]
 }
 
-/// Returns filters of a route or virtual host.
+/// Generates the filters of a route or virtual host.
 pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
     let percent = || prop_oneof![0..102_u32, any::<u32>()];
     let fault = (any::<u64>(), percent(), any::<u32>(), percent());
@@ -152,7 +152,7 @@ fn address_filter() -> impl Strategy<Value = AddressFilter> {
     (name(), ranges(), ranges()).prop_map(|(name, allow, deny)| AddressFilter { name, allow, deny })
 }
 
-/// Returns a shared filter that the filters above may reference.
+/// Generates a shared filter to which the filters above may refer.
 pub(super) fn shared_filter() -> BoxedStrategy<SharedFilter> {
     let page = (text(), text(), any::<u32>(), any::<u32>(), any::<bool>());
     let page = page.prop_map(|(body, content_type, of, status, of_backends)| ErrorPage {

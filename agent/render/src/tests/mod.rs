@@ -1,4 +1,4 @@
-//! Tests of the complete rendering, which also run a real Envoy if one is available.
+//! Tests of complete renderings. They also run a real Envoy if one is available.
 
 mod backend_changes;
 mod backend_settings;

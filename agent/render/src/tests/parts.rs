@@ -1,4 +1,4 @@
-//! Parts of snapshots, and the options of a host.
+//! Helpers that build parts of snapshots, and a host's rendering options.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

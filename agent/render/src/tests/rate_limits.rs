@@ -1,4 +1,4 @@
-//! Rate limits as Envoy messages.
+//! Tests how rate limits are rendered as Envoy messages.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::{RateLimit, Route, route::Action};
@@ -26,7 +26,8 @@ fn limit(name: &str) -> RateLimit {
     }
 }
 
-/// Returns the filter with the limits, the only route, and the number of problems with limits.
+/// Renders a snapshot with one route and these limits. Returns the filter with the limits, the
+/// route, and the number of problems with limits.
 fn printed(route: Route, limits: Vec<RateLimit>) -> (Value, Value, usize) {
     let (mut snapshot, keys) = everything();
     snapshot.route_tables.truncate(1);

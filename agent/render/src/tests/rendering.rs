@@ -1,4 +1,4 @@
-//! Renders a snapshot that uses every field, and validates it with Envoy.
+//! Renders a snapshot that uses every field, and validates the result with Envoy.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,8 @@ fn envoy_takes_everything() {
         return;
     };
     let (snapshot, keys) = everything();
-    // With endpoints in files, with endpoints inline, with some route tables and keys inline, and
-    // with everything inline.
+    // These budgets cover endpoints in files, inline endpoints, some inline route tables and keys,
+    // and everything inline.
     for budget in [100, 10, 8, 6, 2] {
         let options = RenderOptions {
             subscription_budget: budget,
@@ -121,7 +121,7 @@ fn no_budget_is_exceeded() {
             }
         });
         assert!(3 + shared.len() + endpoints <= budget, "budget {budget}");
-        // Nothing is left out because of the budget, and no key is printed anywhere.
+        // A small budget never leaves anything out, and no private key is printed.
         assert_eq!(rendered.problems, [], "budget {budget}");
         let mut keys = 0;
         private_keys(&printed, &mut |key| {

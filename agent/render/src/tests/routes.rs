@@ -1,4 +1,4 @@
-//! Routes as Envoy messages.
+//! Tests how routes are rendered as Envoy messages.
 
 use sesame_proto::schema::{
     Cors, CorsOrigin, DirectResponse, HeaderModifier, Redirect, Route, VirtualHost, cors_origin,
@@ -13,7 +13,7 @@ use crate::l4::weights::{self, REFUSED_CLUSTER};
 use crate::rendered::RenderProblems;
 use crate::{dump, render};
 
-/// Returns the routes of a table with one virtual host, as printed.
+/// Renders these routes in a table with one virtual host, and returns them in printed form.
 fn printed_routes(routes: &[Route]) -> Vec<serde_json::Value> {
     let (mut snapshot, keys) = everything();
     snapshot.route_tables.truncate(1);
@@ -100,7 +100,7 @@ fn cors_route_with_method_matches_its_preflight() {
     );
 }
 
-/// Returns the headers that a route adds to its responses.
+/// Returns the headers that a route adds to responses.
 fn said_by(route: &serde_json::Value) -> Vec<(&str, &str)> {
     let added = route["response_headers_to_add"].as_array().unwrap();
     let headers = added.iter().map(|option| &option["header"]);
@@ -127,7 +127,8 @@ fn direct_answers_use_cors_headers_of_route() {
         ..Default::default()
     });
     let answer = Action::DirectResponse(DirectResponse::new(500));
-    // A redirect for all hosts is two routes: with and without a port in `Host`.
+    // A redirect on all hosts becomes two routes: one for requests with a port in `Host`, one for
+    // those without.
     for (action, expected) in [(redirect, 5), (answer, 3)] {
         let routes = printed_routes(&[Route {
             cors: Some(Box::new(cors.clone())),
@@ -154,7 +155,7 @@ fn direct_answers_use_cors_headers_of_route() {
                 ("access-control-expose-headers", "x-seen"),
             ]
         );
-        // Caches must distinguish the responses, whatever the origin of the request.
+        // Caches must distinguish responses by origin, even for requests without an allowed one.
         assert_eq!(vary.0, "vary");
         assert_eq!(said_by(&routes[expected - 1]), [*vary]);
     }

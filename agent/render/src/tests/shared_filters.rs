@@ -1,4 +1,4 @@
-//! Filters for requests and responses as Envoy messages.
+//! Tests how request and response filters are rendered as Envoy messages.
 
 use serde_json::{Value, json};
 use sesame_proto::schema::compression::Algorithm;
@@ -54,7 +54,7 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
     filters.into()
 }
 
-/// A set with one key.
+/// A key set with one key.
 pub(crate) const KEYS: &str = r#"{"keys":[{"alg":"EdDSA","crv":"Ed25519","kid":"a","kty":"OKP","x":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
 
 fn token_policy(providers: &[&str]) -> TokenPolicy {
@@ -85,7 +85,7 @@ fn token_policy(providers: &[&str]) -> TokenPolicy {
     }
 }
 
-/// Authorizations with every kind of condition.
+/// Returns authorizations that cover every kind of condition.
 pub(crate) fn every_authorization() -> Vec<Authorization> {
     let [tokens, _] = EVERY_TOKEN;
     let rule = AuthorizationRule {
@@ -147,12 +147,12 @@ fn filtered(filters: RequestFilters) -> Route {
     }
 }
 
-/// Returns a virtual host with these filters and this route.
+/// Renders a virtual host with these filters and this route, and returns it in printed form.
 fn printed(of_host: Option<RequestFilters>, route: Route) -> Value {
     printed_below(None, of_host, route)["virtual_hosts"][0].clone()
 }
 
-/// Returns a table of a snapshot with these filters.
+/// Renders a route table for a snapshot with these default filters, and returns it in printed form.
 fn printed_below(
     of_snapshot: Option<RequestFilters>,
     of_host: Option<RequestFilters>,
@@ -189,7 +189,7 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
     assert_eq!(places(&table), ["request_body", "response"]);
     assert_eq!(places(host), [""; 0]);
     assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
-    // A host's own filters replace all of the snapshot's.
+    // A virtual host's own filters replace all of the snapshot's default filters.
     let none = RequestFilters::default();
     let table = printed_below(Some(limit(7)), Some(none), plain());
     let host = &table["virtual_hosts"][0];
@@ -198,7 +198,7 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
         host["typed_per_filter_config"]["response"]["matcher"],
         json!({})
     );
-    // If Envoy would reject one of the filters, no request passes.
+    // If Envoy would reject one of the filters, every request is rejected.
     let table = printed_below(Some(limit(1 << 32)), None, plain());
     let routes = table["virtual_hosts"][0]["routes"].as_array().unwrap();
     assert_eq!(routes[0]["direct_response"]["status"], json!(500));
@@ -228,7 +228,7 @@ fn route_filters_replace_all_of_the_host() {
     let chain = &of(&host, "response")["matcher"]["on_no_match"]["action"]["typed_config"];
     assert_eq!(chain["filter_chain_name"], json!(EVERY_RESPONSE));
     assert_eq!(of(route, "response")["matcher"], json!({}));
-    // Requests without a route pass through the host's filters, too.
+    // Requests that match no route also pass through the virtual host's filters.
     assert_eq!(host["routes"][1]["direct_response"]["status"], json!(404));
 }
 

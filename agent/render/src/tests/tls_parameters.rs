@@ -1,4 +1,5 @@
-//! TLS parameters: each reaches Envoy, and a listener with an invalid or insecure one is left out.
+//! Tests that TLS parameters reach Envoy, and that a listener with an invalid or insecure one is
+//! left out.
 
 use sesame_proto::schema::{TlsTermination, tls_termination::Version};
 

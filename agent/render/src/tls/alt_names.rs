@@ -1,4 +1,4 @@
-//! Names that are accepted in certificates.
+//! Matchers for the subject alternative names that are accepted in certificates.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, subject_alt_name_matcher::SanType,
@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 
 use crate::wrappers;
 
-/// Subject alternative names: exact ones, suffixes and prefixes.
+/// Accepted subject alternative names: exact names, suffixes and prefixes.
 pub(super) struct PeerNames<'a> {
     pub(super) dns_names: &'a [String],
     pub(super) uris: &'a [String],
@@ -15,17 +15,17 @@ pub(super) struct PeerNames<'a> {
     pub(super) uri_prefixes: &'a [String],
 }
 
-/// The meaning of `*` in a DNS name of a certificate.
+/// Meaning of `*` in a certificate's DNS name.
 #[derive(Clone, Copy)]
 pub(super) enum Wildcards {
-    /// It matches other names, as in server certificates.
+    /// `*` matches other names, as in server certificates.
     Expanded,
-    /// It matches only itself.
+    /// `*` matches only itself.
     Literal,
 }
 
 impl PeerNames<'_> {
-    /// Returns matchers for the names, or an error if one of them would match any name.
+    /// Returns matchers for these names, or an error if one of them would match any name.
     pub(super) fn matchers(
         self,
         wildcards: Wildcards,
@@ -58,7 +58,7 @@ impl PeerNames<'_> {
         };
         let dns_name = |name: &String| match wildcards {
             Wildcards::Expanded => MatchPattern::Exact(name.clone()),
-            // Envoy expands wildcards in certificates only for exact matchers.
+            // Envoy expands wildcards in certificates only if the matcher is exact.
             Wildcards::Literal => {
                 MatchPattern::SafeRegex(wrappers::regex(format!("(?i){}", escaped(name))))
             }
@@ -83,7 +83,7 @@ impl PeerNames<'_> {
     }
 }
 
-/// Returns an RE2 expression that matches exactly this string.
+/// Returns an RE2 expression that matches only this string.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 8);
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! Client certificates: whether clients are asked for one, and how it is verified.
+//! Client certificates: whether clients must or may present one, and how it is verified.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, certificate_validation_context::TrustChainVerification,
@@ -11,7 +11,7 @@ use super::alt_names::{PeerNames, Wildcards};
 use super::validated;
 use crate::context::RenderContext;
 
-/// Returns how clients are verified, or `None` if they are not asked for a certificate.
+/// Returns how client certificates are verified, or `None` if clients are not asked for one.
 pub(super) fn validation(
     tls: &TlsTermination,
     context: &RenderContext<'_>,
@@ -41,7 +41,7 @@ pub(super) fn validation(
     if !asks {
         return Ok(None);
     }
-    // Without the bundle, no client passes validation: this fails closed, not open.
+    // If the trust bundle is missing, no client passes validation. This fails closed, not open.
     let mut how = CertificateValidationContext {
         match_typed_subject_alt_names: names,
         ..Default::default()
@@ -50,7 +50,7 @@ pub(super) fn validation(
         mode,
         ClientMode::OptionalUnverified | ClientMode::RequiredUnverified
     ) {
-        // Asks for a certificate, and accepts any.
+        // Envoy asks for a certificate, and accepts any.
         how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
     }
     if tls.client_trust_bundle.is_empty() {

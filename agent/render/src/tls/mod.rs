@@ -1,4 +1,4 @@
-//! TLS on both sides: certificates presented to clients, and required of backends.
+//! TLS to clients and to backends: certificates, their verification, and protocol parameters.
 
 mod alt_names;
 mod clients;
@@ -26,8 +26,8 @@ use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
 
-/// Returns a transport that terminates TLS. `alpn` are the protocols offered if the snapshot sets
-/// none, in order of preference.
+/// Returns a transport socket that terminates TLS. If the snapshot sets no ALPN protocols, `alpn`
+/// is offered, in order of preference.
 pub(crate) fn downstream(
     tls: &TlsTermination,
     alpn: &[&str],
@@ -46,7 +46,7 @@ pub(crate) fn downstream(
         client_uris: _,
         client_dns_suffixes: _,
         client_uri_prefixes: _,
-        // A request header.
+        // Affects only a request header, which is set elsewhere.
         forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
@@ -70,8 +70,8 @@ pub(crate) fn downstream(
             validation_context_type: validation,
             ..Default::default()
         }),
-        // A resumed session skips verification of the client certificate, so an expired one would
-        // pass.
+        // When a session is resumed, Envoy does not verify the client certificate again, so an
+        // expired one would be accepted.
         session_ticket_keys_type: if asks {
             Some(SessionTicketKeysType::DisableStatelessSessionResumption(
                 true,
@@ -80,7 +80,7 @@ pub(crate) fn downstream(
             ticket_keys(session_ticket_keys, context)?
         },
         disable_stateful_session_resumption: asks,
-        // Without a valid staple, Envoy presents the certificate on its own.
+        // Envoy still presents the certificate if its OCSP staple is missing or invalid.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
         // Set explicitly if clients are asked for a certificate, because Envoy's default is about
         // to change.
@@ -89,8 +89,8 @@ pub(crate) fn downstream(
     }))
 }
 
-/// Returns the session ticket keys of a listener: the referenced ones, or the host's if there is no
-/// reference or the keys are missing. Returns `None` if Envoy generates them.
+/// Returns a listener's session ticket keys: its own, or the host's if it has none or they are
+/// missing. Returns `None` if Envoy generates them.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
@@ -115,7 +115,7 @@ fn ticket_keys(
     }
 }
 
-/// Returns a transport that uses TLS to a backend and verifies the backend.
+/// Returns a transport socket that uses TLS to a backend and verifies the backend's certificate.
 pub(crate) fn upstream(
     tls: &BackendTls,
     protocol: AppProtocol,
@@ -142,7 +142,7 @@ pub(crate) fn upstream(
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
-        // Not `system_root_certs`, because Envoy cannot verify names with it.
+        // `system_root_certs` is not used, because Envoy cannot verify names with it.
         validation.trusted_ca = Some(DataSource {
             specifier: Some(Specifier::Filename(
                 context.options.system_ca.to_string_lossy().into_owned(),
@@ -162,7 +162,8 @@ pub(crate) fn upstream(
             tls_params: Some(parameters()),
             tls_certificates: client_key.inline,
             tls_certificate_sds_secret_configs: client_key.in_files,
-            // None for HTTP/1.1, because a server without ALPN might reject the handshake.
+            // HTTP/1.1 backends get no ALPN, because a server that does not support it might reject
+            // the handshake.
             alpn_protocols: match protocol {
                 AppProtocol::Http2 => vec!["h2".to_owned()],
                 AppProtocol::Http1
@@ -178,9 +179,9 @@ pub(crate) fn upstream(
     }))
 }
 
-/// Returns the accepted names; a backend's certificate must contain one of them. In a mesh, an
-/// empty list means that any certificate of the authority is accepted; otherwise, it is an error. A
-/// name that would match every other name is an error, too.
+/// Returns the accepted names, at least one of which a backend's certificate must contain. If there
+/// are none, a mesh accepts any certificate from its authority; otherwise, this is an error. A name
+/// that would match every other name is also an error.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
@@ -200,7 +201,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     };
     let names = names.matchers(Wildcards::Expanded)?;
     if names.is_empty() && !mesh {
-        // Without a name, any certificate of the authority would be accepted.
+        // Without a name to verify, any certificate from the authority would be accepted.
         return Err(
             "TLS to the backend has no names to verify; set at least one of dns_names, uris, dns_suffixes and uri_prefixes"
                 .to_owned(),
@@ -209,7 +210,7 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     Ok(names)
 }
 
-/// Returns the TLS parameters for clients, or an error if they are insecure or allow nothing.
+/// Returns the TLS parameters for clients, or an error if they are insecure or allow no connection.
 fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
     let version = |version| match version {
         Version::Unset => None,
@@ -243,8 +244,8 @@ fn parameters() -> TlsParameters {
     }
 }
 
-/// Own certificates with their keys: all in files, or all inline, because Envoy does not support a
-/// mixture.
+/// Envoy's own certificates with their keys. They are either all in files or all inline, because
+/// Envoy does not support a mixture.
 #[derive(Default)]
 struct OwnCertificates {
     in_files: Vec<SdsSecretConfig>,
@@ -252,7 +253,7 @@ struct OwnCertificates {
 }
 
 impl OwnCertificates {
-    /// Returns the certificates among `names` that exist, or an error if none exists.
+    /// Returns those certificates in `names` that exist, or an error if none exists.
     fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
         let there = names
             .iter()
@@ -279,7 +280,7 @@ impl OwnCertificates {
     }
 }
 
-/// Returns the validation of peer certificates: `how`, plus the authorities of the bundle.
+/// Returns the validation context `how`, with the trust bundle's authorities added.
 fn validated(
     how: CertificateValidationContext,
     bundle: &str,
@@ -313,7 +314,7 @@ fn validated(
     ))
 }
 
-/// Returns the content of a secret.
+/// Returns the contents of a secret.
 fn inline(name: &str, context: &RenderContext<'_>) -> Result<Option<Type>, String> {
     let secret = find(context.secrets, name).ok_or_else(|| not_here(name))?;
     let secret = Secret::decode(&*secret.bytes).map_err(|_| format!("`{name}` is not a secret"))?;

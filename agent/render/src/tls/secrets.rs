@@ -1,4 +1,4 @@
-//! Key pairs and trust bundles as SDS resources, with their bytes inline.
+//! Renders key pairs, session ticket keys and trust bundles as SDS resources with inline data.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +15,8 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
 use crate::rendered::{RenderProblems, Resource, by_name};
 
-/// Returns the secrets, by name: one for each key that the snapshot references and the host has,
-/// and one for each trust bundle. Missing session ticket keys are replaced by the host's.
+/// Returns the secrets, sorted by name: one per trust bundle, and one per key that the snapshot
+/// refers to and that is on this host. The host's own session ticket keys replace missing ones.
 pub(crate) fn render(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -49,7 +49,8 @@ pub(crate) fn render(
             problems.add(name, why);
             continue;
         };
-        // A rotation reaches the host in two steps. The local pair is newer or older, but usable.
+        // A rotation reaches the host in two steps. In between, the local pair is older or newer,
+        // but usable.
         let found = pair.digest();
         if !digest.is_empty() && found != *digest {
             problems.add(
@@ -86,8 +87,8 @@ pub(crate) fn render(
     by_name(secrets, problems)
 }
 
-/// Returns the certificate and key of a pair, or session ticket keys if the pair has no
-/// certificate.
+/// Returns a pair's certificate and private key. A pair without a certificate contains session
+/// ticket keys.
 fn keys_of(pair: &KeyPair) -> Resource {
     let KeyPair {
         name,
@@ -107,7 +108,7 @@ fn keys_of(pair: &KeyPair) -> Resource {
     encode(name, secret::Type::TlsCertificate(pair))
 }
 
-/// Returns the authorities of a bundle, including retained ones, and all their revocation lists.
+/// Returns a bundle's authorities, including retained ones, with all their revocation lists.
 fn validation(
     bundle: &TrustBundle,
     retained: Option<&RetainedAuthorities>,
@@ -140,7 +141,8 @@ fn joined<'a>(pem: &'a str, more: &str) -> Cow<'a, str> {
 /// Name of the secret that contains the host's session ticket keys.
 pub(crate) const SESSION_TICKET_KEYS: &str = "session-ticket-keys";
 
-/// Returns the secret with the session ticket keys, newest first; each has [`TICKET_KEY_BYTES`].
+/// Returns the secret with the host's session ticket keys, newest first. Each key has
+/// [`TICKET_KEY_BYTES`] bytes.
 pub fn session_ticket_keys<'k>(keys: impl Iterator<Item = &'k [u8]>) -> Resource {
     ticket_keys(SESSION_TICKET_KEYS, keys)
 }

@@ -1,7 +1,7 @@
-//! The keys of a generation. They can be read without its snapshot, and are replaced if some of
-//! them are revoked or must be sealed differently.
+//! Reads and replaces a generation's keys. They can be read without the snapshot. They are replaced
+//! if some of them are revoked or must be sealed differently.
 //!
-//! Even after a power cut, the keys that `meta.json` refers to exist: new keys are stored next to
+//! Even after a power cut, the keys that `meta.json` refers to exist. New keys are stored next to
 //! the old ones before `meta.json` refers to them.
 
 use super::{
@@ -9,11 +9,11 @@ use super::{
     read_bounded, sha256,
 };
 
-/// File of keys that are about to replace the current ones.
+/// File name of keys that are about to replace the current ones.
 const NEXT: &str = "keys.next";
 
 impl StateDir {
-    /// Reads the keys of a generation and checks their digest.
+    /// Reads a generation's keys and verifies their digest.
     pub fn load_keys(&self, number: u64) -> Result<Vec<u8>, StateError> {
         let meta = self.meta(number)?;
         self.read_keys(&meta)
@@ -33,7 +33,7 @@ impl StateDir {
         beside.ok_or(StateError::Damaged { number, reason })
     }
 
-    /// Replaces the keys of a generation.
+    /// Replaces a generation's keys.
     pub fn replace_keys(&self, number: u64, keys: &[u8]) -> Result<(), StateError> {
         self.settle_keys(number)?;
         let directory = self.of_generation(number);
@@ -50,7 +50,7 @@ impl StateDir {
         Ok(durable::rename(&next, &now).map_err(PathError::at(&now))?)
     }
 
-    /// Completes an interrupted replacement, so that no replaced key remains.
+    /// Completes an interrupted replacement of keys, so that no replaced key remains on disk.
     pub fn settle_keys(&self, number: u64) -> Result<(), StateError> {
         let directory = self.of_generation(number);
         let [now, next] = [KEYS, NEXT].map(|name| directory.join(name));

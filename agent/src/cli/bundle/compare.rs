@@ -33,7 +33,7 @@ pub(crate) struct CompareArgs {
     output: Format,
 }
 
-/// Name of an object that differs.
+/// Name of an object that differs between the bundles.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ChangedName {
@@ -42,7 +42,8 @@ struct ChangedName {
     name: String,
 }
 
-/// Prints the difference. Exits like `diff`: 0 if the bundles are equal, 1 if they differ.
+/// Prints the difference. As with `diff`, the exit code is 0 if the bundles are equal, and 1
+/// if they differ.
 pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
     let (first, gateway) = read(&args.from)?;
     let (from, to) = if let Some(to) = &args.to {

@@ -1,4 +1,4 @@
-//! `sesame-agent bundle create`: creates a bundle of one Gateway from manifests.
+//! `sesame-agent bundle create`: creates a bundle for one Gateway from manifests.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! `sesame-agent bundle show` and `verify`.
+//! `sesame-agent bundle show` and `verify`: print or verify the content of a bundle.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub(crate) struct VerifyArgs {
     output: Format,
 }
 
-/// Metadata and content of a bundle. Unverified.
+/// Metadata and content that a bundle claims to have, unverified.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundleSummary {
@@ -66,7 +66,7 @@ pub(super) struct BundleSummary {
     digest: String,
     revision: String,
     bytes: usize,
-    /// Keys that claim to have signed the bundle. Unverified.
+    /// Keys that claim to have signed the bundle, unverified.
     signed_by: Vec<String>,
     keys: KeySummary,
     listeners: Vec<String>,
@@ -77,19 +77,19 @@ pub(super) struct BundleSummary {
     trust_bundles: usize,
 }
 
-/// The private keys of a bundle.
+/// The private keys in a bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct KeySummary {
-    /// Names of the key pairs, with their digests.
+    /// Names and digests of the key pairs.
     named: Vec<String>,
-    /// Number of hosts that they are encrypted for, or `None` if the bundle omits them.
+    /// Number of hosts that the keys are encrypted for, or `None` if the bundle omits the keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<usize>,
 }
 
 impl BundleSummary {
-    /// Parses a bundle from an untrusted source, within the size limits of all bundles.
+    /// Parses a bundle from an untrusted source, within the size limits for bundles.
     pub(super) fn of(bytes: &[u8]) -> anyhow::Result<Self> {
         let file = BundleFile::read(bytes)?;
         let snapshot = file.snapshot()?;
@@ -203,14 +203,14 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Result of the verification.
+/// Result of verifying a bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct VerifyAnswer {
     valid: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
-    /// Trusted keys that signed the bundle.
+    /// The trusted keys that signed the bundle.
     signers: Vec<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     summary: Option<BundleSummary>,

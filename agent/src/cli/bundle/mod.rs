@@ -1,5 +1,5 @@
-//! `sesame-agent bundle`: creates, signs and inspects bundles. Needs neither an agent nor a
-//! network.
+//! `sesame-agent bundle`: creates, signs, verifies, shows and compares bundles. Requires neither an
+//! agent nor a network connection.
 
 mod compare;
 mod create;
@@ -36,7 +36,7 @@ pub(crate) fn main(command: &BundleCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// Reads a bundle given on the command line, which may be a symbolic link.
+/// Reads a bundle whose path was given on the command line. The path may be a symbolic link.
 pub(super) fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let real = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
     Ok(bundle::read(&real)?)

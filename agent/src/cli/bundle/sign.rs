@@ -1,4 +1,4 @@
-//! `sesame-agent bundle sign`: adds signatures.
+//! `sesame-agent bundle sign`: adds signatures to a bundle.
 
 use std::path::PathBuf;
 

@@ -21,7 +21,7 @@ use crate::access_log::{
 };
 use crate::run::inspect;
 
-/// Interval for polling for new lines.
+/// Interval at which new lines are polled for.
 const POLL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -165,7 +165,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns the files of the selected Gateways, or an error that explains why there are none.
+/// Returns the log files of the selected Gateways. If there are none, the error explains why.
 pub(super) fn files(
     agent: &AgentArgs,
     name: Option<&NamespacedName>,
@@ -185,8 +185,8 @@ pub(super) fn files(
     Ok(files)
 }
 
-/// Returns true if the line passes the filter. A line truncated by a power failure passes only the
-/// empty filter.
+/// Returns true if a line passes the filter. A line that was truncated by a power failure passes
+/// only the empty filter.
 fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> bool {
     if filter.is_everything() {
         return true;
@@ -201,7 +201,7 @@ fn print(agent: &AgentArgs, line: &str) -> anyhow::Result<bool> {
     if line.is_empty() {
         return Ok(true);
     }
-    // Print a line that was truncated by a power failure as text.
+    // If a line was truncated by a power failure, print it as text.
     let value = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
     agent.output.write_next(&value, || sentence(&value) + "\n")
 }

@@ -1,4 +1,4 @@
-//! Formats a line of an access log for people. Pure.
+//! Formats access log lines for people. Pure.
 //!
 //! Clients control some of the content, so never write it to a terminal unescaped.
 
@@ -48,8 +48,8 @@ pub(super) fn sentence(value: &Value) -> String {
     parts.join(" ")
 }
 
-/// Formats the stages that took at least a millisecond, in parentheses. Returns an empty string if
-/// none did.
+/// Formats the stages that took at least one millisecond, in parentheses. Returns an empty string
+/// if there are none.
 fn stages(value: &Value) -> String {
     let known = [
         ("before_backend_ms", "before the backend"),
@@ -68,7 +68,7 @@ fn stages(value: &Value) -> String {
     }
 }
 
-/// Returns a value without control characters that a terminal would interpret.
+/// Returns a value as text, without control characters that a terminal would interpret.
 pub(in crate::cli) fn plain(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),

@@ -1,26 +1,26 @@
-//! Converts entries of a settings file to command-line arguments, so that the same parsers validate
-//! both. Pure.
+//! Converts the entries in a settings file to command-line arguments, so that the same parsers
+//! validate both. Pure.
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command, Id};
 
 use super::file::{SettingEntry, SettingFault, SettingValue};
 
-/// Minimum similarity for suggesting a known name in place of an unknown one.
+/// Minimum similarity between an unknown name and a known one that is suggested in its place.
 const LIKENESS: f64 = 0.75;
 
-/// Entry with a valid value, and the equivalent arguments.
+/// Entry with a valid value, and the arguments that it is equivalent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcceptedSetting {
     /// The option's name without dashes.
     pub(crate) key: String,
-    /// Line number in the file.
+    /// Line number in the settings file.
     pub(crate) line: u64,
-    /// Arguments; empty for a switch that is off.
+    /// Equivalent arguments; empty for a switch that is off.
     pub(crate) arguments: Vec<String>,
 }
 
-/// Returns the options that a settings file may set: the options of `run` and of logging.
+/// Returns the options that a settings file may set: those for `run` and for logging.
 pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     let run = program.find_subcommand("run");
     let own = run.into_iter().flat_map(Command::get_arguments);
@@ -36,11 +36,11 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     })
 }
 
-/// Options that a settings file cannot set.
+/// Names of the options that a settings file must not set.
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
 /// Validates each entry with its option's parser. Returns the valid entries, and the errors in the
-/// others.
+/// other entries.
 pub(crate) fn judge(
     program: &Command,
     entries: &[SettingEntry],
@@ -89,7 +89,7 @@ fn unknown(program: &Command, key: &str) -> String {
     }
 }
 
-/// Returns the arguments that set the option to this value.
+/// Returns the arguments that set an option to this value.
 fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String>, String> {
     let with = |text: String| format!("--{key}={text}");
     match (option.get_action(), value) {
@@ -101,7 +101,7 @@ fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String
         (ArgAction::Append, SettingValue::List(items)) => {
             items.iter().map(|item| Ok(with(scalar(item)?))).collect()
         }
-        // The port map is a single value: pairs separated by commas.
+        // The port map is a single value that consists of pairs separated by commas.
         (_, SettingValue::List(items)) if takes_pairs(option) => {
             let pairs: Result<Vec<String>, String> = items.iter().map(scalar).collect();
             Ok(vec![with(pairs?.join(","))])
@@ -155,7 +155,7 @@ fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Returns the parser's message without its title and the hint about `--help`.
+/// Returns the parser's message, without its title and without the hint about `--help`.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

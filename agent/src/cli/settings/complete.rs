@@ -1,5 +1,5 @@
-//! Completes a command line with settings that neither it nor the environment sets. Pure, except
-//! that clap reads the environment.
+//! Completes a command line with settings that neither the command line nor the environment
+//! contains. Pure, except that clap reads the environment.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-/// Settings that mean the same in every command with an option of that name.
+/// Settings that mean the same in every command that has an option with this name.
 const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",
@@ -30,23 +30,24 @@ const SHARED: [&str; 16] = [
     "trusted-hops",
 ];
 
-/// Completed command line.
+/// A command line after it was completed.
 #[derive(Debug)]
 pub(crate) struct Completed {
-    /// Program and arguments.
+    /// Program name and arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Names of the added settings.
+    /// Names of the settings that were added.
     pub(crate) added: BTreeSet<String>,
 }
 
-/// Parses as much as possible of an incomplete or invalid command line. Returns `None` if it
-/// requests help.
+/// Parses as much as possible of a command line that may be incomplete or invalid. Returns `None`
+/// if the command line asks for help.
 pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
     let program = program.clone().ignore_errors(true);
     program.try_get_matches_from(arguments).ok()
 }
 
-/// Adds the settings that are options of the command and do not conflict with the command line.
+/// Adds the settings that are options of the command and do not conflict with the given command
+/// line.
 pub(crate) fn complete(
     program: &Command,
     arguments: Vec<OsString>,
@@ -76,14 +77,14 @@ pub(crate) fn complete(
             completed.added.insert(entry.key.clone());
         }
     }
-    // Arguments after `--` are not options, so insert before it.
+    // Insert before `--`, because arguments after it are not options.
     let end = completed.arguments.iter().position(|part| part == "--");
     let end = end.unwrap_or(completed.arguments.len());
     completed.arguments.splice(end..end, more);
     completed
 }
 
-/// Returns the innermost subcommand, and its matches.
+/// Returns the innermost subcommand and its matches.
 fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a ArgMatches) {
     let (mut command, mut found) = (program, found);
     while let Some((name, more)) = found.subcommand() {
@@ -104,7 +105,7 @@ fn is_explicit(found: &ArgMatches, id: &str) -> bool {
         )
 }
 
-/// Returns true if a command uses this setting.
+/// Returns true if a command uses the setting `key`.
 fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let has = |command: &Command, is_global: bool| {
         let mut options = command.get_arguments();
@@ -114,9 +115,10 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let logs = key == "log" || key == "log-format";
     match name {
         "run" => true,
-        // Here, the option selects a directory to read instead of asking the agent.
+        // In these commands, the option selects a directory to read instead of asking the agent.
         "history" | "diff" | "explain" | "why" if key == "state-dir" => false,
-        // Here, the option selects manifests to examine instead of the served configuration.
+        // In these commands, the option selects manifests to examine instead of the served
+        // configuration.
         "diff" | "explain" | "why" if key == "manifests" => false,
         _ => {
             SHARED.contains(&key)
@@ -126,7 +128,7 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     }
 }
 
-/// Returns the options that conflict with this one.
+/// Returns the options that conflict with `option`.
 fn rivals<'a>(command: &'a Command, option: &Arg) -> Vec<&'a Arg> {
     let find = |id: &clap::Id| command.get_arguments().find(|arg| arg.get_id() == id);
     let Some(option) = find(option.get_id()) else {

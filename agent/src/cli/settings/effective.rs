@@ -1,4 +1,4 @@
-//! Effective settings of `run`, each with its origin.
+//! Determines the effective settings for `run`, and the origin of each.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use super::arguments::options;
 use super::complete::{complete, look};
 use crate::run::reload::{Setting, SettingOrigin};
 
-/// Returns the effective settings of this `run` command line, sorted by name.
+/// Returns the settings that take effect with this `run` command line, sorted by name.
 pub(crate) fn effective(
     program: &Command,
     arguments: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! Parser of the settings file: keys, their lines, and YAML values. Pure.
+//! Parses the settings file into keys, their line numbers, and YAML values. Pure.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter};
 
-/// Entry of the file.
+/// Entry in the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingEntry {
-    /// Name of the option without dashes.
+    /// Name of the option, without dashes.
     pub(crate) key: String,
     /// Line number of the key, starting at 1.
     pub(crate) line: u64,
@@ -17,7 +17,7 @@ pub(crate) struct SettingEntry {
     pub(crate) value: SettingValue,
 }
 
-/// Value of a key.
+/// Value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingValue {
     /// The key has no value.
@@ -26,7 +26,7 @@ pub(crate) enum SettingValue {
     Switch(bool),
     /// Text or an integer.
     Text(String),
-    /// Number with a decimal point. YAML drops trailing digits: it treats `1.10` as `1.1`.
+    /// Number with a decimal point. YAML drops trailing zeros, so that `1.10` is the same as `1.1`.
     Fraction,
     /// A list.
     List(Vec<SettingValue>),
@@ -34,16 +34,16 @@ pub(crate) enum SettingValue {
     Pairs(Vec<(String, SettingValue)>),
 }
 
-/// Error in the file.
+/// Error in the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingFault {
-    /// Line number in the file, starting at 1; 0 for the whole file.
+    /// Line number in the file, starting at 1. 0 means the whole file.
     pub(crate) line: u64,
-    /// Description, which names the key.
+    /// Error message, which includes the key.
     pub(crate) message: String,
 }
 
-/// Parses the entries of a file, which may be empty.
+/// Parses the entries in a settings file, which may be empty.
 pub(super) fn parse(text: &str) -> Result<Vec<SettingEntry>, SettingFault> {
     let entries: Result<Option<Entries>, _> = serde_saphyr::from_str_with_options(text, options());
     match entries {
@@ -71,7 +71,7 @@ fn options() -> Options {
     }
 }
 
-/// All entries of a file, in order.
+/// All entries in a settings file, in order.
 #[derive(Default)]
 struct Entries(Vec<SettingEntry>);
 

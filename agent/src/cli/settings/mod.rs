@@ -1,7 +1,9 @@
-//! Settings file of a host: options of `run` by name, read before the command line is parsed.
+//! A host's settings file, which sets options for `run` by name. It is read before the command line
+//! is parsed.
 //!
 //! Precedence, highest first: command line, environment variables, settings file, defaults. The
-//! command-line options are the only list of settings, so a new option of `run` is a new setting.
+//! command-line options are the only list of settings, so a new option for `run` is also a new
+//! setting.
 
 pub(crate) mod arguments;
 pub(crate) mod complete;
@@ -21,9 +23,9 @@ use self::arguments::{AcceptedSetting, judge};
 use self::file::{SettingFault, parse};
 use super::Cli;
 
-/// Settings file that is read by default, if it exists.
+/// Path of the settings file that is read by default, if it exists.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
-/// Size limit of a settings file in bytes.
+/// Maximum size of a settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
 
 /// The option that sets the path of the file.
@@ -44,18 +46,18 @@ pub(crate) struct ConfigArgs {
     pub(crate) named: bool,
 }
 
-/// Settings file as read.
+/// A settings file as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoadedSettings {
-    /// Path of the file, or `None` if no file is given and the default does not exist.
+    /// Path of the file, or `None` if no path is given and the default file does not exist.
     pub(crate) path: Option<PathBuf>,
     /// Valid entries.
     pub(crate) accepted: Vec<AcceptedSetting>,
-    /// Errors in the other entries, or in the whole file.
+    /// Errors in the other entries, or in the file as a whole.
     pub(crate) faults: Vec<SettingFault>,
 }
 
-/// The settings file has errors.
+/// A settings file contains errors.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.description())]
 pub(crate) struct SettingsError {
@@ -71,7 +73,7 @@ impl SettingsError {
 }
 
 impl SettingFault {
-    /// Returns the message with the path and line.
+    /// Returns the message, preceded by the path and the line number.
     pub(crate) fn at(&self, path: &Path) -> String {
         let Self { line, message } = self;
         match line {
@@ -82,7 +84,7 @@ impl SettingFault {
 }
 
 impl LoadedSettings {
-    /// Returns an error if the file has errors.
+    /// Fails if the file contains errors.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         if self.faults.is_empty() {
             return Ok(());
@@ -94,10 +96,10 @@ impl LoadedSettings {
     }
 }
 
-/// Reads the file named by the command line or an environment variable, else the default file, if
-/// it exists.
+/// Reads the settings file whose path is set on the command line or in an environment variable.
+/// Otherwise, reads the default file if it exists.
 pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
-    // `launch-envoy` has no settings, and an Envoy waits for it, so do not read the file.
+    // `launch-envoy` has no settings, and an Envoy is waiting for it, so do not read the file.
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("launch-envoy")) {
         return LoadedSettings::default();
     }
@@ -109,14 +111,15 @@ pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
     }
 }
 
-/// Reads a file. It is an error if a `named` file is missing.
+/// Reads a settings file. If it is `named` explicitly, it must exist.
 pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
     let refuse = |fault| LoadedSettings {
         path: Some(path.to_owned()),
         accepted: Vec::new(),
         faults: vec![fault],
     };
-    // Anyone who can write to the file controls what this host serves, so check its permissions.
+    // Check the file's permissions, because anyone who can write to it controls what this host
+    // serves.
     let text = match open::read_text(path, Rule::Named, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.is_not_found() && !named => return LoadedSettings::default(),

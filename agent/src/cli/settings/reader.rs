@@ -1,4 +1,4 @@
-//! Reloads a running agent's settings: the same command line, with the current file.
+//! Rereads a running agent's settings: the same command line, completed with the current file.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,7 @@ use crate::cli::logging::SetLog;
 use crate::cli::{Cli, Command, options, run};
 use crate::run::reload::{ReadSettings, SettingsReading};
 
-/// A running agent's command line, and its log.
+/// A running agent's command line, and a function that changes its log filter.
 pub(crate) struct SettingsReader {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) set_log: SetLog,

@@ -4,7 +4,7 @@ use sesame_gateway_api::status::{ShownCondition, conditions_of};
 
 use crate::run::report::ObjectReport;
 
-/// Returns true if any condition of the object reports a problem.
+/// Returns true if any of the object's conditions reports a problem.
 pub(super) fn is_wrong(object: &ObjectReport) -> bool {
     conditions(object).iter().any(ShownCondition::is_fault)
 }

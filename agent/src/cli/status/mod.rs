@@ -1,4 +1,4 @@
-//! `sesame-agent status`: shows the problems and Gateways of the running agent.
+//! `sesame-agent status`: shows the running agent's problems and Gateways.
 
 mod conditions;
 pub(crate) mod selection;
@@ -19,9 +19,9 @@ use super::{EXIT_FAULT, EXIT_USAGE};
 use crate::run::report::Report;
 use sesame_gateway_api::status::AgentState;
 
-/// Polling interval of `--watch`.
+/// Interval at which `--watch` polls.
 const EVERY: Duration = Duration::from_secs(1);
-/// Clears a terminal and moves to its top.
+/// Clears the terminal and moves the cursor to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows problems, then the Gateways, then the number of served objects by kind. The exit code is 0
@@ -82,8 +82,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_FAULT })
 }
 
-/// Checks like a readiness probe. A host without any Gateway is healthy but not ready, because it
-/// must not get traffic.
+/// Checks readiness as for a readiness probe. A host without Gateways is healthy but not ready,
+/// because it must not get traffic.
 fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
@@ -94,15 +94,16 @@ fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Returns the agent's report, reduced to the selected objects, and the digest of its inputs.
+/// Returns the agent's report, reduced to the selected objects, and the digest of the report's
+/// inputs.
 fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<(Report, String)> {
     let mut report = ask_for(agent, "/status")?;
     let inputs = std::mem::take(&mut report.inputs);
     Ok((selection.apply(report)?, inputs))
 }
 
-/// Fetches the report with all objects (`/status`), for which the agent resolves them again, or
-/// without objects (`/gateways`).
+/// Fetches the report with all objects (`/status`) or without objects (`/gateways`). For `/status`,
+/// the agent resolves the objects again.
 fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, path)?;
@@ -111,8 +112,8 @@ fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("the answer of {} is not understood", socket.display()))
 }
 
-/// Returns the agent's report if its inputs differ from `inputs`. An agent that does not report its
-/// inputs always counts as changed.
+/// Returns the agent's report if its inputs differ from `inputs`. If an agent does not report its
+/// inputs, they always count as changed.
 fn ask_newer(
     agent: &AgentArgs,
     selection: &Selection,
@@ -137,7 +138,8 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                 inputs = of;
                 let text = || {
                     let text = text::text(&report, selection);
-                    // Separate two reports with a blank line, unless the screen is cleared.
+                    // Separate two reports with a blank line, unless the screen is cleared in
+                    // between.
                     format!("{}{text}\n", if clears { CLEAR } else { "" })
                 };
                 if !agent.output.write_next(&report, text)? {
@@ -164,7 +166,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns true if neither the agent as a whole nor the selected objects have problems.
+/// Returns true if neither the agent itself nor the selected objects have problems.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

@@ -1,4 +1,4 @@
-//! Selection of objects for `status`, with the naming conventions of kubectl. Pure.
+//! Selects objects for `status`, following the naming conventions of kubectl. Pure.
 
 use anyhow::bail;
 use sesame_gateway_api::world::Kind;
@@ -6,7 +6,7 @@ use sesame_gateway_api::world::Kind;
 use crate::run::report::{ObjectReport, Report};
 use crate::source::problem::SourceProblem;
 
-/// Kinds with a status.
+/// Kinds of objects that have a status.
 const KINDS: [Kind; 19] = [
     Kind::GatewayClass,
     Kind::Gateway,
@@ -29,13 +29,13 @@ const KINDS: [Kind; 19] = [
     Kind::XBackendTrafficPolicy,
 ];
 
-/// Objects to show, and the level of detail.
+/// Which objects to show, and in how much detail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     wanted: Vec<Selector>,
     namespace: Option<String>,
     gateway: Option<String>,
-    /// True to show every condition.
+    /// True if every condition is to be shown.
     pub(super) all: bool,
 }
 
@@ -48,8 +48,7 @@ struct Selector {
 }
 
 impl Selection {
-    /// Parses `KIND[,KIND]`, `KIND NAME...` or `KIND/NAME...`. A name may have its namespace as a
-    /// prefix.
+    /// Parses `KIND[,KIND]`, `KIND NAME...` or `KIND/NAME...`. A namespace may precede each name.
     pub(super) fn parse(
         objects: &[String],
         namespace: Option<String>,
@@ -91,17 +90,17 @@ impl Selection {
         })
     }
 
-    /// Returns true if nothing is filtered out.
+    /// Returns true if the selection excludes nothing.
     pub(super) fn is_everything(&self) -> bool {
         !self.names_objects() && self.gateway.is_none()
     }
 
-    /// Returns true if objects are selected, rather than the agent with all of its Gateways.
+    /// Returns true if objects are selected, rather than the agent and all of its Gateways.
     pub(super) fn names_objects(&self) -> bool {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// Returns true if this kind is selected, so that all of its problems are shown.
+    /// Returns true if this kind is selected by name, so that all of its problems are shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()
@@ -114,7 +113,7 @@ impl Selection {
         self.all || self.wanted.iter().any(named)
     }
 
-    /// Returns the report reduced to the selected objects and Gateways.
+    /// Reduces the report to the selected objects and Gateways.
     pub(super) fn apply(&self, mut report: Report) -> anyhow::Result<Report> {
         if let Some(name) = &self.gateway {
             report.gateways.retain(|gateway| gateway.gateway == *name);
@@ -135,7 +134,7 @@ impl Selection {
             && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(object)))
     }
 
-    /// Returns true if a problem of the source concerns a selected object.
+    /// Returns true if one of the source's problems concerns a selected object.
     pub(super) fn concerns(&self, problem: &SourceProblem, report: &Report) -> bool {
         let name = |object: &ObjectReport| {
             let parts = [&object.kind, &object.namespace, &object.name];
@@ -153,7 +152,7 @@ impl Selection {
                 .is_some_and(|of| report.objects.iter().any(|object| name(object) == *of))
     }
 
-    /// Returns the named objects that do not exist.
+    /// Returns the objects that are selected by name but do not exist.
     pub(super) fn missing(&self, report: &Report) -> Vec<String> {
         self.wanted
             .iter()
@@ -203,7 +202,7 @@ impl Selector {
     }
 }
 
-/// Parses the name of a kind, ignoring case: singular, plural or short.
+/// Parses the name of a kind, which may be singular, plural or short. Ignores case.
 fn kind(text: &str) -> anyhow::Result<Kind> {
     if let Some(kind) = Kind::parse(text).filter(|kind| KINDS.contains(kind)) {
         return Ok(kind);

@@ -1,5 +1,5 @@
 //! Formats the status for people: first the problems, then the Gateways, then the number of objects
-//! of each kind. Pure. `output` strips the colors unless it writes to a terminal.
+//! per kind. Pure. `output` strips the colors unless it writes to a terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -100,8 +100,8 @@ fn advice(report: &Report, text: &mut String) {
     }
 }
 
-/// Formats all problems, one per line: of the source, objects rejected by Envoy, and faulty
-/// conditions.
+/// Formats all problems, one per line: the source's problems, objects that Envoy rejects, and
+/// conditions that report a problem.
 fn wrong(report: &Report, selection: &Selection) -> String {
     let mut text = String::new();
     let problems = report.source.problems.iter();
@@ -143,7 +143,7 @@ fn wrong(report: &Report, selection: &Selection) -> String {
     text
 }
 
-/// Appends the faulty conditions of objects.
+/// Appends the objects' conditions that report a problem.
 fn faults(report: &Report, selection: &Selection, text: &mut String) {
     let mut listed: BTreeMap<&str, usize> = BTreeMap::new();
     for object in report.objects.iter().filter(|object| is_wrong(object)) {
@@ -212,7 +212,7 @@ fn gateways(report: &Report) -> String {
     table(&header, rows.collect())
 }
 
-/// Formats all conditions of the objects, one per row.
+/// Formats all of the objects' conditions, one per row.
 fn objects(shown: &[&ObjectReport]) -> String {
     let header = [
         "KIND",
@@ -260,8 +260,8 @@ fn either<'a>(first: &'a str, second: &'a str) -> &'a str {
     if first.is_empty() { second } else { first }
 }
 
-/// Lays out the rows before coloring their lines, because escape codes must not count towards the
-/// width.
+/// Formats a table. Lays out the rows before coloring the lines, because escape codes must not
+/// count towards the width.
 fn table(header: &[&str], rows: Vec<(Style, Vec<String>)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);

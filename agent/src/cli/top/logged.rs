@@ -1,4 +1,4 @@
-//! Counts recent requests in access logs.
+//! Counts recent requests in the access logs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use super::tally::{Tally, TopReport};
 use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
-/// Delay until all finished requests are in the log: Envoy buffers lines for a second.
+/// How long it takes until all finished requests are in the log. Envoy buffers lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
-/// Followed logs, with counts for each second.
+/// Logs that are being followed, with counts per second.
 pub(super) struct LoggedTraffic {
     logs: Vec<(PathBuf, LogReader, Readability)>,
     seconds: BTreeMap<i64, Tally>,
@@ -24,7 +24,7 @@ pub(super) struct LoggedTraffic {
 }
 
 impl LoggedTraffic {
-    /// Opens the logs.
+    /// Opens the log files.
     pub(super) fn open(
         files: Vec<PathBuf>,
         window: SignedDuration,
@@ -46,7 +46,8 @@ impl LoggedTraffic {
         })
     }
 
-    /// Reads new lines, and reports the requests that ended in the window before `now`.
+    /// Reads new lines, and reports the requests that ended in the last window, which ends `LATE`
+    /// before `now`.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let until = now.saturating_sub(LATE)?;
         let from = until.saturating_sub(self.window)?;

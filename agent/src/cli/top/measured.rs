@@ -1,4 +1,4 @@
-//! Counts per backend from the agent's metrics, for agents whose access logs are not in files.
+//! Reads counts per backend from the agent's metrics. Used if the access logs are not in files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::{By, RowOrder};
 use crate::cli::agent;
 use crate::envoy::admin::Sample;
 
-/// Counts of backends since their Envoys started.
+/// Counts per backend since its Envoy started.
 type BackendCounts = BTreeMap<String, TopCounts>;
 
-/// The agent to poll, and its last answers.
+/// The agent to poll, and its last responses.
 pub(super) struct MeasuredTraffic {
     socket: PathBuf,
     gateway: Option<NamespacedName>,
@@ -38,14 +38,14 @@ impl MeasuredTraffic {
         }
     }
 
-    /// Polls the agent, and reports the difference to the answer one window ago, or to the first
-    /// answer.
+    /// Polls the agent, and reports the difference from its response one window ago, or from its
+    /// first response.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let answer = agent::ask(&self.socket, "/metrics")?;
         let answer = answer.ok_or_else(|| agent::not_running(&self.socket))?;
         let counts = read(&String::from_utf8_lossy(&answer), self.gateway.as_ref());
         self.answers.push_back((now, counts));
-        // Keep the last answer before the start of the window.
+        // Keep the last response before the start of the window.
         while self
             .answers
             .get(1)
@@ -77,7 +77,7 @@ impl MeasuredTraffic {
     }
 }
 
-/// Parses the counts of each backend from the metrics.
+/// Parses each backend's counts from the metrics.
 fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     let mut all = BackendCounts::new();
     for sample in text.lines().filter_map(Sample::read) {
@@ -117,7 +117,7 @@ fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
 /// Returns the increase since `before`, or the whole count if Envoy has reset its counters.
 fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
     let Some(before) = before else {
-        // The counts may be older than the window.
+        // The counts may cover a longer time than the window.
         return TopCounts::default();
     };
     let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);

@@ -1,8 +1,8 @@
-//! `sesame-agent top`: recent rates, errors and durations by route, backend and endpoint.
+//! `sesame-agent top`: shows recent rates, errors and durations by route, backend and endpoint.
 //!
-//! The numbers come from the access logs, because Envoy would need memory to count requests for
-//! each route and endpoint. If the access logs are not in files, the agent's metrics provide counts
-//! of backends only.
+//! The numbers come from the access logs, because Envoy would need memory to count requests per
+//! route and endpoint. If the access logs are not in files, the agent's metrics provide counts, but
+//! only per backend.
 
 mod logged;
 mod measured;
@@ -28,7 +28,7 @@ use super::logs::duration;
 use super::output::Format;
 use crate::run::inspect;
 
-/// Moves to the top of a terminal, and clears everything below.
+/// Moves the cursor to the top of the terminal, and clears everything below.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Time between the first two samples of CPU time.
@@ -98,7 +98,7 @@ pub(crate) struct TopArgs {
     metrics: bool,
 }
 
-/// Source of the counts.
+/// Where the counts come from.
 enum Traffic {
     Logged(LoggedTraffic),
     Measured(MeasuredTraffic),
@@ -132,7 +132,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
     };
     let mut traffic = if files.is_empty() {
         let mut measured = MeasuredTraffic::new(agent.socket(), agent.gateway.clone(), window);
-        // A rate needs two answers.
+        // Calculating a rate requires two responses.
         measured.report(Timestamp::now())?;
         thread::sleep(if *once { window } else { interval }.unsigned_abs());
         Traffic::Measured(measured)

@@ -1,4 +1,4 @@
-//! Samples how much CPU time Envoys get.
+//! Samples how much CPU time the Envoys get.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,27 +7,27 @@ use serde::Serialize;
 
 use crate::host::processes::{ProcessorTimes, processor_times};
 
-/// CPU times of the Envoys at the last sample.
+/// CPU times of the Envoys when they were last sampled.
 #[derive(Debug, Default)]
 pub(super) struct ProcessorWatch {
     last: BTreeMap<u32, (Instant, ProcessorTimes)>,
 }
 
-/// CPU use of an Envoy between two samples.
+/// An Envoy's CPU use between two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProcessorUse {
     pub(super) pid: u32,
     /// Average number of busy CPUs.
     pub(super) cores: f64,
-    /// Seconds per second that its threads waited for a CPU, summed over all threads.
+    /// Seconds per second that the threads waited for a CPU, summed over all threads.
     pub(super) waiting: f64,
-    /// Percentage of their runnable time that threads spent waiting for a CPU.
+    /// Percentage of their runnable time that the threads spent waiting for a CPU.
     pub(super) waiting_percent: u64,
 }
 
 impl ProcessorWatch {
-    /// Samples these processes, and returns the CPU use of each since its last sample.
+    /// Samples these processes, and returns each one's CPU use since its last sample.
     pub(super) fn look(&mut self, pids: Vec<u32>) -> Vec<ProcessorUse> {
         let now = Instant::now();
         let looked = pids

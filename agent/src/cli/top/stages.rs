@@ -1,34 +1,35 @@
-//! Adds up the durations of requests by stage. Pure.
+//! Adds up request durations by stage. Pure.
 //!
-//! Never report more time than the lines contain: time that no line measures belongs to no stage.
+//! Never reports more time than the lines contain. Time that no line measures is not attributed to
+//! any stage.
 
 use serde::Serialize;
 
 use crate::access_log::LogEntry;
 
-/// Milliseconds of requests by stage.
+/// Total time that requests spent in each stage, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTimes {
-    /// Waiting for authorization services.
+    /// Time spent waiting for authorization services.
     pub(super) authorization: u64,
-    /// All other time before the last attempt started: waiting for a connection, connecting,
+    /// All other time before the last attempt started: waiting for a connection, connecting, and
     /// earlier attempts.
     pub(super) before_backend: u64,
-    /// Sending the request to the backend, at the speed of the client.
+    /// Time spent sending the request to the backend, at the client's speed.
     pub(super) upload: u64,
-    /// Waiting for the backend's response to start.
+    /// Time spent waiting until the backend's response starts.
     pub(super) backend: u64,
-    /// Sending the response to the client, at the speed of the backend and the client.
+    /// Time spent sending the response to the client, at the speed of the backend and the client.
     pub(super) download: u64,
 }
 
 impl StageTimes {
-    /// Adds the stages of a log line.
+    /// Adds the times in a log line.
     pub(super) fn note(&mut self, entry: &LogEntry) {
         let asked = [entry.authorization_us, entry.listener_authorization_us];
         let authorization = asked.into_iter().flatten().fold(0, u64::saturating_add) / 1000;
-        // If no backend was reached, the whole duration counts as before the backend.
+        // If no backend was reached, the whole duration counts as time before the backend.
         let before = entry.before_backend_ms.or(entry.duration_ms);
         let rest = before.unwrap_or(0).saturating_sub(authorization);
         self.add(&Self {
@@ -40,7 +41,7 @@ impl StageTimes {
         });
     }
 
-    /// Adds the times of another sum.
+    /// Adds the times in another total.
     pub(super) fn add(&mut self, other: &Self) {
         let Self {
             authorization,
@@ -60,7 +61,8 @@ impl StageTimes {
         }
     }
 
-    /// Returns the longest stage with its percentage, or `None` if no stage took a millisecond.
+    /// Returns the longest stage and its percentage of the total, or `None` if no stage took a
+    /// millisecond.
     pub(super) fn longest(&self) -> Option<(&'static str, u64)> {
         let Self {
             authorization,

@@ -1,4 +1,4 @@
-//! Formats the report of `top` as tables. Pure.
+//! Formats the report for `top` as tables. Pure.
 
 use std::fmt::Write as _;
 

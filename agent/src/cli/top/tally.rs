@@ -1,4 +1,4 @@
-//! Counts requests by route, backend and endpoint, and builds the rows to show. Pure.
+//! Counts requests by route, backend and endpoint, and builds the rows to be shown. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,40 +10,40 @@ use super::stages::StageTimes;
 use super::{By, RowOrder};
 use crate::access_log::LogEntry;
 
-/// Maximum number of names per grouping that are counted separately. Requests with further names
-/// are counted together.
+/// Maximum number of names per grouping that are counted separately. Requests with any other name
+/// are counted under `OTHERS`.
 const MAX_NAMES: usize = 10_000;
-/// Name for the requests with further names.
+/// Name under which requests beyond `MAX_NAMES` names are counted.
 const OTHERS: &str = "other";
-/// Name for requests without a route, backend or endpoint.
+/// Name under which requests without a route, backend or endpoint are counted.
 const NONE: &str = "none";
 
-/// Counts of all requests that ended in a period.
+/// Counts for all requests that ended in a period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
 }
 
-/// Counts of one route, backend or endpoint.
+/// Counts for one route, backend or endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TopCounts {
-    /// Requests, or passed-through connections.
+    /// Number of requests, or of connections that were passed through.
     pub(super) requests: u64,
-    /// Requests by status class. The index is the first digit of the status.
+    /// Number of requests by status class. The index is the first digit of the status.
     pub(super) classes: [u64; 6],
-    /// Requests with more than one attempt.
+    /// Number of requests with more than one attempt.
     pub(super) retried: u64,
-    /// Requests by duration in milliseconds, with long durations rounded to two digits. Empty if
-    /// durations are not measured.
+    /// Number of requests by duration in milliseconds, with long durations rounded down to three
+    /// digits. Empty if durations are not measured.
     pub(super) durations: BTreeMap<u64, u64>,
-    /// Time of the requests by stage.
+    /// Total time that the requests spent in each stage.
     pub(super) stages: StageTimes,
-    /// Requests by Envoy's response flag, or by the kind of failure.
+    /// Number of requests by Envoy's response flag, or by the kind of failure.
     pub(super) flags: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Counts a line in each grouping.
+    /// Counts a log line in each grouping.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {
@@ -56,7 +56,7 @@ impl Tally {
         }
     }
 
-    /// Returns the counts under a name.
+    /// Returns the counts for a name in a grouping.
     pub(super) fn of(&mut self, by: By, name: &str) -> &mut TopCounts {
         let names = self.counts.entry(by).or_default();
         let is_new = !names.contains_key(name);
@@ -68,7 +68,7 @@ impl Tally {
         names.entry(name.to_owned()).or_default()
     }
 
-    /// Adds the counts of another period.
+    /// Adds the counts for another period.
     pub(super) fn add(&mut self, other: &Self) {
         for (by, names) in &other.counts {
             for (name, counts) in names {
@@ -77,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Returns the rows of a grouping in descending `order`.
+    /// Returns the rows for a grouping, in descending `order`.
     pub(super) fn rows(&self, by: By, seconds: f64, order: RowOrder) -> Vec<TopRow> {
         let names = self.counts.get(&by).into_iter().flatten();
         let mut rows: Vec<TopRow> = names
@@ -111,7 +111,7 @@ impl TopCounts {
         }
         self.stages.note(entry);
         for flag in entry.flags() {
-            // Limit the memory: Envoy has only a few dozen flags.
+            // Limit the memory use. Envoy has only a few dozen flags.
             if self.flags.len() < 100 || self.flags.contains_key(flag) {
                 *self.flags.entry(flag.to_owned()).or_default() += 1;
             }
@@ -154,7 +154,7 @@ impl TopCounts {
     }
 }
 
-/// Rounds a duration to two significant digits, to bound the number of distinct values.
+/// Rounds a duration down to three significant digits, to limit the number of distinct values.
 fn rounded(took: u64) -> u64 {
     let mut step = 1;
     while took / step >= 1000 {
@@ -163,37 +163,37 @@ fn rounded(took: u64) -> u64 {
     took / step * step
 }
 
-/// Returns the object in a route's name: `HTTPRoute/shop/cart` for
+/// Returns the part of a route's name that identifies its object: `HTTPRoute/shop/cart` for
 /// `HTTPRoute/shop/cart/rules/0/matches/0`.
 fn route(name: &str) -> &str {
     let end = name.match_indices('/').nth(2).map(|(end, _)| end);
     end.map_or(name, |end| &name[..end])
 }
 
-/// Complete report.
+/// A complete report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopReport {
-    /// Source of the counts: `accessLog` or `metrics`.
+    /// Where the counts come from: `accessLog` or `metrics`.
     pub(super) source: &'static str,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
     pub(super) seconds: f64,
-    /// CPU use of the Envoys since the last sample.
+    /// Each Envoy's CPU use since the last sample.
     pub(super) envoys: Vec<ProcessorUse>,
-    /// Rows of each grouping.
+    /// Rows by grouping.
     pub(super) rows: BTreeMap<By, Vec<TopRow>>,
 }
 
-/// One row.
+/// One row in a report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopRow {
     pub(super) name: String,
     pub(super) requests: u64,
     pub(super) per_second: f64,
-    /// Requests by status class. Passed-through connections, and requests whose client
-    /// disconnected, have no status.
+    /// Number of requests by status class. Connections that were passed through, and requests whose
+    /// client disconnected, have no status.
     pub(super) classes: BTreeMap<String, u64>,
     pub(super) retried: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,7 +202,7 @@ pub(super) struct TopRow {
     pub(super) p99_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) longest_ms: Option<u64>,
-    /// Total milliseconds by stage, if measured.
+    /// Total time per stage in milliseconds, if it was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stages_ms: Option<StageTimes>,
     pub(super) flags: BTreeMap<String, u64>,
@@ -229,7 +229,7 @@ impl TopRow {
     }
 }
 
-/// Converts a count to a rate.
+/// Converts a count to a rate per second.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"

@@ -1,4 +1,4 @@
-//! The agent itself and its settings.
+//! Checks of the agent and its settings.
 
 use crate::doctor::facts::{AgentFacts, HostFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
@@ -20,7 +20,7 @@ pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks whether an agent is running, and what it reports.
+/// Checks whether an agent is running, and reports the agent's problems.
 pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     let AgentFacts {
         pid,
@@ -58,7 +58,7 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Reports which checks only the agent's user can make.
+/// Reports which checks only the agent's user can run.
 pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
     let user = facts.left_to.as_ref()?;
     let found = format!(

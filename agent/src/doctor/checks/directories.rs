@@ -1,4 +1,4 @@
-//! Owners, modes and free space of the state and runtime directories.
+//! Checks of the state and runtime directories: owners, modes and free space.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,15 +7,15 @@ use std::path::Path;
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Minimum of free bytes; below it, a change cannot be stored.
+/// Free bytes below which a change cannot be stored.
 const LEAST_BYTES: u64 = 16 << 20;
 /// Free bytes below which the accepted generations may not fit.
 const FEW_BYTES: u64 = 320 << 20;
-/// Free bytes in the runtime directory below which the files of a large Gateway may not fit.
+/// Free bytes in the runtime directory below which a large Gateway's files may not fit.
 const FEW_RUNTIME_BYTES: u64 = 64 << 20;
 /// Free inodes below which creating files may fail.
 const LEAST_INODES: u64 = 256;
-/// Maximum number of paths in a finding.
+/// Maximum number of paths to list in a finding.
 const SHOWN: usize = 5;
 
 /// Checks that the directories exist and are private.
@@ -51,7 +51,7 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     .remedy(command)
 }
 
-/// Checks for paths whose owner is not the agent's user.
+/// Checks for paths that do not belong to the agent's user.
 fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let first = foreign.first()?;
     let found =
@@ -79,13 +79,13 @@ fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Returns all paths, each preceded by a space.
+/// Returns all paths as one string, each preceded by a space.
 fn paths(paths: &[&PathFacts]) -> String {
     let paths = paths.iter().map(|path| format!(" {}", path.path.display()));
     paths.collect()
 }
 
-/// Returns the commands that restrict the modes: one command for each new mode.
+/// Returns the commands that restrict the modes, one per new mode.
 fn chmod(open: &[&PathFacts]) -> String {
     let mut modes: BTreeMap<u32, String> = BTreeMap::new();
     for path in open {
@@ -100,10 +100,10 @@ fn chmod(open: &[&PathFacts]) -> String {
     commands.join(" && ")
 }
 
-/// Returns the severity of permissive modes. A readable directory is harmless if its files are
-/// private.
+/// Returns the severity of modes that are too permissive. A readable directory is harmless if the
+/// files in it are private.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
-    /// Strictest expected mode; only directories have it.
+    /// Strictest expected mode, which only directories have.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {
@@ -121,7 +121,7 @@ fn listed(paths: &[&PathFacts], found: impl Fn(&&PathFacts) -> String) -> String
     words.join("; ")
 }
 
-/// Checks free space, and that runtime files are in memory.
+/// Checks that there is enough free space, and that runtime files are in memory.
 pub(super) fn disks(facts: &HostFacts) -> Vec<HostFinding> {
     facts.disks.iter().flat_map(disk).collect()
 }

@@ -1,4 +1,4 @@
-//! The Envoy binary that would be started.
+//! Checks of the Envoy binary that the agent would start.
 
 use crate::doctor::facts::{EnvoyFacts, HostFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
@@ -19,7 +19,7 @@ pub(super) fn envoy(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that Envoy supports hot restart and has the shared memory for it.
+/// Checks that Envoy supports hot restart, and that its shared memory can be created.
 pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("hot-restart", weight, found);
     let Ok(EnvoyFacts {

@@ -1,4 +1,4 @@
-//! Kernel and control group limits.
+//! Checks of the limits that the kernel and control groups impose.
 
 use sesame_render::limits::{Limits, heap_of};
 
@@ -6,15 +6,16 @@ use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 use crate::host::reserve::MAX_HELD;
 
-/// Inotify instances below which a host with more than a few Gateways or backends runs out of them.
+/// Number of inotify instances below which a host with more than a few Gateways or backends runs
+/// out.
 const USUAL_INSTANCES: usize = 1024;
-/// Inotify instances that suffice for thousands of backends.
+/// Number of inotify instances that suffices for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
-/// Inotify watches below which large manifest directories are polled.
+/// Number of inotify watches below which large manifest directories are polled.
 const USUAL_WATCHES: usize = 8192;
-/// Bytes of memory below which Envoy and the agent run short.
+/// Memory in bytes below which Envoy and the agent run short.
 const USUAL_MEMORY: u64 = 256 << 20;
-/// Open files below which few connections are possible.
+/// Number of open files below which few connections are possible.
 const USUAL_FILES: u64 = 65_536;
 
 /// Checks all limits.
@@ -47,7 +48,7 @@ fn instances(facts: &HostFacts) -> HostFinding {
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // During a hot restart, both Envoys watch `wanted` files. The third share is for other
+    // During a hot restart, both Envoys watch `wanted` files. The third share is left to other
     // processes of this user.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
@@ -68,7 +69,7 @@ fn instances(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks the limit of inotify watches.
+/// Checks the limit on inotify watches.
 fn watches(facts: &HostFacts) -> HostFinding {
     let watches = facts.inotify.watches;
     let found = format!("fs.inotify.max_user_watches is {watches}");
@@ -80,7 +81,7 @@ fn watches(facts: &HostFacts) -> HostFinding {
         .remedy("sysctl -w fs.inotify.max_user_watches=1048576")
 }
 
-/// Checks the available memory against Envoy's heap limit.
+/// Compares the available memory with Envoy's heap limit.
 fn memory(facts: &HostFacts) -> HostFinding {
     let (memory, heap) = (
         facts.memory,
@@ -105,7 +106,7 @@ fn memory(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks the control group's task limit against the number of threads of two Envoys.
+/// Checks that the control group's task limit allows the threads of two Envoys.
 fn tasks(facts: &HostFacts) -> HostFinding {
     let needed = 2
         * (u64::try_from(facts.cores)
@@ -127,7 +128,7 @@ fn tasks(facts: &HostFacts) -> HostFinding {
         .remedy("a larger TasksMax= of the unit")
 }
 
-/// Checks the limit of open files.
+/// Checks the limit on open files.
 fn open_files(facts: &HostFacts) -> HostFinding {
     let files = facts.open_files;
     let found = format!("{files} open files for each process");

@@ -1,4 +1,4 @@
-//! The checks: facts in, findings out. Pure.
+//! Derives findings from the facts about a host. Pure.
 
 mod agent;
 mod directories;

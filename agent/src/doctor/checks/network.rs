@@ -1,9 +1,9 @@
-//! Ports, and kernel settings for connections.
+//! Checks of ports, and of kernel settings for connections.
 
 use crate::doctor::facts::{HostFacts, PortFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Checks each socket that the configuration requires.
+/// Checks each socket that the configuration needs.
 pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
     let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
     if findings.is_empty() {
@@ -53,7 +53,7 @@ fn port(facts: &PortFacts) -> Option<HostFinding> {
     )
 }
 
-/// Checks that the required privileged ports may be opened.
+/// Checks that the agent's user may open the privileged ports that the configuration needs.
 pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     let first = facts.first_free_port;
     let low = facts
@@ -71,7 +71,7 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that the kernel migrates waiting connections from a closing socket.
+/// Checks that the kernel moves waiting connections away from a closing socket.
 pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found| HostFinding::new("tcp-migrate-req", weight, found);
     match facts.migrates {

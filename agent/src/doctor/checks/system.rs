@@ -1,9 +1,9 @@
-//! The clock, certificates, the cluster, systemd units and mandatory access control.
+//! Checks of the clock, certificates, the cluster, systemd units and mandatory access control.
 
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Seconds by which the clock may lag behind the last accepted configuration.
+/// Number of seconds by which the clock may be behind the last accepted configuration.
 const SLACK: i64 = 60;
 
 /// Checks the clock.
@@ -45,7 +45,7 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks when certificates expire.
+/// Checks whether certificates expire soon.
 pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     if facts.certificates.is_empty() {
         let found = format!("none of {} expires soon", facts.certificate_count);
@@ -64,7 +64,7 @@ pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     findings.collect()
 }
 
-/// Checks the cluster.
+/// Checks that the cluster is reachable, and that this host has the permissions it needs there.
 pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     let Some(ClusterFacts {
         unreachable,
@@ -77,7 +77,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     };
     let finding = |weight, found: String| HostFinding::new("cluster", weight, found);
     if let Some(why) = unreachable {
-        // Only a warning: the accepted configuration is served without the cluster.
+        // Only a warning, because the accepted configuration is served even without the cluster.
         return vec![
             finding(
                 FindingSeverity::Warning,
@@ -121,7 +121,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     findings
 }
 
-/// Checks the systemd units.
+/// Checks the state of the systemd units.
 pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
     let units = facts.units.iter().flatten();
     units
@@ -153,8 +153,8 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
         .collect()
 }
 
-/// Reports which mandatory access control is active, because it may deny access that modes and
-/// owners allow.
+/// Reports which mandatory access control is active, because it may deny access that owners and
+/// modes allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
     Some(HostFinding::new(

@@ -10,7 +10,7 @@ use crate::doctor::facts::{
 use crate::doctor::{FindingSeverity, HostFinding, findings};
 use crate::host::reserve::MAX_HELD;
 
-/// Returns the facts of a healthy host.
+/// Returns facts about a healthy host.
 fn good() -> HostFacts {
     HostFacts {
         settings: (Some("/etc/sesame/agent.yaml".into()), Vec::new()),
@@ -80,7 +80,7 @@ fn good() -> HostFacts {
     }
 }
 
-/// Returns the warnings and errors by check.
+/// Returns the warnings and errors, by the name of their check.
 fn wrong(facts: &HostFacts) -> BTreeMap<&'static str, HostFinding> {
     let found = findings(facts).into_iter();
     found
@@ -94,7 +94,8 @@ fn nothing_is_wrong_with_a_good_host() {
     assert_eq!(wrong(&good()), BTreeMap::new());
 }
 
-/// A change to a healthy host, the check that finds it, its severity, and a part of the finding.
+/// A change to a healthy host, the check that detects it, its severity, and a part of the finding's
+/// text.
 type Case = (
     fn(&mut HostFacts),
     &'static str,

@@ -1,9 +1,9 @@
-//! Versions that Envoy has accepted, and whether it is still warming.
+//! Queries which versions Envoy has accepted, and whether it is still warming.
 //!
-//! These are queried after each change, from a main thread that the next change waits for. In the
-//! Prometheus format, Envoy walks all scopes, and each cluster and virtual host has several: 3 ms
-//! with ten thousand of both. In plain text it also sorts the statistics, which takes 17 ms per
-//! type, but only plain text has complete names. Never mistake one version for another.
+//! These queries follow each change, and the main thread that serves them must also load the next
+//! change. In the Prometheus format, Envoy walks all scopes, and each cluster and virtual host has
+//! several: 3 ms with ten thousand of both. In plain text it also sorts the statistics, which takes
+//! 17 ms per type, but only plain text has complete names. Never mistake one version for another.
 
 use std::collections::HashMap;
 
@@ -11,8 +11,9 @@ use super::{Admin, AdminError, Sample, encode_query, text};
 use crate::xds::VersionTexts;
 
 impl Admin {
-    /// Returns the accepted versions of the lists and route tables. Includes only route tables
-    /// whose names Envoy exports as labels, which requires letters, digits, `_`, `-`, `.` and `/`.
+    /// Returns the accepted versions of the lists and route tables. Omits route tables whose names
+    /// Envoy does not export as labels: names may contain only letters, digits, `_`, `-`, `.` and
+    /// `/`.
     pub async fn versions_of_lists_and_route_tables(&self) -> Result<VersionTexts, AdminError> {
         let filter =
             r"^(cluster_manager\.cds|listener_manager\.lds|http\..*\.rds\..*)\.version_text$";
@@ -40,13 +41,14 @@ impl Admin {
         })
     }
 
-    /// Returns the accepted version of every subscription. Takes 2 ms with a thousand clusters, and
-    /// 13 ms with 5,000 that have a file each.
+    /// Returns the accepted version for every subscription. Takes 2 ms with a thousand clusters,
+    /// and 13 ms with 5,000 clusters that each have a file.
     pub async fn version_texts(&self) -> Result<VersionTexts, AdminError> {
         self.versions("version_text").await
     }
 
-    /// Returns the versions of all subscriptions except endpoints, which costs 25% less.
+    /// Returns the accepted versions for all subscriptions except endpoints, which takes 25% less
+    /// time.
     pub async fn version_texts_without_endpoints(&self) -> Result<VersionTexts, AdminError> {
         self.versions(r"^(cluster_manager|listener_manager|http|sds)\..*version_text")
             .await
@@ -70,7 +72,7 @@ impl Admin {
     }
 
     /// Returns true if clusters or listeners are still warming. Clusters wait for endpoints,
-    /// secrets or a first health check; listeners wait for route tables or secrets.
+    /// secrets or a first health check. Listeners wait for route tables or secrets.
     pub async fn warming(&self) -> Result<bool, AdminError> {
         let gauges = [
             "cluster_manager.warming_clusters",
@@ -79,7 +81,7 @@ impl Admin {
         Ok(self.sum(&gauges).await? > 0)
     }
 
-    /// Returns the sum of counters and gauges that have no labels.
+    /// Returns the sum of the given counters and gauges, which have no labels.
     async fn sum(&self, names: &[&str]) -> Result<u64, AdminError> {
         let found = self.prometheus(&format!("^({})$", names.join("|"))).await?;
         let samples = found.lines().filter_map(Sample::read);

@@ -1,4 +1,4 @@
-//! Answers of Envoy's admin interface.
+//! Responses and errors from Envoy's admin interface.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use crate::envoy::process::Lineage;
 
-/// Error that prevented an answer from the admin interface.
+/// Why a request to the admin interface failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// Connection refused: Envoy is not running, or not ready yet.
+    /// Connection failed: Envoy is not running, or not ready yet.
     #[error("{socket}: cannot connect to the admin socket; is Envoy running? {source}", socket = .socket.display())]
     Connect {
         /// Path of the socket.
@@ -26,7 +26,7 @@ pub enum AdminError {
         /// Cause of the error.
         reason: String,
     },
-    /// No answer in time: the main thread is busy or stuck.
+    /// No response in time: the main thread is busy or stuck.
     #[error("{path}: no answer from the admin interface within {} s", .after.as_secs_f32())]
     Timeout {
         /// Path of the request.
@@ -34,72 +34,72 @@ pub enum AdminError {
         /// Time limit that was exceeded.
         after: Duration,
     },
-    /// An unexpected answer.
+    /// Unexpected response.
     #[error("{path}: unexpected answer from the admin interface: {reason}")]
     Answer {
         /// Path of the request.
         path: String,
-        /// What is wrong with the answer.
+        /// Why the response is unexpected.
         reason: String,
     },
 }
 
 impl AdminError {
-    /// Returns true if the process behind the socket is gone, rather than busy or unhelpful.
+    /// Returns true if the process behind the socket is gone, rather than busy or misbehaving.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }
 }
 
-/// State reported by Envoy.
+/// State that Envoy reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Readiness {
     /// Serving. This does not mean that Envoy accepted its configuration.
     Live,
-    /// Failing its health check intentionally.
+    /// Intentionally failing its health check.
     Draining,
-    /// Not done loading the clusters of its bootstrap.
+    /// Still loading the clusters in its bootstrap.
     PreInitializing,
-    /// Not done loading its listeners.
+    /// Still loading its listeners.
     Initializing,
 }
 
-/// The used parts of `/server_info`.
+/// The parts of `/server_info` that Sesame uses.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServerInfo {
     /// Version, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub version: String,
-    /// State of Envoy.
+    /// State that Envoy reports.
     pub state: Readiness,
     /// Version of the hot restart protocol, as in `11.104`, or `disabled`.
     #[serde(default)]
     pub hot_restart_version: String,
-    /// Command line that Envoy was started with.
+    /// Command line with which Envoy was started.
     #[serde(default)]
     pub command_line_options: CommandLineOptions,
 }
 
-/// The part of the command line that identifies an Envoy.
+/// The parts of the command line that identify an Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct CommandLineOptions {
-    /// Base id of the lineage, a number.
+    /// The lineage's base ID, a number.
     #[serde(default)]
     pub base_id: String,
-    /// Epoch in the lineage, from 0.
+    /// Epoch within the lineage, starting at 0.
     #[serde(default)]
     pub restart_epoch: u32,
     /// True if Envoy cannot be hot-restarted.
     #[serde(default)]
     pub disable_hot_restart: bool,
-    /// Number of workers.
+    /// Number of worker threads.
     #[serde(default)]
     pub concurrency: Option<u32>,
 }
 
 impl ServerInfo {
-    /// Returns the place in a lineage according to the command line, or `None` if Envoy cannot be
-    /// hot-restarted. An Envoy that chose its own base id reports 0.
+    /// Returns the Envoy's place in a lineage according to its command line, or `None` if it cannot
+    /// be hot-restarted. An Envoy that chose its own base ID reports 0.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,

@@ -1,46 +1,45 @@
-//! The endpoints of backends as Envoy reports them: parses `/clusters`. Pure.
+//! Parses `/clusters`: the endpoints of backends, as reported by Envoy. Pure.
 //!
 //! Never fails on unknown or missing fields, which differ between Envoy versions.
 
 use serde::Deserialize;
 
-/// Content of the answer to `/clusters?format=json`.
+/// Body of the response to `/clusters?format=json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ClustersAnswer {
     cluster_statuses: Vec<ClusterAnswer>,
 }
 
-/// One cluster with its endpoints.
+/// One cluster and its endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterEndpoints {
     /// Name of the cluster.
     pub name: String,
-    /// Maximum number of concurrent connections to all endpoints together, or `None` if not
-    /// reported.
+    /// Maximum number of concurrent connections across all endpoints, or `None` if not reported.
     pub max_connections: Option<u64>,
     /// The endpoints.
     pub endpoints: Vec<EndpointCounts>,
 }
 
-/// Counts of one endpoint since it was added.
+/// Counts for one endpoint. Totals cover the time since it was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
     /// Address and port.
     pub address: String,
     /// True if the endpoint receives requests.
     pub healthy: bool,
-    /// Open connections.
+    /// Number of open connections.
     pub connections: u64,
-    /// Failed connection attempts.
+    /// Total number of failed connection attempts.
     pub failed_connections: u64,
-    /// Requests in progress.
+    /// Number of requests in progress.
     pub active: u64,
-    /// Requests that are waiting for a connection to this endpoint.
+    /// Number of requests that are waiting for a connection to this endpoint.
     pub waiting: u64,
-    /// Total requests.
+    /// Total number of requests.
     pub requests: u64,
-    /// Requests that failed or got a status of 500 or more.
+    /// Total number of requests that failed or got a status of 500 or more.
     pub failed: u64,
 }
 
@@ -61,7 +60,7 @@ struct Breakers {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Threshold {
-    /// `None` for the default priority, which all requests of Sesame have.
+    /// `None` means the default priority, which all of Sesame's requests have.
     priority: Option<String>,
     max_connections: Option<u64>,
 }
@@ -91,7 +90,7 @@ struct SocketAnswer {
 #[serde(default)]
 struct Statistic {
     name: String,
-    /// A number as a string, or `None` for zero.
+    /// Number as a string, or `None` if it is zero.
     value: Option<String>,
 }
 

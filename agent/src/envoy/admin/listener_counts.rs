@@ -1,17 +1,17 @@
-//! Listener counters from Envoy's main thread and its workers.
+//! Queries listener counters that involve both Envoy's main thread and its workers.
 
 use super::{Admin, AdminError, Sample};
 
 /// Counters of the listener manager since Envoy started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
-    /// Listeners added or modified, counted once each.
+    /// Number of listeners added or modified, counted once each.
     pub changed: u64,
-    /// Listeners taken over by a worker, counted once per worker.
+    /// Number of listeners taken over by a worker, counted once per worker.
     pub taken: u64,
-    /// Listeners that were accepted but failed to listen.
+    /// Number of listeners that were accepted but failed to listen.
     pub failed: u64,
-    /// Worker threads.
+    /// Number of worker threads.
     pub workers: u64,
 }
 
@@ -34,7 +34,7 @@ impl ListenerCounts {
 }
 
 impl Admin {
-    /// Returns the counters of listeners.
+    /// Queries the listener counters.
     pub async fn listener_counts(&self) -> Result<ListenerCounts, AdminError> {
         let filter =
             r"^(listener_manager\.listener_(added|modified|create_.*)|server\.concurrency)$";

@@ -1,8 +1,8 @@
-//! Client of Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
+//! Client for Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
 //!
-//! Envoy's main thread both answers queries and loads configuration. An answer waits for a load,
-//! and a long dump delays one. This client therefore sends only cheap queries, one at a time, on
-//! one connection.
+//! Envoy's main thread both handles queries and loads configuration. A query has to wait while
+//! configuration is loaded, and a long dump delays loading. This client therefore sends only cheap
+//! queries, one at a time, on one connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -34,14 +34,14 @@ pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
 pub use self::listener_counts::ListenerCounts;
 pub(crate) use self::sample::Sample;
 
-/// Maximum size of an answer in bytes. A full dump belongs in a support bundle.
+/// Maximum size of a response in bytes. A full dump belongs in a support bundle.
 const MAX_ANSWER: usize = 32 << 20;
-/// Time limit for an answer, longer than loading the largest file (5,000 clusters: 3 s).
+/// Time limit for a response. Loading the largest file takes less (5,000 clusters: 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum length of a Unix socket path in bytes: 108 including the final zero byte.
 pub const MAX_SOCKET_PATH: usize = 107;
 
-/// Client of one Envoy's admin socket. Clones share the connection.
+/// Client for one Envoy's admin socket. Clones share the connection.
 #[derive(Clone)]
 pub struct Admin {
     socket: Arc<Path>,
@@ -69,7 +69,8 @@ impl Admin {
         }
     }
 
-    /// Returns a client of the same socket with its own connection and a different request timeout.
+    /// Returns a client for the same socket, with its own connection and a different request
+    /// timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
@@ -83,8 +84,8 @@ impl Admin {
         &self.socket
     }
 
-    /// Drops the connection, so that the next request reaches the socket's current listener. A
-    /// draining Envoy keeps answering on existing connections.
+    /// Drops the connection, so that the next request reaches the process now listening on the
+    /// socket. A draining Envoy keeps serving requests on existing connections.
     pub async fn reconnect(&self) {
         self.connection.lock().await.take();
     }
@@ -103,19 +104,19 @@ impl Admin {
         self.json("/server_info").await
     }
 
-    /// Returns the non-zero counters whose name matches the regular expression. Envoy scans all
-    /// statistics for this.
+    /// Returns the non-zero counters whose names match a regular expression. For this, Envoy scans
+    /// all statistics.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
     }
 
-    /// Returns the used gauges whose name matches the regular expression. Envoy scans all
-    /// statistics for this.
+    /// Returns the used gauges whose names match a regular expression. For this, Envoy scans all
+    /// statistics.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
     }
 
-    /// Returns the names of warming clusters, for display. Takes 10 ms with five thousand clusters.
+    /// Returns the names of warming clusters, for display. Takes 10 ms with 5,000 clusters.
     pub async fn warming_clusters(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Dump {
@@ -137,8 +138,8 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the clusters whose name matches the regular expression, with their endpoints. Envoy
-    /// scans all clusters for this; versions that do not support filters return all of them.
+    /// Returns the clusters whose names match a regular expression, with their endpoints. For this,
+    /// Envoy scans all clusters. Envoy versions without support for filters return all clusters.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;
@@ -168,8 +169,8 @@ impl Admin {
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
 
-    /// Returns the number of client connections, excluding the admin interface. TCP, TLS
-    /// pass-through and UDP sessions count, too.
+    /// Returns the number of client connections, excluding the admin interface. Includes TCP
+    /// connections, TLS passthrough connections and UDP sessions.
     pub async fn active_connections(&self) -> Result<u64, AdminError> {
         const TOTAL: &str = "server.total_connections";
         let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
@@ -185,30 +186,30 @@ impl Admin {
         if listeners.peek().is_some() {
             return Ok(listeners.sum());
         }
-        // Without listener statistics, only the total is available, which includes our own
+        // Without listener statistics, only the total is available, which includes this client's
         // connection.
         let total = gauges.get(TOTAL).copied().unwrap_or(0);
         Ok(total.saturating_sub(1))
     }
 
-    /// Returns the used statistics whose name matches the regular expression, in the Prometheus
-    /// text format. Envoy scans all statistics for this.
+    /// Returns the used statistics whose names match a regular expression, in the Prometheus text
+    /// format. For this, Envoy scans all statistics.
     pub async fn prometheus(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats/prometheus?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
         Ok(text(&path, &body)?.to_owned())
     }
 
-    /// Returns the used statistics whose name matches the regular expression, one per line, in the
+    /// Returns the used statistics whose names match a regular expression, one per line, in the
     /// form `name: value`. Names are complete, whereas the Prometheus format moves parts of them
-    /// into labels. Envoy scans all statistics for this.
+    /// into labels. For this, Envoy scans all statistics.
     pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
         Ok(text(&path, &body)?.to_owned())
     }
 
-    /// Sends a modifying request, such as `/drain_listeners?graceful`.
+    /// Sends a request that changes state, such as `/drain_listeners?graceful`.
     pub async fn post(&self, path: &str) -> Result<Bytes, AdminError> {
         self.expect_ok(Method::POST, path).await
     }
@@ -253,8 +254,8 @@ impl Admin {
     async fn request(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), AdminError> {
         let exchange = async {
             let mut slot = self.connection.lock().await;
-            // Taken out during the exchange, so that dropping this future also drops the
-            // connection.
+            // Take the connection out during the exchange, so that dropping this future also drops
+            // the connection.
             let kept = slot.take().filter(|c| !c.is_closed());
             let reused = kept.is_some();
             let mut connection = match kept {
@@ -294,7 +295,8 @@ impl Admin {
                     path: "connect".to_owned(),
                     reason: error.to_string(),
                 })?;
-        // Ends when the sender is dropped or the peer closes. The request gets the error, too.
+        // The task ends when the sender is dropped or the peer closes. The request gets the error,
+        // too.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -339,7 +341,7 @@ fn unexpected(path: &str, reason: impl fmt::Display) -> AdminError {
     }
 }
 
-/// Returns a serial number in canonical form: lower case, no separators, no leading zeros.
+/// Returns a serial number in canonical form: lower case, without separators or leading zeros.
 pub fn serial(text: &str) -> String {
     let digits: String = text
         .chars()

@@ -1,8 +1,9 @@
 //! Parses lines of statistics in the Prometheus text format.
 //!
-//! Envoy writes the samples. Never fail on one, and never return the value of a different sample.
+//! Envoy writes these lines. Never fail on a line, and never return the value of a different
+//! sample.
 
-/// Returns a count as an integer. Envoy's counts have no fractional part.
+/// Converts a count to an integer. Envoy's counts have no fractional part.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -12,7 +13,7 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// One line of statistics.
+/// One line of statistics: a sample.
 pub(crate) struct Sample<'a> {
     pub(crate) name: &'a str,
     labels: &'a str,
@@ -31,12 +32,12 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// Returns the value as a count.
+    /// Returns the sample's value as a count.
     pub(crate) fn count(&self) -> u64 {
         whole(self.value)
     }
 
-    /// Returns the value of a label.
+    /// Returns the value of one of the sample's labels.
     pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
         // The names and values of the labels used here contain neither quotes nor commas.
         let found = self.labels.split(',').find_map(|label| {

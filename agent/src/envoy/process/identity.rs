@@ -1,6 +1,6 @@
-//! Identity of an Envoy, used to recognize one that an earlier agent left running.
+//! Identity of an Envoy, used to recognize an Envoy that an earlier agent left running.
 //!
-//! A pid alone is ambiguous because pids are reused. Together with the start time it is unique.
+//! A PID is not unique, because PIDs are reused. A PID and a start time are.
 
 use std::fs;
 use std::io;
@@ -18,29 +18,29 @@ use crate::envoy::settings::DEFAULT_DRAIN_TIME;
 use crate::host::processes::{arguments, is_alive, start_time};
 use crate::host::{durable, written_by_agent};
 
-/// Name of the pid file in an Envoy's runtime directory.
+/// Name of the PID file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
-/// Name of the pid file of an Envoy that is taking over.
+/// Name of the PID file for an Envoy that is taking over.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
-/// Maximum size of a pid file in bytes.
+/// Maximum size of a PID file in bytes.
 const MAX_PID_FILE: u64 = 64 << 10;
 
-/// Executable file of a process; it changes when Envoy is upgraded in place.
+/// Executable file of a process. It changes when Envoy is upgraded in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
-    /// Path when the process was started.
+    /// Path from which the process was started.
     pub path: PathBuf,
-    /// Device of the file.
+    /// Device number of the file.
     pub device: u64,
-    /// Inode of the file.
+    /// Inode number of the file.
     pub inode: u64,
-    /// Modification time in nanoseconds; distinguishes files that reuse an inode.
+    /// Modification time in nanoseconds, which distinguishes files that reuse an inode.
     #[serde(default)]
     pub modified: i128,
 }
 
 impl Executable {
-    /// Returns the file that is now at this path.
+    /// Returns the file that is currently at this path.
     pub fn at(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         Ok(Self {
@@ -57,18 +57,18 @@ impl Executable {
     }
 }
 
-/// Content of the pid file: the started Envoy, and the inputs of its start.
+/// Content of the PID file: the Envoy that was started, and the inputs of its start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Process id.
+    /// Process ID.
     pub pid: u32,
-    /// Field 22 of `/proc/<pid>/stat`, clock ticks since boot.
+    /// Field 22 of `/proc/<pid>/stat`: start time in clock ticks since boot.
     pub start_time: u64,
-    /// Binary; absent if it could not be read.
+    /// Executable file; absent if it could not be read.
     pub executable: Option<Executable>,
     /// SHA-256 of the bootstrap in hexadecimal.
     pub bootstrap_digest: String,
-    /// Arguments after the program's name, without the lineage arguments.
+    /// Arguments after the program name, except the lineage arguments.
     pub arguments: Vec<String>,
     /// Place in a lineage; absent if Envoy cannot be hot-restarted.
     #[serde(default)]
@@ -79,7 +79,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of a newly started process.
+    /// Returns the identity of a process that was just started.
     pub fn of(process: &Process, command: &CommandLine, bootstrap: &[u8]) -> Self {
         Self {
             pid: process.pid(),
@@ -93,8 +93,8 @@ impl Identity {
         }
     }
 
-    /// Returns why the process is outdated and must be replaced, or `None` if it is current.
-    /// Ignores the binary.
+    /// Returns why the process is outdated and must be replaced, or `None` if it is current. Does
+    /// not compare the executable file.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has a different bootstrap")
@@ -105,7 +105,8 @@ impl Identity {
         }
     }
 
-    /// Returns the drain time of this Envoy's listeners and of the previous Envoy.
+    /// Returns the drain time from this Envoy's command line. It also applies to the previous
+    /// Envoy.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);
@@ -113,7 +114,7 @@ impl Identity {
         seconds.map_or(DEFAULT_DRAIN_TIME, Duration::from_secs)
     }
 
-    /// Returns true if the process was started from the file that is now at this path.
+    /// Returns true if the process was started from the file that is currently at this path.
     pub fn is_from(&self, binary: &Path) -> bool {
         match (&self.executable, Executable::at(binary)) {
             (Some(then), Ok(now)) => then.is_same(&now),
@@ -121,18 +122,19 @@ impl Identity {
         }
     }
 
-    /// Rereads executable and base id. Call this once the process is known to be Envoy.
+    /// Rereads the executable file and the base ID. Call this once the process is known to be
+    /// Envoy.
     pub(crate) fn refresh(&mut self, directory: &Path) {
         self.executable = executable(self.pid);
         self.lineage = self.lineage.map(|line| line.resolve(directory));
     }
 
-    /// Reads a pid file. Returns `None` if it is missing or invalid.
+    /// Reads a PID file. Returns `None` if it is missing or invalid.
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&open::read(path, written_by_agent(), MAX_PID_FILE).ok()?).ok()
     }
 
-    /// Writes the pid file by rename.
+    /// Writes the PID file, replacing it by rename.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         durable::replace_file(path, &text)
@@ -144,12 +146,12 @@ impl Identity {
 pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
-    /// Process handle, which prevents reuse of the pid.
+    /// Process handle, through which the PID cannot refer to another process.
     pub process: Process,
 }
 
 impl RunningEnvoy {
-    /// Removes the sockets and the shared memory of an Envoy that has exited.
+    /// Removes the sockets and shared memory of an Envoy that has exited.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             line.remove(directory);
@@ -157,9 +159,9 @@ impl RunningEnvoy {
     }
 }
 
-/// Finds the running Envoys of a directory, the newest last. There are two if the agent died during
-/// a replacement. The pid files identify them. The agent may also have died before it wrote the pid
-/// file, so processes with exactly this bootstrap path are included.
+/// Finds the Envoys that are running in a directory, newest last. There are two if the agent died
+/// during a replacement. Envoys are identified by their PID files. Because the agent may have died
+/// before it wrote the PID file, processes with exactly this bootstrap path are included.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
@@ -180,8 +182,8 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
     Ok(found)
 }
 
-/// Finds processes of this user that have `--config-path <bootstrap>` among their arguments and no
-/// pid file.
+/// Finds this user's processes that have `--config-path <bootstrap>` among their arguments but no
+/// PID file.
 fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Vec<Identity>> {
     let bootstrap = command.bootstrap.to_string_lossy();
     let user = rustix::process::geteuid().as_raw();
@@ -214,13 +216,13 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
             if !arguments.iter().any(|argument| argument == ORPHAN_OF) {
                 continue;
             }
-            // The process is about to become Envoy.
+            // The process is a launcher that is about to become Envoy.
             if let Some(end) = arguments.iter().position(|argument| argument == "--") {
                 arguments.drain(..(end + 2).min(arguments.len()));
             }
         }
-        // The bootstrap is only written right before a start, so the running process has read this
-        // file.
+        // The bootstrap is written only right before a start, so the running process has read this
+        // version.
         let digest = fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
         let (arguments, lineage) = Lineage::split(&arguments);
         found.push(Identity {

@@ -1,9 +1,9 @@
-//! Starts an Envoy that outlives the agent, including its hot restarts.
+//! Starts an Envoy that outlives the agent, including the Envoys that replace it by hot restart.
 //!
 //! With hot restart enabled, Envoy makes the kernel kill it when its parent thread exits. The
 //! parent must therefore be gone before Envoy begins. The agent starts a *launcher*, which starts a
-//! second launcher and exits; the second one becomes Envoy once it is an orphan. The agent holds
-//! the first launcher back until it has recorded the process.
+//! second launcher and exits. The second launcher becomes Envoy once it is an orphan. The agent
+//! holds back the first launcher until it has recorded the process.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -18,25 +18,25 @@ use std::time::{Duration, Instant};
 use super::{CommandLine, Process, launcher};
 use crate::envoy::log::EnvoyLog;
 
-/// Subcommand of the agent's binary that launches Envoy.
+/// Subcommand with which the agent's binary launches Envoy.
 pub const LAUNCH: &str = "launch-envoy";
 /// Argument that makes the launcher wait until its parent has exited.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// Time limit for the parent to exit, which normally takes microseconds.
+/// Time limit for the wait until the parent exits, which normally takes microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
-/// Launcher of Envoys that outlive the agent.
+/// How to launch Envoys that outlive the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// Program with the subcommand of this module, usually the agent itself.
+    /// Path of a program that supports this module's subcommand, usually the agent itself.
     Program(PathBuf),
-    /// Socket of a long-lived launcher.
+    /// Socket of a long-lived launcher process.
     Socket(PathBuf),
 }
 
-/// An Envoy that has not begun yet. Dropping this also lets it begin, so that an agent that crashes
-/// does not leave a half-started Envoy.
+/// An Envoy that has not begun yet. Dropping this also lets it begin, so that an agent crash does
+/// not leave a half-started Envoy behind.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -45,7 +45,7 @@ pub(crate) struct WaitingEnvoy {
 
 #[derive(Debug)]
 enum Gate {
-    /// Envoy has begun already.
+    /// Envoy has already begun.
     None,
     Own(Child, UnixStream),
     Remote(launcher::StartSignal),
@@ -76,8 +76,8 @@ impl WaitingEnvoy {
     }
 }
 
-/// Prepares the Envoy that `command` describes, started by `launcher`. Without a launcher, Envoy is
-/// a child of the agent and begins immediately.
+/// Prepares the Envoy that `command` describes, using `launcher`. Without a launcher, Envoy is a
+/// child of the agent and begins immediately.
 pub(crate) fn launch(
     launcher: Option<&Launcher>,
     command: &CommandLine,
@@ -102,7 +102,7 @@ pub(crate) fn launch(
     }
 }
 
-/// Returns the standard output of a child: shared with this process, or discarded.
+/// Returns the standard output for a child: shared with this process, or discarded.
 pub(super) fn stdout(shared: bool) -> Stdio {
     if shared {
         Stdio::inherit()
@@ -111,7 +111,7 @@ pub(super) fn stdout(shared: bool) -> Stdio {
     }
 }
 
-/// Prepares a program with these arguments and this standard output, through `launcher`.
+/// Prepares a program with these arguments and this standard output, using the program `launcher`.
 pub(super) fn own(
     launcher: &Path,
     binary: &Path,
@@ -119,7 +119,7 @@ pub(super) fn own(
     log: &EnvoyLog,
     stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
-    // Both directions use standard input, because standard output belongs to the program.
+    // Standard input is used for both directions, because standard output belongs to the program.
     let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
@@ -140,15 +140,15 @@ pub(super) fn own(
             launcher.display()
         )));
     };
-    // The process cannot exit before its parent, which waits for us.
+    // The process cannot exit before its parent, and the parent is waiting for this process.
     Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),
     })
 }
 
-/// Runs the launcher: the first stage without `orphan_of`, otherwise the second, which becomes the
-/// program. Returns when the stage is done or has failed.
+/// Runs one stage of the launcher: the first without `orphan_of`, otherwise the second, which
+/// becomes the program. Returns when the first stage is done, or if the stage fails.
 pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let [binary, arguments @ ..] = program else {
         return Err(io::Error::other("no program to launch"));
@@ -163,7 +163,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let mut gate = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // The reader may be gone already; Envoy must start anyway.
+        // The reader may already be gone, but Envoy must start anyway.
         let _ = writeln!(gate, "{}", child.id());
         let _ = gate.read(&mut [0]);
         return Ok(());

@@ -1,13 +1,13 @@
-//! The launcher: a long-lived process that starts Envoys for an agent elsewhere, and stops them
-//! when it is stopped itself.
+//! The launcher: a long-lived process that starts Envoys for an agent running elsewhere. When the
+//! launcher itself is stopped, it stops them.
 //!
-//! When the first process of a container exits, all its other processes are killed; the same may be
-//! true in a systemd unit. The launcher runs in another container or unit, so that an agent can be
-//! stopped, replaced or killed without killing its Envoys. It can only start a program, so it
-//! rarely needs an update. The agent sees and signals the Envoys as usual, so both processes share
-//! a pid namespace and a user.
+//! When the first process in a container exits, all other processes in it are killed. The same may
+//! happen in a systemd unit. The launcher runs in another container or unit, so that an agent can
+//! be stopped, replaced or killed without killing its Envoys. The launcher does little more than
+//! start a program, so it rarely needs an update. The agent observes and signals the Envoys as
+//! usual, so both processes must share a PID namespace and a user.
 //!
-//! Only users with access to the directory can connect. A request contains only arguments; the
+//! Only users with access to the directory can connect. A request contains only arguments. The
 //! launcher chooses the program.
 
 use std::ffi::OsString;
@@ -33,14 +33,14 @@ use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
 use crate::host::{limits, remove_if_exists};
 
-/// Name of the launcher's socket in the runtime directory.
+/// File name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
-/// Maximum size of a message in bytes; a command line has several hundred.
+/// Maximum size of a message in bytes. A command line is several hundred bytes long.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time after the answer at which Envoy begins without a signal.
+/// Time after the launcher's response at which Envoy begins even without a signal.
 const HELD: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent callers; an agent sends one request at a time per Envoy.
+/// Maximum number of concurrent callers. An agent sends one request at a time per Envoy.
 const MAX_CALLERS: u32 = 64;
 
 /// Request to a launcher.
@@ -49,46 +49,46 @@ const MAX_CALLERS: u32 = 64;
 enum LauncherRequest {
     /// Starts an Envoy.
     Launch {
-        /// Directory of the Envoy's log, relative to the runtime directory.
+        /// Directory that contains the Envoy's log, relative to the runtime directory.
         directory: PathBuf,
         arguments: Vec<String>,
     },
-    /// Queries the launcher's state, such as whether it is stopping.
+    /// Queries the launcher's state, for example whether it is stopping.
     State,
-    /// Queries the hot restart protocol of the launcher's program. Older launchers do not support
-    /// this.
+    /// Queries the hot restart protocol of the program that the launcher starts. Older launchers do
+    /// not support this.
     HotRestartVersion,
-    /// Queries whether the launcher's Envoys can append to this file. Older launchers do not
-    /// support this.
+    /// Queries whether the launcher's Envoys can append to a file. Older launchers do not support
+    /// this.
     Append {
         /// Path of the file.
         file: PathBuf,
     },
 }
 
-/// Answer of a launcher.
+/// Response from a launcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct LauncherAnswer {
-    /// Id of the process that will become Envoy.
+    /// ID of the process that will become Envoy.
     pid: Option<u32>,
-    /// Identifier of the pid namespace that `pid` belongs to.
+    /// Identifier of the PID namespace to which `pid` belongs.
     process_namespace: u64,
     /// True while the launcher is stopping its Envoys.
     stopping: bool,
-    /// Number of files that each Envoy may open; `None` from older launchers.
+    /// Number of files that each Envoy may open; `None` in responses from older launchers.
     open_files: Option<u64>,
-    /// Bytes of memory that the Envoys may use together; `None` from older launchers.
+    /// Memory that the Envoys may use in total, in bytes; `None` in responses from older launchers.
     memory: Option<u64>,
-    /// Program that the launcher would start; `None` from older launchers, or while the program is
-    /// being replaced.
+    /// Program that the launcher would start. `None` in responses from older launchers, or while
+    /// the program is being replaced.
     executable: Option<Executable>,
-    /// Output of the program about the hot restart protocol.
+    /// The program's output when asked for its hot restart protocol.
     hot_restart_version: Option<String>,
     error: Option<String>,
 }
 
-/// Signal for an Envoy that a launcher is holding back.
+/// Start signal for an Envoy that a launcher is holding back.
 #[derive(Debug)]
 pub(super) struct StartSignal(UnixStream);
 
@@ -103,7 +103,7 @@ impl StartSignal {
     }
 }
 
-/// Starts an Envoy through the launcher at this socket. Envoy waits until the signal is sent or
+/// Starts an Envoy through the launcher at this socket. The Envoy waits until the signal is sent or
 /// dropped.
 pub(super) fn ask(
     socket: &Path,
@@ -126,7 +126,7 @@ pub(super) fn ask(
         directory: directory.to_owned(),
         arguments: arguments.map_err(|_| io::Error::other("an argument is not UTF-8"))?,
     };
-    // Checked first, because the agent could not find a process in another namespace.
+    // Check this first, because the agent could not find a process in another namespace.
     let (_, state) = exchange(socket, &LauncherRequest::State)?;
     if state.process_namespace != process_namespace()? {
         return Err(io::Error::other(
@@ -141,32 +141,35 @@ pub(super) fn ask(
     Ok((Process::hold(pid)?, StartSignal(stream)))
 }
 
-/// Returns true if the launcher at this socket is stopping its Envoys, or an error if none answers.
+/// Returns true if the launcher at this socket is stopping its Envoys. Fails if no launcher
+/// responds.
 pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
 
-/// Returns the program that the launcher at this socket would start now, or `None` if unknown.
+/// Returns the program that the launcher at this socket would start now, or `None` if it is
+/// unknown.
 pub(crate) fn executable(socket: &Path) -> Option<Executable> {
     exchange(socket, &LauncherRequest::State).ok()?.1.executable
 }
 
-/// Returns the hot restart protocol of the launcher's program, or `None` if unknown.
+/// Returns the hot restart protocol of the launcher's program, or `None` if it is unknown.
 pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
     let asked = exchange(socket, &LauncherRequest::HotRestartVersion);
     asked.ok()?.1.hot_restart_version
 }
 
-/// Returns the limits of each Envoy of the launcher at this socket: open files, and bytes of
-/// memory. They differ from the agent's, because the launcher runs in another unit or container.
+/// Returns the limits for each Envoy started by the launcher at this socket: open files, and bytes
+/// of memory. They differ from the agent's limits, because the launcher runs in another unit or
+/// container.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
     known.ok_or_else(|| io::Error::other("the launcher is too old to answer this request"))
 }
 
-/// Makes the launcher at this socket test whether its Envoys can append to a file. It may see other
-/// directories than the agent.
+/// Makes the launcher at this socket test whether its Envoys can append to a file. The launcher may
+/// see other directories than the agent does.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
@@ -208,7 +211,7 @@ fn process_namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// The launcher.
+/// The server side of the launcher.
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,
@@ -220,7 +223,8 @@ pub struct Server {
 
 impl Server {
     /// Listens on the socket in the runtime directory, in a separate thread, and starts `binary` on
-    /// request. With `take_over`, replaces another launcher, which continues to manage its Envoys.
+    /// request. With `take_over`, replaces another launcher, which continues to manage its own
+    /// Envoys.
     pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
@@ -239,8 +243,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Reclaims the socket if the launcher that replaced this one is gone. Returns true if the
-    /// socket was reclaimed.
+    /// Reclaims the socket if the launcher that replaced this one is gone. Returns true if it did
+    /// so.
     pub fn take_back(self: &Arc<Self>) -> io::Result<bool> {
         if is_stopping(&self.runtime.join(LAUNCHER_SOCKET)).is_ok() {
             return Ok(false);
@@ -249,10 +253,10 @@ impl Server {
         Ok(true)
     }
 
-    /// Serves on the socket, and replaces the previous listener.
+    /// Starts to serve the socket, replacing any previous listener.
     fn listen(self: &Arc<Self>) -> io::Result<()> {
         let socket = self.runtime.join(LAUNCHER_SOCKET);
-        // Because of the rename, the path always has a listener.
+        // Renaming ensures that the path always has a listener.
         let staged = socket.with_extension(format!("{}.new", std::process::id()));
         remove_if_exists(&staged)?;
         let listener = UnixListener::bind(&staged)?;
@@ -265,7 +269,7 @@ impl Server {
         Ok(())
     }
 
-    /// Stops accepting requests. Returns when the Envoys of earlier requests have been started.
+    /// Stops accepting requests. Returns once the Envoys requested earlier have been started.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.answered().await;
@@ -273,7 +277,7 @@ impl Server {
 
     /// Waits until the requested Envoys have been started.
     pub async fn answered(&self) {
-        // With all permits acquired, no request is in progress.
+        // Once all permits are acquired, no request is in progress.
         let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
     }
 
@@ -283,7 +287,7 @@ impl Server {
                 Ok(caller) => caller,
                 Err(error) => {
                     tracing::warn!(%error, "lost the connection to a caller");
-                    // Out of file descriptors, which may be temporary.
+                    // File descriptors may have run out, which may be temporary.
                     thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -292,7 +296,7 @@ impl Server {
                 continue;
             };
             let serving = Arc::clone(self);
-            // Without a thread the caller gets no answer and retries.
+            // If no thread can be created, the caller gets no response and retries.
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
@@ -300,7 +304,7 @@ impl Server {
                         error: Some(error.to_string()),
                         ..LauncherAnswer::default()
                     };
-                    // The caller may be gone.
+                    // The caller may already be gone.
                     let _ = send(&caller, &why);
                     tracing::warn!(%error, "cannot start an Envoy");
                 }
@@ -362,7 +366,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // If the agent is gone or silent, Envoy begins as well.
+        // If the agent is gone or silent, Envoy begins anyway.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");

@@ -1,13 +1,12 @@
-//! Place of an Envoy in its lineage. Hot restarts of one Envoy share a base id and count epochs.
+//! An Envoy's place in its lineage. All hot restarts of one Envoy share a base ID and count epochs.
 //!
-//! The base id names the shared memory, and so identifies the lineage. The sockets for the handover
-//! are in the Envoy's own directory, because abstract sockets would be open to every user of the
-//! host.
+//! The base ID is part of the name of the shared memory, and so identifies the lineage. The sockets
+//! for the handover are in the Envoy's own directory, because abstract sockets would be open to
+//! every user of the host.
 //!
-//! The first Envoy of a lineage chooses the base id and writes it to a file. If the base id were on
+//! The first Envoy in a lineage chooses the base ID and writes it to a file. If the base ID were on
 //! its command line, any user of the host could create the shared memory first, and Envoy would
 //! abort.
-//! cannot create it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,51 +19,51 @@ use sesame_files::open::{self, Rule};
 
 use crate::host::durable;
 
-/// Directory of Envoy's shared memory.
+/// Directory that contains Envoy's shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// File in an Envoy's directory that contains the base id of the newest lineage. The first Envoy of
-/// the lineage writes it.
+/// File in an Envoy's directory that contains the newest lineage's base ID. The first Envoy in the
+/// lineage writes it.
 const BASE_ID_FILE: &str = "base-id";
-/// Maximum size of that file in bytes.
+/// Maximum size of the base ID file in bytes.
 const MAX_BASE_ID_FILE: u64 = 32;
 /// Time between the end of the drain and the exit of the previous Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Maximum length of a socket name, with its separator and one more byte:
+/// Maximum length of a socket name in bytes, including a separator and one more byte:
 /// `/hot_udp_parent_18446744072098938870`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
-/// Place in a lineage of Envoys.
+/// An Envoy's place in a lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// Base id of the lineage; `None` until it is read from the first Envoy's file.
+    /// The lineage's base ID; `None` until it has been read from the first Envoy's file.
     pub base_id: Option<u32>,
-    /// Epoch, from 0.
+    /// Epoch, starting at 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// First place of a new lineage, without a base id.
+    /// First place in a new lineage, whose base ID is not known yet.
     const NEW: Self = Self {
         base_id: None,
         epoch: 0,
     };
 
-    /// Returns the first place of a new lineage. Empties the base id file, so that an earlier
-    /// lineage's id is not mistaken for the new one. Envoy writes to the existing file, which other
-    /// users may not read.
+    /// Returns the first place in a new lineage. Empties the base ID file, so that an earlier
+    /// lineage's ID is not mistaken for the new one. Envoy writes to this existing file, which
+    /// other users cannot read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
     /// Returns true if this place is in the same lineage as `earlier`. The first Envoy's command
-    /// line lacks the base id, but the file contains it until a new lineage begins.
+    /// line lacks the base ID, but the file contains it until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
     }
 
-    /// Returns the same place with its base id, if the first Envoy has written it.
+    /// Adds the base ID to this place, if the first Envoy has written it.
     #[must_use]
     pub(crate) fn resolve(self, directory: &Path) -> Self {
         let read = || {
@@ -78,7 +77,7 @@ impl Lineage {
         }
     }
 
-    /// Returns the next place, after a hot restart.
+    /// Returns the place of the next Envoy, after a hot restart.
     #[must_use]
     pub fn next(self) -> Self {
         Self {
@@ -116,7 +115,7 @@ impl Lineage {
         drain_time + AFTER_DRAIN
     }
 
-    /// Splits the arguments of an Envoy into the general ones and its place in a lineage, which is
+    /// Splits an Envoy's arguments into general arguments and its place in a lineage. The place is
     /// `None` if the Envoy cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
@@ -140,21 +139,21 @@ impl Lineage {
         (rest, lineage)
     }
 
-    /// Returns the path of the lineage's shared memory, or `None` without a base id.
+    /// Returns the path of the lineage's shared memory, or `None` if the base ID is unknown.
     pub(crate) fn shared_memory(self) -> Option<PathBuf> {
         let id = u64::from(self.base_id?) * 10;
         Some(Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{id}")))
     }
 
-    /// Removes the sockets of this Envoy after it has exited.
+    /// Removes this Envoy's sockets after it has exited.
     pub(crate) fn remove_sockets(self, directory: &Path) {
         for socket in self.sockets(directory) {
             let _ = fs::remove_file(socket);
         }
     }
 
-    /// Removes the sockets of this Envoy and the shared memory of its lineage, which ended with it.
-    /// Envoy does not remove them, and a new lineage uses another name.
+    /// Removes this Envoy's sockets and the shared memory of its lineage, which ended with this
+    /// Envoy. Envoy does not remove them, and a new lineage uses different names.
     pub(crate) fn remove(self, directory: &Path) {
         // Envoy may have exited before its base id was read.
         let line = self.resolve(directory);
@@ -164,23 +163,24 @@ impl Lineage {
         }
     }
 
-    /// Returns the paths of the sockets of this Envoy.
+    /// Returns the paths of this Envoy's sockets.
     fn sockets(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "parent", "udp_child", "udp_parent"], directory)
     }
 
-    /// Returns the paths of the sockets on which this Envoy receives from the previous one.
+    /// Returns the paths of the sockets on which this Envoy receives messages from the previous
+    /// Envoy.
     pub(crate) fn sockets_of_child(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Returns the socket paths for these roles; empty without a base id.
+    /// Returns the socket paths for these roles. Empty if the base ID is unknown.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();
         };
-        // Computed as in Envoy: the product is a signed 32-bit number, the sum an unsigned 64-bit
-        // number.
+        // Computed as in Envoy: the product is a signed 32-bit number, and the sum is an unsigned
+        // 64-bit number.
         let product = i64::from(base_id.wrapping_mul(10).cast_signed());
         let id = product
             .cast_unsigned()
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn socket_names_repeat_after_three_epochs() {
         let directory = Path::new("");
-        // The second base id is the largest that Envoy chooses.
+        // The second base ID is the largest that Envoy chooses.
         for base_id in [4711, 0x0fff_ffff] {
             let first = Lineage {
                 base_id: Some(base_id),

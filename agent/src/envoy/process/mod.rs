@@ -37,15 +37,15 @@ pub use self::lineage::Lineage;
 
 /// Time from SIGTERM to SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Argument for the drain time of listeners and of the previous Envoy.
+/// Argument that sets the drain time for listeners and for the previous Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
-/// Minimum drain time for a gradual drain.
+/// Minimum drain time with which a gradual drain makes sense.
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// Returns how Envoy asks clients to close their connections. Gradually is better, because clients
-/// then do not all reconnect at the same time. But Envoy counts whole seconds and does not ask any
-/// clients during the first one. A short drain would cut connections without warning.
+/// Returns how Envoy asks clients to close their connections. A gradual drain is better, because
+/// clients then do not all reconnect at the same time. But Envoy counts whole seconds, and asks no
+/// clients during the first one. A short drain would therefore cut connections without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"
@@ -54,12 +54,12 @@ fn drain_strategy(drain_time: Duration) -> &'static str {
     }
 }
 
-/// Command line of an Envoy.
+/// Command line for an Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
     /// Path of the program.
     pub binary: PathBuf,
-    /// Path of the bootstrap file; its suffix determines the format.
+    /// Path of the bootstrap file, whose suffix determines the format.
     pub bootstrap: PathBuf,
     /// Number of worker threads; one per core if absent.
     pub concurrency: Option<u32>,
@@ -67,14 +67,14 @@ pub struct CommandLine {
     pub drain_time: Duration,
     /// Log level: `info`, `warning`, …
     pub log_level: String,
-    /// Place in a lineage of Envoys; absent if Envoy cannot be hot-restarted.
+    /// Envoy's place in a lineage; absent if Envoy cannot be hot-restarted.
     pub lineage: Option<Lineage>,
-    /// True if Envoy shares the standard output of its launcher; otherwise it has none.
+    /// True if Envoy shares its launcher's standard output. Otherwise, it has no standard output.
     pub has_stdout: bool,
 }
 
 impl CommandLine {
-    /// Returns the arguments after the program's name.
+    /// Returns the arguments after the program name.
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments = self.settings();
         match self.lineage {
@@ -110,7 +110,7 @@ impl CommandLine {
             log_level.into(),
             "--log-format".into(),
             log::FORMAT.into(),
-            // Readers of access logs expect lines soon after the request.
+            // Users who read access logs expect lines to appear soon after the request.
             "--file-flush-interval-msec".into(),
             "1000".into(),
         ];
@@ -129,7 +129,7 @@ pub enum Exit {
     Code(i32),
     /// A signal killed the process.
     Signal(i32),
-    /// The process is gone, and only its parent could know how it exited.
+    /// The process is gone, and only its parent could have learned how it exited.
     Unknown,
 }
 
@@ -153,7 +153,7 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A running or exited Envoy.
+/// An Envoy process, running or exited.
 #[derive(Clone, Debug)]
 pub struct Process {
     pid: u32,
@@ -163,7 +163,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts an Envoy in its own process group, with its output appended to the log.
+    /// Starts an Envoy in its own process group, and appends its output to the log.
     pub fn spawn(command: &CommandLine, log: &EnvoyLog) -> io::Result<Self> {
         let mut program = Command::new(&command.binary);
         program
@@ -179,8 +179,8 @@ impl Process {
             .spawn(move || {
                 let result = program.spawn();
                 let (answer, child) = match result {
-                    // Opened before the child is reaped, so that the handle cannot refer to another
-                    // process.
+                    // Open the handle before the child is reaped, so that it cannot refer to
+                    // another process.
                     Ok(child) => (open(child.id()).map(|fd| (child.id(), fd)), Some(child)),
                     Err(error) => (Err(error), None),
                 };
@@ -201,7 +201,7 @@ impl Process {
         })
     }
 
-    /// Adopts a process that this program did not start. Returns `None` if the pid now belongs to
+    /// Adopts a process that this program did not start. Returns `None` if the PID now belongs to
     /// another process.
     pub fn adopt(pid: u32, start_time: u64) -> io::Result<Option<Self>> {
         let handle = match open(pid) {
@@ -211,7 +211,7 @@ impl Process {
             }
             Err(error) => return Err(error),
         };
-        // Checked once the handle exists, because the handle prevents reuse of the pid.
+        // Check this once the handle exists, because the handle prevents reuse of the PID.
         if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
@@ -243,17 +243,17 @@ impl Process {
         })
     }
 
-    /// Returns the process id.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Returns the start time in clock ticks since boot, which is unique together with the pid.
+    /// Returns the start time in clock ticks since boot. PID and start time identify the process.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
 
-    /// Returns how the process exited, or `None` while it is running.
+    /// Returns how the process exited, or `None` if it is still running.
     pub fn exit(&self) -> Option<Exit> {
         *self.exit.borrow()
     }
@@ -268,8 +268,8 @@ impl Process {
         }
     }
 
-    /// Returns a duplicate of one of the process's descriptors. The kernel permits this only with
-    /// ptrace access to the process.
+    /// Returns a duplicate of one of the process's file descriptors. The kernel permits this only
+    /// with ptrace access to the process.
     pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(
             &self.handle,
@@ -299,7 +299,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // The signal fails only if the process is already gone, which is fine.
+        // The signal fails only if the process is already gone, which is harmless.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }
@@ -312,8 +312,8 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Returns the exit of a process that this program did not start. It is known only if orphans
-/// become children of the agent, as for the first process of a container.
+/// Returns how a process that this program did not start has exited. This is known only if orphans
+/// become children of the agent, which is the case if it is the first process in a container.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {
         return Exit::Unknown;

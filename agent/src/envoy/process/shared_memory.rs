@@ -1,9 +1,9 @@
-//! Shared memory of a lineage of Envoys, as far as a supervisor must understand it.
+//! Reads and repairs a lineage's shared memory, as far as a supervisor needs to understand it.
 //!
 //! A second Envoy sets the INITIALIZING bit when it attaches, and clears it after taking over. If
-//! it fails in between, the bit remains set, and Envoy then rejects every later hot restart. A
-//! caller may clear the bit if it knows that no restart is in progress. Memory with an unknown
-//! layout is never written to.
+//! it fails in between, the bit remains set, and every later hot restart fails. A caller may clear
+//! the bit if it knows that no restart is in progress. Memory with an unknown layout is never
+//! written to.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,19 +16,19 @@ use sesame_files::open::{self, Rule};
 use super::lineage::{Lineage, SHARED_MEMORY};
 use crate::host::PathError;
 
-/// The known layout: size, version, two mutexes, flags.
+/// The only known layout: size, version, two mutexes, flags.
 const SIZE: u64 = 104;
 const VERSION: u64 = 11;
 const FLAGS_AT: u64 = 96;
 const INITIALIZING: u64 = 1;
 
-/// A problem with the shared memory of a lineage.
+/// Problem with a lineage's shared memory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SharedMemoryError {
     /// The file does not exist, or cannot be opened.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The lineage has no base id.
+    /// The lineage's base ID is unknown.
     #[error("the base id of the running Envoy is unknown")]
     Unknown,
     /// The file belongs to another user.
@@ -36,19 +36,19 @@ pub(crate) enum SharedMemoryError {
     Owner {
         /// Path of the file.
         path: String,
-        /// User who owns the file.
+        /// ID of the user who owns the file.
         owner: u32,
-        /// User that this agent runs as.
+        /// ID of the user that this agent runs as.
         user: u32,
     },
-    /// The layout of the file is unknown.
+    /// The layout of the shared memory is unknown.
     #[error("{path}: unknown size {size} and version {version} (expected {SIZE} and {VERSION})")]
     Layout {
         /// Path of the file.
         path: String,
         /// Size in bytes.
         size: u64,
-        /// Version in the file.
+        /// Version that the file contains.
         version: u64,
     },
 }
@@ -58,7 +58,7 @@ pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> 
     Ok(flags(&path(line)?, false)? & INITIALIZING != 0)
 }
 
-/// Clears the mark of an interrupted restart. Never call this while a second Envoy is running.
+/// Clears the bit left by an interrupted restart. Never call this while a second Envoy is running.
 pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     let path = path(line)?;
     let left = flags(&path, true)? & !INITIALIZING;
@@ -68,8 +68,8 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks with an unnamed file that shared memory for a new lineage could be created. Envoy dies if
-/// its shared memory exists but has no room for its content.
+/// Checks with an unnamed file whether shared memory for a new lineage could be created. Envoy dies
+/// if its shared memory can be created but not filled.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
     let filled = made
@@ -83,7 +83,7 @@ fn path(line: Lineage) -> Result<PathBuf, SharedMemoryError> {
 }
 
 fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
-    // Any user may create a file or link in this directory.
+    // Open the file with care, because any user may create a file or link in this directory.
     let opened = open::open_with(OpenOptions::new().read(true).write(write), path, Rule::Own);
     let (file, meta) = opened
         .map_err(io::Error::from)
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn repair_clears_only_flag_and_skips_unknown_layouts() {
-        // Larger than any base id that Envoy chooses.
+        // Larger than any base ID that Envoy chooses.
         let line = Lineage {
             base_id: Some(300_000_000 + std::process::id()),
             epoch: 0,

@@ -1,8 +1,8 @@
-//! Succession of launchers. A new launcher replaces another on the same host, agents make its
-//! Envoys take over, and the old launcher exits after its last Envoy.
+//! Succession of launchers. A new launcher replaces another one on the same host. Agents make the
+//! new launcher's Envoys take over, and the old launcher exits after its last Envoy.
 //!
-//! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous: each
-//! has its own file system, so even identical images have different files.
+//! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous,
+//! because each has its own file system: even identical images have different files.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::identity::{Executable, Identity, PID_FILE};
 use super::launcher::{self, LAUNCHER_SOCKET};
 use crate::host::{entries, processes};
 
-/// Returns why the launcher of `binary` is not the only one in the runtime directory yet, or `None`
+/// Returns why the runtime directory is not yet served only by the launcher of `binary`, or `None`
 /// if it is.
 pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;
@@ -32,7 +32,7 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     }))
 }
 
-/// Returns true if an Envoy of another launcher is serving.
+/// Returns true if another launcher's Envoy is serving.
 fn is_of_another(identity: &Identity, own: &Executable) -> bool {
     let is_own = identity
         .executable

@@ -1,4 +1,4 @@
-//! An attempt to let a second Envoy take over from the first.
+//! One attempt to make a second Envoy take over from the first.
 
 use std::fs;
 use std::io;
@@ -18,19 +18,19 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::{durable, listening, remove_if_exists};
 
-/// Name of the first Envoy's admin socket while a second one uses the usual name. Never longer than
-/// that name.
+/// File name of the first Envoy's admin socket while a second Envoy uses the usual name. Must not
+/// be longer than the usual name.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
 /// Time limit for the process to exit after SIGKILL.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// An attempt with its inputs.
+/// Inputs for an attempt.
 pub(crate) struct Attempt<'a> {
     /// Settings for the second Envoy.
     pub(crate) config: &'a SupervisorConfig,
-    /// Admin interface of both Envoys.
+    /// Client for the admin interface, whichever of the two Envoys serves it.
     pub(crate) admin: &'a Admin,
     /// The first Envoy.
     pub(crate) parent: &'a RunningEnvoy,
@@ -38,7 +38,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) way: RestartMethod,
 }
 
-/// Failure of an attempt.
+/// Failed attempt: the reason, and the state that it leaves behind.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: String,
@@ -63,7 +63,8 @@ impl Attempt<'_> {
             .borrow(watched_by(self.parent.process.pid()))
             .map_err(io::Error::other)
             .and_then(|loan| Ok((self.start(lineage)?, loan)));
-        // The instances are held again once the new Envoy has taken them, or has failed.
+        // The reserve acquires these instances again once the new Envoy has taken its own, or has
+        // failed.
         let (child, _loan) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -78,9 +79,9 @@ impl Attempt<'_> {
         self.finish(child, before, listened, mark).await
     }
 
-    /// Continues the attempt of an agent that crashed.
+    /// Continues an attempt that was started by an agent that crashed.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
-        // The original number of sockets is unknown; after the handover, none are left.
+        // The original number of sockets is unknown. After the handover, the count is zero.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
         self.finish(child, bootstrap, listened, mark).await
@@ -109,12 +110,12 @@ impl Attempt<'_> {
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == RestartMethod::Handover {
-            // The second Envoy creates its own socket at this path. The first remains reachable
-            // under another name.
+            // The second Envoy creates its own socket at this path. The first Envoy remains
+            // reachable under another name.
             let old = self.old_admin();
             remove_if_exists(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
-                // The first Envoy lost its socket earlier.
+                // The first Envoy already lost its socket earlier.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
@@ -133,8 +134,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// Waits until the second Envoy answers in place of the first and is live. Returns an error if
-    /// that does not happen in time.
+    /// Waits until the second Envoy responds in place of the first and is live. Fails if this does
+    /// not happen in time.
     async fn took_over(&self, child: &RunningEnvoy, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
@@ -152,7 +153,7 @@ impl Attempt<'_> {
             }
             if Instant::now() > deadline {
                 if !extended && self.has_given_away(listened) {
-                    // The second Envoy already has the sockets, so killing it now would stop the
+                    // The second Envoy already has the sockets. Killing it now would interrupt the
                     // service.
                     (deadline, extended) = (Instant::now() + self.config.takeover, true);
                     continue;
@@ -166,16 +167,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns true if a new connection to the admin socket reaches the second Envoy, or might do
-    /// so in a hot restart. In a handover, the first Envoy's socket keeps its inode under another
-    /// name.
+    /// Returns true if a new connection to the admin socket reaches the second Envoy. In a hot
+    /// restart, returns true because it might. In a handover, the first Envoy's socket keeps its
+    /// inode under another name.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot
             || inode(&self.config.admin_socket) != inode(&self.old_admin())
     }
 
-    /// Returns true if the second Envoy gave this answer.
+    /// Returns true if this response came from the second Envoy.
     fn is_child(&self, child: &RunningEnvoy, info: &ServerInfo) -> bool {
         self.way == RestartMethod::Handover || info.lineage() == child.identity.lineage
     }
@@ -186,16 +187,16 @@ impl Attempt<'_> {
         let noted = child
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))
-            // An agent that died during a restart may have removed the file.
+            // The file may be missing if an agent died during a restart.
             .and_then(|()| remove_if_exists(&self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
-            // The command line of the process still identifies it.
+            // The process can still be identified by its command line.
             tracing::warn!(%error, "cannot write the pid file");
         }
         child
     }
 
-    /// Kills the second Envoy and cleans up after it. Returns true if the first still accepts
+    /// Kills the second Envoy and cleans up after it. Returns true if the first Envoy still accepts
     /// connections.
     async fn abandon(
         &self,
@@ -224,8 +225,8 @@ impl Attempt<'_> {
         (!self.has_given_away(listened), sink)
     }
 
-    /// Returns true if the first Envoy has closed its ports, which it does when the second one
-    /// tells it to.
+    /// Returns true if the first Envoy has closed its ports. It does so when the second Envoy asks
+    /// it to.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == RestartMethod::Hot
             && listening::of(self.parent.process.pid()).count() < listened

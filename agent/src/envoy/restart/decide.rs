@@ -1,32 +1,33 @@
-//! Decides how to replace an Envoy, from facts. Pure.
+//! Decides how to replace an Envoy, based on facts about it and the host. Pure.
 
 use super::{RestartMethod, Strategy};
 use crate::envoy::process::Lineage;
 use crate::host::reserve::{REMEDY, SPARE};
 
-/// State of an Envoy's main thread.
+/// Whether an Envoy's main thread responds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// The thread answers.
+    /// The thread responds.
     Yes,
     /// Envoy is running without an admin socket, because a failed hot restart took the socket away.
     NoSocket,
-    /// The thread is stuck, or the process was stopped.
+    /// The thread is stuck, or the process was stopped by a signal.
     No,
 }
 
 /// Facts about the running Envoy, the next one, and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
-    /// Place of the running Envoy in its lineage, or `None` if it was started without hot restart.
+    /// The running Envoy's place in its lineage, or `None` if it was started without hot restart.
     pub lineage: Option<Lineage>,
-    /// Whether its main thread answers.
+    /// Whether the running Envoy's main thread responds.
     pub answers: Answers,
-    /// Hot restart protocol of the running Envoy, if it reports one.
+    /// Hot restart protocol of the running Envoy, or `None` if it reports none.
     pub protocol: Option<String>,
-    /// Hot restart protocol of the binary to start, or why it is unknown.
+    /// Hot restart protocol of the binary to start, or the reason why it is unknown.
     pub next_protocol: Result<String, String>,
-    /// True if an interrupted restart left its mark in the shared memory; an error if unknown.
+    /// True if an interrupted restart left its bit set in the shared memory, or an error if
+    /// unknown.
     pub interrupted: Result<bool, String>,
     /// True if the launcher can start an Envoy that outlives the agent.
     pub can_launch: bool,
@@ -34,22 +35,22 @@ pub struct RestartFacts {
     pub has_fewer_workers: bool,
     /// Number of files that the running Envoy watches.
     pub watches: usize,
-    /// Number of additional files that may be watched.
+    /// Number of additional files that Envoys may watch.
     pub free_watches: usize,
 }
 
 /// Plan of a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
-    /// Ways to try, in order; if one fails, the next is tried.
+    /// Methods to try, in order. If one fails, the next is tried.
     pub ways: Vec<RestartMethod>,
     /// True if the shared memory must be repaired first.
     pub repair: bool,
-    /// Why hot restart is not tried, if worth explaining.
+    /// Why hot restart is not tried, if that is worth explaining.
     pub not_hot: Option<String>,
 }
 
-/// Error that prevents a restart from being attempted.
+/// Why a restart is not even attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestartRefused {
     /// Two Envoys would watch too many files, and one of them would abort.
@@ -57,17 +58,17 @@ pub enum RestartRefused {
         "the new Envoy would watch {needed} more files, but only {free} inotify instances are free; the running one keeps serving. {REMEDY}"
     )]
     Watches {
-        /// Number of files that the second Envoy needs.
+        /// Number of files that the second Envoy would watch.
         needed: usize,
-        /// Number of free watches.
+        /// Number of files that can be watched in addition.
         free: usize,
     },
-    /// The Envoy's connections could neither be taken over nor drained.
+    /// The Envoy's connections could be neither taken over nor drained.
     #[error(
         "the running Envoy does not answer, so its connections could not be taken over; is it stopped or stuck?"
     )]
     Silent,
-    /// The caller requires a hot restart.
+    /// The caller requires a hot restart, which is impossible.
     #[error("no hot restart: {0}")]
     NotHot(String),
 }
@@ -95,14 +96,14 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             not_hot: None,
         }),
         (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
-        // The sockets of the surplus workers would close immediately, with all their waiting
-        // connections.
+        // The sockets of the surplus workers would close immediately, along with all connections
+        // waiting on them.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
             ways: vec![RestartMethod::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
-        // A failed hot restart may have cost the first Envoy its admin socket, so that it can no
+        // A failed hot restart may cost the first Envoy its admin socket, after which it can no
         // longer be drained. Hot restart is therefore tried twice.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![

@@ -15,8 +15,8 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::reserve::SPARE;
 
-/// Time limit for an answer. A healthy Envoy takes milliseconds; one that is loading a large file
-/// takes seconds.
+/// Time limit for a response. A healthy Envoy takes milliseconds, and an Envoy that is loading a
+/// large file takes seconds.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Inspects the running Envoy, the binary to start, and the host.
@@ -63,7 +63,7 @@ pub(crate) fn moves_connections() -> bool {
         .is_ok_and(|text| text.trim() == "1")
 }
 
-/// Returns the hot restart protocol of the Envoy to start; a launcher may have another version.
+/// Returns the hot restart protocol of the Envoy to start. A launcher may start another version.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),
@@ -93,7 +93,7 @@ pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     asked.await.map_err(|error| error.to_string())
 }
 
-/// Parses the version of a protocol.
+/// Parses a protocol version. Returns `None` if the text is not a version.
 fn protocol_in(text: &str) -> Option<String> {
     let text = text.trim();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -1,10 +1,10 @@
 //! Replaces a running Envoy with another one without dropping a request.
 //!
-//! There are two ways behind one interface. *Hot*: the second Envoy takes over the sockets of the
-//! first, through shared memory and an Envoy-specific protocol, and statistics continue.
+//! There are two methods behind one interface. *Hot*: the second Envoy takes over the sockets of
+//! the first, through shared memory and an Envoy-specific protocol, and statistics continue.
 //! *Handover*: the second Envoy opens the same ports (SO_REUSEPORT) and gets all new connections,
-//! and the first drains. The way is chosen from facts, before any change. A restart has a deadline,
-//! and if it fails, the first Envoy keeps serving.
+//! while the first drains. The method is chosen from facts, before anything is changed. A restart
+//! has a deadline, and if it fails, the first Envoy keeps serving.
 //!
 //! Never signal the first Envoy or write xDS files while the second Envoy is taking over.
 
@@ -47,7 +47,7 @@ pub enum Strategy {
     Handover,
 }
 
-/// Way of replacing an Envoy.
+/// Method for replacing an Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RestartMethod {
@@ -66,16 +66,16 @@ impl std::fmt::Display for RestartMethod {
     }
 }
 
-/// Request for a restart.
+/// Request to replace an Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Strategy to follow.
     pub strategy: Strategy,
-    /// Bootstrap of the new Envoy, if it changes.
+    /// Bootstrap for the new Envoy, if it differs from the current one.
     pub bootstrap: Option<Bytes>,
-    /// The served configuration as static resources; the new Envoy must accept it.
+    /// Configuration being served, as static resources. The new Envoy must accept it.
     pub served: Option<Bytes>,
-    /// Receiver of progress messages.
+    /// Channel that receives progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }
 
@@ -85,26 +85,26 @@ impl Request {
         let what = what.into();
         tracing::info!("restart: {what}");
         if let Some(progress) = &self.progress {
-            // The requester may be gone.
+            // The requester may already be gone.
             let _ = progress.send(what);
         }
     }
 }
 
-/// Outcome of a restart that replaced Envoy.
+/// Result of a successful restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Restarted {
     /// How Envoy was replaced.
     pub way: RestartMethod,
-    /// Id of the previous process.
+    /// ID of the previous process.
     pub before: u32,
-    /// Id of the new process.
+    /// ID of the new process.
     pub now: u32,
     /// Time from the request until the new Envoy was serving.
     pub took: Duration,
 }
 
-/// Error that prevented a replacement. Unless stated otherwise, the previous Envoy keeps serving.
+/// Why Envoy was not replaced. Unless stated otherwise, the previous Envoy keeps serving.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
     /// The preconditions are not met.
@@ -113,18 +113,18 @@ pub enum RestartError {
     /// The new Envoy rejects its bootstrap or the current configuration.
     #[error("the new Envoy refuses its {what}: {envoy_words}")]
     Invalid {
-        /// Name of the invalid part: bootstrap or configuration.
+        /// Which part is invalid: `bootstrap` or `configuration`.
         what: &'static str,
         /// Error message from Envoy.
         envoy_words: String,
     },
-    /// The new Envoy did not validate the configuration.
+    /// The new Envoy could not be made to validate the configuration.
     #[error("cannot query the new Envoy: {0}")]
     NoVerdict(String),
     /// All attempts failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
-    /// No Envoy is running that could be replaced.
+    /// There is currently no live Envoy to replace.
     #[error("no Envoy is live; it starts automatically")]
     NotLive,
     /// The supervisor is stopping.

@@ -1,15 +1,15 @@
-//! Parked sockets, which hold new connections while no Envoy is running.
+//! Parks sockets that hold new connections while no Envoy is running.
 //!
-//! The agent has a listening socket at each address of its Envoy, in the same SO_REUSEPORT group. A
+//! The agent has a listening socket at each of Envoy's addresses, in the same SO_REUSEPORT group. A
 //! BPF program on the group chooses only among Envoy's sockets, so the agent's socket gets no
-//! connections while Envoy is alive. When Envoy dies, only the agent's socket is left in the group;
-//! the kernel moves waiting connections to it and queues new ones there. When the next Envoy
-//! listens and the agent closes its socket, the kernel hands over all waiting connections, with the
-//! data already sent.
+//! connections while Envoy is alive. When Envoy dies, only the agent's socket is left in the group.
+//! The kernel moves waiting connections to it and queues new ones there. When the next Envoy
+//! listens and the agent closes its socket, the kernel hands over all waiting connections,
+//! including the data already sent.
 //!
-//! This requires `net.ipv4.tcp_migrate_req` = 1. Otherwise, the kernel resets such connections, so
-//! nothing is parked. Never keep a connection from a live Envoy: if one arrives here because
-//! Envoy's sockets changed, it is handed over shortly.
+//! This requires `net.ipv4.tcp_migrate_req` = 1. Otherwise, the kernel would reset such
+//! connections, so nothing is parked. Never withhold a connection from a live Envoy: if one arrives
+//! here because Envoy's sockets changed, it is handed over shortly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,19 +26,19 @@ use super::steer::{attach, join, own};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Length of the queue, which the kernel also limits to `net.core.somaxconn`.
+/// Length of the accept queue, which the kernel also limits to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
 /// Interval between checks for waiting connections.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a terminating Envoy takes to close its sockets one by one. If it is still alive after
-/// that, it is not terminating.
+/// How long a terminating Envoy may take to close its sockets one by one. An Envoy that is still
+/// alive after that is not terminating.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// The agent's sockets at the addresses of an Envoy.
+/// The agent's own sockets at its Envoy's addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Addresses that cannot be parked; each is logged only once.
+    /// Addresses at which no socket could be parked. Each is logged only once.
     refused: BTreeSet<SocketAddr>,
 }
 
@@ -48,7 +48,7 @@ impl Parked {
         self.sockets.is_empty()
     }
 
-    /// Parks a socket at each wanted address where only this process listens. Closes the sockets at
+    /// Parks a socket at each wanted address where only `process` listens. Closes parked sockets at
     /// all other addresses.
     pub(crate) fn follow(&mut self, process: &Process, wanted: &BTreeSet<SocketAddr>) {
         let is_wanted = |address: &SocketAddr| wanted.contains(address);
@@ -77,15 +77,15 @@ impl Parked {
         }
     }
 
-    /// Closes all parked sockets. The kernel hands waiting connections over to the process that
-    /// listens there, if any.
+    /// Closes all parked sockets. The kernel hands over waiting connections to the process that
+    /// listens at the same address, if any.
     pub(crate) fn release(&mut self) {
         for address in self.sockets.keys().copied().collect::<Vec<_>>() {
             self.let_go(address);
         }
     }
 
-    /// Returns shortly after a connection starts waiting at a parked socket.
+    /// Returns shortly after a connection has started to wait at a parked socket.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -96,7 +96,7 @@ impl Parked {
         sleep(SETTLED).await;
     }
 
-    /// Hands waiting connections over to the process if it listens at the same address. Otherwise
+    /// Hands over waiting connections to the process if it listens at the same address. Otherwise,
     /// they remain parked until the process exits. Returns true if any were handed over.
     pub(crate) fn hand_over(&mut self, process: &Process) -> bool {
         let before = self.sockets.len();
@@ -115,7 +115,8 @@ impl Parked {
         self.sockets.len() < before
     }
 
-    /// Closes the sockets whose waiting connections no Envoy has taken.
+    /// Closes parked sockets at which connections are still waiting because no Envoy has taken
+    /// them.
     pub(crate) fn give_up(&mut self) {
         for address in self.awaited() {
             self.let_go(address);
@@ -138,15 +139,15 @@ impl Parked {
         let Some(socket) = self.sockets.remove(&address) else {
             return;
         };
-        // The places that the program chooses from are outdated now.
+        // The socket indexes that the BPF program chooses from are now outdated.
         if let Err(error) = attach(&socket, Choice::Any) {
             tracing::debug!(%address, %error, "cannot let the kernel distribute connections again");
         }
     }
 }
 
-/// Opens an additional socket at the address, which is never chosen. Returns `None` unless this
-/// process, and no other, listens there.
+/// Opens an additional socket at the address, which the kernel never chooses. Returns `None` unless
+/// `process` is the only process listening there.
 fn park(
     process: &Process,
     address: SocketAddr,
@@ -169,7 +170,7 @@ fn park(
                 .is_ok()
         })
     });
-    // The socket drops new connections until the program stops choosing it.
+    // Make the socket drop new connections until the BPF program no longer chooses it.
     let socket = join(address, BACKLOG)?;
     if !through_its {
         attach(&socket, choice)?;

@@ -1,4 +1,4 @@
-//! Tests whether the kernel and the sandbox of this process permit steering of new connections.
+//! Tests whether the kernel and this process's sandbox permit steering new connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::reuseport::Choice;
 use super::steer::{attach, join};
 
-/// Opens an unused socket on the loopback interface, and attaches a program that chooses nothing.
+/// Opens an unused socket on the loopback interface, and attaches a BPF program that makes no
+/// choice.
 pub(crate) fn can_steer() -> io::Result<()> {
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     attach(&join(nowhere, 1)?, Choice::Any)

@@ -12,14 +12,14 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// How much longer than normal the first Envoy may keep running after a hot restart.
+/// How much longer than usual the first Envoy may keep running after a hot restart.
 const LATE: Duration = Duration::from_secs(10);
-/// Time that connections have left after the drain.
+/// How much time connections have left after the drain.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the maximum time from the takeover until the first Envoy is terminated.
+/// Returns the maximum time between the takeover and the termination of the first Envoy.
 pub(crate) fn latest_end(drain_time: Duration) -> Duration {
     Lineage::parent_ends_after(drain_time) + LATE
 }
@@ -52,7 +52,7 @@ impl Retiring {
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));
             if let Some(line) = parent.identity.lineage {
                 match way {
-                    // The lineage continues.
+                    // The lineage continues, so its shared memory is still needed.
                     RestartMethod::Hot => line.remove_sockets(&directory),
                     RestartMethod::Handover => line.remove(&directory),
                 }
@@ -63,17 +63,17 @@ impl Retiring {
         Self { process, task }
     }
 
-    /// Returns the process id.
+    /// Returns the process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Returns true if the process is gone and its files are removed.
+    /// Returns true if the process is gone and its files have been removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Waits until the process is gone. Canceling this has no effect.
+    /// Waits until the process is gone. Canceling the wait has no effect on the process.
     pub(crate) async fn gone(&mut self) {
         // The runtime has logged any panic in the task.
         let _ = (&mut self.task).await;
@@ -86,8 +86,8 @@ impl Retiring {
     }
 }
 
-/// Waits until the successor asks the process to exit. An earlier signal would also take down the
-/// successor, unless it has already exited.
+/// Waits until the successor has asked the process to exit. An earlier signal would also take down
+/// the successor, unless the successor has already exited.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let told = Lineage::parent_ends_after(drain_time);
@@ -116,9 +116,9 @@ async fn drains(
 ) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    // With steering, no new connections arrive, and we terminate the process and close its ports at
-    // the right moment. Otherwise, it closes its ports first, so that the last connections can
-    // finish.
+    // With steering, no new connections arrive, so the agent can terminate the process and close
+    // its ports at the right moment. Without steering, the process closes its ports first, so that
+    // the last connections can finish.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",
@@ -127,15 +127,15 @@ async fn drains(
         Ok(_) => true,
         Err(error) => {
             tracing::warn!(pid = process.pid(), %error, "the previous Envoy might not drain");
-            // A busy process has received the request.
+            // If the process is busy, it has nevertheless received the request.
             !error.is_gone()
         }
     };
-    // Without new connections, the process may finish the existing ones, even if its clients get no
-    // drain signal.
+    // If no new connections arrive, the process may finish the existing ones, even if its clients
+    // get no drain signal.
     if drains || steering.is_some() {
         let drained = async {
-            // Until then, the process accepts connections.
+            // The process accepts connections until the drain time is over.
             sleep(drain_time).await;
             while start.elapsed() < drain_time + LAST_CONNECTIONS
                 && !is_idle(&admin, steering.as_ref()).await
@@ -157,7 +157,7 @@ async fn drains(
 
 async fn is_idle(admin: &Admin, steering: Option<&Steering>) -> bool {
     let is_without = async || matches!(admin.active_connections().await, Ok(0));
-    // Waiting connections may have been accepted since the first check.
+    // Check again, because waiting connections may have been accepted since the first check.
     is_without().await
         && steering.is_none_or(|steering| !steering.is_awaited())
         && is_without().await

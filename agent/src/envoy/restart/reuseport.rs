@@ -1,10 +1,11 @@
-//! Chooses the socket that gets a new connection at one address. Pure.
+//! Builds BPF programs that choose which socket gets a new connection at one address. Pure.
 //!
-//! The kernel keeps the sockets that listen on one address with SO_REUSEPORT in a group, in the
-//! order in which they began to listen. If a socket closes, the last one takes its place. So while
-//! the first process still has sockets, the first socket of the second process keeps its place. The
-//! exception is that more sockets close than the second process has. A classic BPF program returns
-//! the place that gets a connection; for an invalid place, the kernel falls back to its hash.
+//! The kernel keeps all sockets that listen on one address with SO_REUSEPORT in a group, in the
+//! order in which they started listening. If a socket closes, the last one takes its index. While
+//! the first process still has sockets, the second process's first socket therefore keeps its
+//! index. The exception is that more sockets close than the second process has. A classic BPF
+//! program returns the index of the socket that gets a connection. If the index is invalid, the
+//! kernel falls back to its hash.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,22 +17,23 @@ use nix::libc::{
 
 use crate::host::listening::Listening;
 
-/// Sockets of two processes at one address.
+/// How many sockets each of two processes has at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketGroup {
-    /// Address at which they listen.
+    /// Address at which the sockets listen.
     pub(super) address: SocketAddr,
-    /// Number of sockets of the first process.
+    /// Number of sockets that belong to the first process.
     pub(super) before: u32,
-    /// Number of sockets of the second process.
+    /// Number of sockets that belong to the second process.
     pub(super) after: u32,
-    /// Number of sockets of neither process, or of both; their order is unknown.
+    /// Number of sockets that belong to neither process, or to both. Their order is unknown.
     pub(super) others: u32,
 }
 
 impl SocketGroup {
-    /// Returns how many sockets to add, so that no socket of the second process moves while the
-    /// first process closes its own. More than one socket then keeps its place to the end.
+    /// Returns how many sockets to add so that the second process's first socket keeps its index
+    /// while the first process closes its own sockets. If any are added, it keeps its index to the
+    /// end.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
@@ -42,7 +44,7 @@ impl SocketGroup {
 }
 
 /// Returns the addresses at which both processes listen, given all listening sockets and the
-/// sockets of each process.
+/// sockets that each process holds.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
@@ -67,17 +69,17 @@ pub(super) fn groups(
     by_address.into_values().filter(both).collect()
 }
 
-/// Choice of the socket that gets a new connection.
+/// Which socket gets a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// A random one of several consecutive places.
+    /// A random one of several sockets with consecutive indexes.
     Among {
-        /// First place.
+        /// First index.
         first: u32,
-        /// Number of places, at least one.
+        /// Number of indexes, at least one.
         count: u32,
     },
-    /// The socket in this place.
+    /// The socket with this index.
     Only(u32),
     /// Any socket, chosen by the kernel's hash.
     Any,
@@ -88,7 +90,7 @@ impl Choice {
     pub(super) fn program(self) -> Vec<sock_filter> {
         match self {
             Self::Among { first, count } => vec![
-                // An ancillary load: negative offsets are outside the packet.
+                // An ancillary load: negative offsets refer to data outside the packet.
                 instruction(
                     BPF_LD | BPF_W | BPF_ABS,
                     SKF_AD_OFF.wrapping_add(SKF_AD_RANDOM).cast_unsigned(),
@@ -103,10 +105,10 @@ impl Choice {
     }
 }
 
-/// Returns an instruction without jumps.
+/// Returns a BPF instruction without jumps.
 pub(super) fn instruction(code: u32, k: u32) -> sock_filter {
     sock_filter {
-        // Codes have one byte.
+        // Operation codes fit into one byte.
         code: u16::try_from(code).unwrap_or(0),
         jt: 0,
         jf: 0,
@@ -146,7 +148,7 @@ mod tests {
             listening("127.0.0.1:83", 99),
             listening("127.0.0.1:84", 6),
         ];
-        // A socket that both processes have was handed over.
+        // A socket held by both processes has been handed over.
         let (before, after) = (
             having(&[1, 2, 3, 4, 5, 6, 1000]),
             having(&[6, 11, 12, 13, 14]),
@@ -167,7 +169,7 @@ mod tests {
         );
     }
 
-    /// As in the kernel, the last socket takes the place of a closed one.
+    /// Imitates the kernel: the last socket takes the index of a closed one.
     #[test]
     fn first_new_socket_stays_until_old_ones_close() {
         for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {
@@ -179,7 +181,8 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // The worst orders for the second process: from the front, and from the end.
+            // The worst orders for the second process: closing from the front, and closing from the
+            // end.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

@@ -1,13 +1,14 @@
-//! Sink for answers that a first Envoy still owes to a dead second Envoy.
+//! Receives messages that a first Envoy still sends to a dead second Envoy in reply to its
+//! requests.
 //!
-//! An Envoy that cannot send an answer over the hot restart sockets terminates: immediately if the
+//! If an Envoy cannot send a reply over the hot restart sockets, it terminates: immediately if the
 //! socket is missing, and after ten seconds if the socket is not open. A first Envoy that was busy
-//! while the second died would take down the service. The agent therefore keeps that socket open.
+//! while the second one died would thus interrupt the service. The agent therefore keeps the dead
+//! Envoy's socket open.
 //!
-//! If the next second Envoy already has the socket when the answer arrives, it takes the answer as
-//! the reply to another question. All later answers are then off by one, and it terminates once it
-//! is serving. The next attempt therefore waits until the answer has arrived or is no longer
-//! expected.
+//! If the next second Envoy already has the socket when the reply arrives, it mistakes the reply
+//! for one to its own request. All later replies are then off by one, and it terminates once it is
+//! serving. The next attempt therefore waits until the reply has arrived or is no longer expected.
 
 use std::fs;
 use std::io;
@@ -23,23 +24,23 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
 use crate::host::remove_if_exists;
 
-/// Reads from the sockets of a dead Envoy until dropped.
+/// Keeps reading from a dead Envoy's sockets until dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     _tasks: JoinSet<()>,
     answered: watch::Receiver<bool>,
 }
 
-/// Maximum time for an answer requested before the second Envoy died.
+/// Maximum time to wait for a reply that was requested before the second Envoy died.
 const ANSWER: Duration = Duration::from_secs(4);
-/// Number of requests to the thread. More than one, because connecting and requesting are separate
-/// events.
+/// Number of requests to send to the first Envoy's main thread. More than one is needed, because
+/// connecting and requesting are separate events.
 const ROUNDS: usize = 3;
-/// Time for the remaining messages of an answer.
+/// Time allowed for the remaining messages of a reply.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
-    /// Opens the sockets of the dead Envoy with place `lineage`.
+    /// Opens the sockets of the dead Envoy whose place is `lineage`.
     pub(crate) fn open(lineage: Lineage, directory: &Path) -> io::Result<Self> {
         let (answers, answered) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -47,7 +48,8 @@ impl Sink {
             let socket = bind(&path)?;
             let answers = answers.clone();
             tasks.spawn(async move {
-                // The kernel closes any descriptors in the message, because we do not request them.
+                // The kernel closes any descriptors in the message, because this call does not
+                // request them.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
                     tracing::debug!(length, "received an Envoy's answer to a dead one");
@@ -61,32 +63,33 @@ impl Sink {
         })
     }
 
-    /// Waits until the first Envoy has sent the answer that it may owe. The same thread answers the
-    /// admin interface, in order, so an answer there means that the earlier one was sent.
+    /// Waits until the first Envoy has sent the reply that it may owe. The admin interface is
+    /// served by the same thread, in order, so a response from there means that the earlier reply
+    /// was sent.
     pub(crate) async fn settled(&mut self, admin: &Admin) {
         let came_to_it = async {
             for _ in 0..ROUNDS {
                 admin.reconnect().await;
                 if admin.ready().await.is_err() {
-                    // Envoy has handed over the admin interface, so waiting is the only option.
+                    // Envoy has handed over its admin interface, so waiting is the only option.
                     std::future::pending::<()>().await;
                 }
             }
         };
         let settled = async {
             tokio::select! {
-                // If this fails, no sender is left.
+                // If this fails, there are no more senders.
                 _ = self.answered.wait_for(|answered| *answered) => {}
                 () = came_to_it => {}
             }
         };
-        // A timeout is not an error, because Envoy may not owe an answer.
+        // A timeout is not an error, because Envoy may not owe a reply.
         let _ = timeout(ANSWER, settled).await;
         sleep(REST).await;
     }
 }
 
-/// Binds a socket by rename, so that the path always has a socket.
+/// Binds a socket by rename, so that there is always a socket at the path.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     remove_if_exists(&staged)?;

@@ -1,14 +1,14 @@
-//! Steers new connections only to the second Envoy while both have the same ports open.
+//! Steers new connections only to the second Envoy while both Envoys have the same ports open.
 //!
 //! Closing a socket resets the connections waiting on it. The first Envoy therefore closes its
 //! ports only after a whole drain time without a new connection. The kernel chooses among the
-//! sockets of one address with a BPF program, which can be set through any of them. We set it
-//! through one of the second Envoy's sockets. If the kernel denies access to them (it requires
-//! ptrace access), we use a socket that joins the group. If a connection reaches that socket while
-//! it can be chosen, its packets are dropped, and the client retransmits.
+//! sockets at one address with a BPF program, which can be set through any of them. The agent sets
+//! it through one of the second Envoy's sockets. If the kernel denies access to these sockets (it
+//! requires ptrace access), the agent uses a socket that joins the group. If a connection reaches
+//! that socket while it can still be chosen, its packets are dropped, and the client retransmits.
 //!
-//! The kernel keeps the program as long as the group, so the program must be removed when the first
-//! Envoy is gone.
+//! The kernel keeps the program as long as the group exists, so the program must be removed once
+//! the first Envoy is gone.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,10 +23,10 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Maximum number of reads of the host's sockets until two agree.
+/// Maximum number of times to read the host's sockets until two reads agree.
 const MAX_LOOKS: usize = 20;
 
-/// Steers the new connections of two processes to the second.
+/// Steers new connections to the second of two processes.
 #[derive(Debug)]
 pub(crate) struct Steering {
     before: Process,
@@ -34,21 +34,21 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// Steers to one socket that keeps its place whichever other sockets close. Release this when the
-/// first process is gone.
+/// Steers to one socket whose index does not change, whichever other sockets close. Release this
+/// when the first process is gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
 
-/// A group of sockets, with access to one of them.
+/// A group of sockets, and a descriptor for one of them.
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Sockets that fill the places of closed ones.
+    /// Sockets that fill the indexes of closed ones.
     more: Vec<OwnedFd>,
 }
 
-/// Error that leaves new connections distributed between both Envoys.
+/// Why new connections are still distributed between both Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -57,7 +57,8 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// Starts steering new connections, at every common address. On error, nothing is changed.
+    /// Starts to steer new connections at every address that both processes have. Changes nothing
+    /// if it fails.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
@@ -88,13 +89,14 @@ impl Steering {
         })
     }
 
-    /// Returns true if a connection is still waiting for the first process.
+    /// Returns true if a connection is still waiting to be accepted by the first process.
     pub(crate) fn is_awaited(&self) -> bool {
         listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
-    /// Call this right before the first process closes its sockets, because that moves other
-    /// sockets. Groups that have changed since the start are left to the kernel.
+    /// Narrows each group's choice to a single socket. Call this right before the first process
+    /// closes its sockets, because closing changes the indexes of other sockets. In groups that
+    /// have changed since the start, the kernel chooses.
     pub(crate) fn narrow(self) -> Narrowed {
         let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
@@ -124,7 +126,7 @@ impl Narrowed {
     }
 }
 
-/// Lets the kernel distribute new connections of a process. This removes any program left by an
+/// Lets the kernel distribute a process's new connections. This removes any BPF program left by an
 /// earlier agent.
 pub(crate) fn any(process: &Process) {
     let sight = Sight::of(None, process);
@@ -134,13 +136,13 @@ pub(crate) fn any(process: &Process) {
         };
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
         if let Err(error) = set {
-            // The socket may be closed, alone at its address, or inaccessible.
+            // The socket may be closed, the only one at its address, or inaccessible.
             tracing::debug!(%address, %error, "left unchanged");
         }
     }
 }
 
-/// A snapshot of the sockets of two processes.
+/// A snapshot of the sockets that two processes hold.
 struct Sight<'a> {
     process: &'a Process,
     all: Vec<Listening>,
@@ -159,8 +161,8 @@ impl<'a> Sight<'a> {
     }
 
     /// Reads until two consecutive reads agree. The kernel returns its table in pieces. If a socket
-    /// is opened or closed during a read, another one may be missing or listed twice, and every
-    /// place would be wrong.
+    /// is opened or closed during a read, another socket may be missing or listed twice, and every
+    /// index would be wrong.
     fn steady(before: Option<&Process>, process: &'a Process) -> Self {
         let mut seen = Self::of(before, process);
         for _ in 0..MAX_LOOKS {
@@ -177,8 +179,8 @@ impl<'a> Sight<'a> {
         groups(&self.all, &self.before, &self.after)
     }
 
-    /// Returns a socket of the group at the address: one of the second process, or a new one that
-    /// joins the group.
+    /// Returns a socket in the group at the address: either one of the second process's sockets, or
+    /// a new one that joins the group.
     fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let found = self
             .all
@@ -228,7 +230,7 @@ pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
-        // As in Envoy; otherwise the socket would be in another group.
+        // As in Envoy. Otherwise, the socket would be in another group.
         socket.set_only_v6(true)?;
     }
     let nothing = instruction(BPF_RET | BPF_K, 0);
@@ -262,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that listens but accepts nothing, so that the waiting connections of each socket
+    /// A process that listens but accepts nothing, so that the connections waiting on each socket
     /// can be counted.
     struct Server {
         child: Child,
@@ -271,14 +273,15 @@ mod tests {
     }
 
     impl Server {
-        /// Starts a server on an unused port, with up to three sockets.
+        /// Starts a server with up to three sockets on an unused port.
         fn start(address: IpAddr, sockets: usize) -> Self {
             for _ in 0..100 {
-                // An unused port: with SO_REUSEPORT, the kernel may choose a port of another test.
+                // Find an unused port: with SO_REUSEPORT, the kernel may choose another test's
+                // port.
                 let free = TcpListener::bind((address, 0)).unwrap();
                 let address = free.local_addr().unwrap();
                 drop(free);
-                // A connection of another process may be using the port by now.
+                // By now, another process's connection may be using the port.
                 if let Ok(sockets) = listening_at(address, sockets) {
                     return Self::with(address, sockets);
                 }
@@ -360,7 +363,7 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Returns the counts of two servers once all connections have arrived. A client is connected
+    /// Returns the counts for two servers once all connections have arrived. A client is connected
     /// before the kernel has queued its connection.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
@@ -421,7 +424,7 @@ mod tests {
         assert_eq!(took.count(), sockets_after, "{narrow:?} {wide:?}");
     }
 
-    /// Returns the test addresses that this host has.
+    /// Returns the test addresses that exist on this host.
     fn addresses() -> impl Iterator<Item = IpAddr> {
         [
             IpAddr::V4(Ipv4Addr::LOCALHOST),

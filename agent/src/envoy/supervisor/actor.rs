@@ -1,4 +1,4 @@
-//! The task that owns an Envoy: starts, supervises, replaces and stops it.
+//! The task that owns an Envoy process: starts, supervises, replaces and stops it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,19 +23,20 @@ use crate::host::reserve::{InstanceLoan, LackingInstances};
 use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
-/// Interval at which the size of the log and the binary's file are checked.
+/// Interval at which the size of the log and the binary file are checked.
 const CHECK: Duration = Duration::from_secs(5);
-/// Time limit for the first versions after Envoy is live. After that, Envoy counts as not loaded.
+/// How long to wait for the first versions once Envoy is live. Without them, it counts as not
+/// loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 /// Pauses between queries to a starting Envoy.
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
-/// How long new connections wait for the next Envoy; after that they are refused.
+/// How long new connections wait for the next Envoy before they are refused.
 const WAIT: Duration = Duration::from_secs(5);
-/// Maximum number of connections that may reach a parked socket of a live Envoy. Beyond that, the
-/// agent stops parking its sockets.
+/// Maximum number of connections that may reach parked sockets while Envoy is alive. If there are
+/// more, the agent stops parking sockets for this Envoy.
 const MAX_STRAYS: u32 = 3;
 
-/// Command to the task.
+/// Command for the task.
 #[derive(Debug)]
 pub(super) enum SupervisorCommand {
     /// Stops Envoy.
@@ -47,14 +48,14 @@ pub(super) enum SupervisorCommand {
     ),
 }
 
-/// Command to stop.
+/// Command to stop Envoy.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) grace: Duration,
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// Task that owns the process.
+/// The task that owns the process.
 pub(super) struct Actor {
     pub(super) config: SupervisorConfig,
     pub(super) admin: Admin,
@@ -63,19 +64,19 @@ pub(super) struct Actor {
     pub(super) inbox: mpsc::Receiver<SupervisorCommand>,
     pub(super) deaths: u32,
     pub(super) retiring: Option<Retiring>,
-    /// Sockets of the last failed replacement.
+    /// Sockets left open by the last failed replacement.
     pub(super) sink: Option<Sink>,
     /// Addresses at which connections wait while a dead Envoy is replaced.
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
-    /// The sockets parked at these addresses.
+    /// Sockets parked at these addresses.
     pub(super) parked: Parked,
-    /// When parked connections are given up, if no Envoy is running.
+    /// When to give up parked connections if no Envoy is running.
     pub(super) parked_until: Option<Instant>,
-    /// Inotify instances lent to a starting Envoy.
+    /// Inotify instances on loan to an Envoy that is starting.
     pub(super) loan: Option<InstanceLoan>,
 }
 
-/// Error that prevented Envoy from being started.
+/// Why Envoy was not started.
 #[derive(Debug, thiserror::Error)]
 enum StartFailure {
     #[error(transparent)]
@@ -84,11 +85,11 @@ enum StartFailure {
     Io(#[from] io::Error),
 }
 
-/// Event that interrupted a wait.
+/// Event that ends a wait.
 enum ProcessEvent {
     Died(Exit),
     Stop(Stop),
-    /// The handle was dropped.
+    /// The supervisor's handle was dropped.
     Abandoned,
 }
 
@@ -132,7 +133,8 @@ impl Actor {
     }
 
     fn spawn(&mut self) -> Result<RunningEnvoy, StartFailure> {
-        // On error, the files are reduced to the free instances before the next attempt.
+        // If this fails, the files are reduced to the number of free instances before the next
+        // attempt.
         self.loan = Some(self.config.instances.borrow_for_start()?);
         Ok(self.launch()?)
     }
@@ -189,7 +191,7 @@ impl Actor {
                             strays = 0;
                         }
                         self.park(running, strays);
-                        // The requester may be gone.
+                        // The requester may already be gone.
                         let _ = done.send(result);
                     }
                 },
@@ -214,8 +216,8 @@ impl Actor {
         }
     }
 
-    /// Waits until Envoy is live. Returns whether it has loaded its files; if another event comes
-    /// first, returns that as an error.
+    /// Waits until Envoy is live. Returns whether it has loaded its files. If another event comes
+    /// first, returns that event as an error.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
@@ -227,7 +229,7 @@ impl Actor {
                 event = event(&mut self.inbox, &running.process) => match event {
                     Ok(event) => return Err(event),
                     Err((_, done)) => {
-                        // The requester may be gone.
+                        // The requester may already be gone.
                         let _ = done.send(Err(RestartError::NotLive));
                     }
                 }
@@ -241,7 +243,7 @@ impl Actor {
         self.parked.release();
     }
 
-    /// Parks sockets, except while there is a second Envoy, or if Envoy's sockets keep changing.
+    /// Parks sockets, unless there is a second Envoy or Envoy's sockets keep changing.
     fn park(&mut self, running: &RunningEnvoy, strays: u32) {
         if self.retiring.is_some() || strays > MAX_STRAYS {
             self.parked.release();
@@ -289,7 +291,7 @@ impl Actor {
         let command = self.config.command(None);
         identity
             .outdated(&command, &self.config.bootstrap)
-            // If the binary is missing, it is just being replaced.
+            // If the binary is missing, it is probably being replaced.
             .or_else(|| {
                 let differs = command.binary.is_file() && !identity.is_from(&command.binary);
                 let replaced = differs && self.config.starts_another(identity);
@@ -299,12 +301,13 @@ impl Actor {
 
     pub(super) fn note(&self, identity: &Identity) {
         if let Err(error) = identity.write(&self.config.runtime_dir.join(PID_FILE)) {
-            // The command line of the process still identifies it.
+            // The process can still be identified by its command line.
             tracing::warn!(%error, "cannot write the pid file");
         }
     }
 
-    /// Records that Envoy is stopping, because an agent started during the drain must not adopt it.
+    /// Records that Envoy is stopping, because an agent that is started during the drain must not
+    /// adopt it.
     pub(super) fn record_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,
@@ -323,7 +326,7 @@ impl Actor {
         self.end_retiring().await;
         running.forget(&self.config.runtime_dir);
         self.state.send_replace(State::Stopped);
-        // The requester may be gone.
+        // The requester may already be gone.
         let _ = stop.done.send(());
     }
 
@@ -357,8 +360,8 @@ async fn event(
     }
 }
 
-/// Waits until Envoy is live and has its first listeners and clusters. Returns false if it is live
-/// without them.
+/// Waits until Envoy is live and has its first listeners and clusters. Returns false if Envoy is
+/// live without them.
 async fn first_load(admin: &Admin) -> bool {
     let mut polls = POLLS;
     let mut live_since = None;

@@ -1,4 +1,4 @@
-//! Pauses before Envoy is started again: after a death, or until it has enough inotify instances.
+//! Pauses before Envoy is started again, after a death or until there are enough inotify instances.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -11,11 +11,12 @@ use crate::envoy::settings::State;
 use crate::host::reserve::LackingInstances;
 use crate::host::until;
 
-/// Interval between checks for instances. Envoy would abort without them, so it is not started.
+/// Interval between checks for free instances. Without them, Envoy would abort, so it is not
+/// started.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
-    /// Records a death after `lived`. Returns the pause before the next start.
+    /// Records a death after Envoy lived for `lived`. Returns the pause before the next start.
     pub(super) fn record_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
             1
@@ -31,7 +32,8 @@ impl Actor {
         pause
     }
 
-    /// Pauses briefly because Envoy lacks instances. The files may be reduced while it waits.
+    /// Pauses briefly because there are too few instances for Envoy. The files may be reduced
+    /// during the pause.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,
@@ -51,7 +53,7 @@ impl Actor {
         self.back_off(POLL_INTERVAL).await
     }
 
-    /// Pauses. A stop command ends the pause.
+    /// Waits for `pause`. A stop command ends the pause early.
     pub(super) async fn back_off(&mut self, pause: Duration) -> ControlFlow<()> {
         let pause = sleep(pause);
         tokio::pin!(pause);
@@ -61,13 +63,13 @@ impl Actor {
                 () = until(self.parked_until) => self.let_go(),
                 request = self.inbox.recv() => match request {
                     Some(SupervisorCommand::Restart(_, done)) => {
-                        // The caller may be gone.
+                        // The requester may already be gone.
                         let _ = done.send(Err(RestartError::NotLive));
                     }
                     Some(SupervisorCommand::Stop(stop)) => {
                         self.end_retiring().await;
                         self.state.send_replace(State::Stopped);
-                        // The caller may be gone.
+                        // The requester may already be gone.
                         let _ = stop.done.send(());
                         return ControlFlow::Break(());
                     }

@@ -1,9 +1,9 @@
-//! Termination of a launcher, from the point of view of one of its Envoys.
+//! Stops a launcher's Envoys when the launcher is terminating.
 //!
-//! A launcher decides only about an Envoy that is serving. The agent owns an Envoy that is being
+//! A launcher may stop only an Envoy that is serving. The agent owns an Envoy that is being
 //! replaced or is about to be. After a hot restart, the second Envoy queries the first until it
-//! tells the first to exit; without an answer, it aborts. The drain time of the first Envoy is
-//! therefore the one on the second one's command line, not the launcher's.
+//! asks the first to exit. If it gets no reply, it aborts. The first Envoy's drain time is
+//! therefore the one on the second Envoy's command line, not the launcher's.
 
 use std::time::Duration;
 
@@ -17,24 +17,25 @@ use crate::envoy::restart::latest_end;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::processes;
 
-/// Time limit for a replacement, including an extended attempt and a second attempt.
+/// Time limit for a replacement, including an extended first attempt and a second attempt.
 const REPLACEMENT: Duration = Duration::from_secs(300);
-/// How long the launcher waits after the agent should have terminated a replaced Envoy.
+/// How much longer the launcher waits after the agent should have terminated a replaced Envoy.
 const LATE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Role of an Envoy, according to the pid files of its directory.
+/// An Envoy's role, according to the PID files in its directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// The Envoy is serving, and no change is planned.
+    /// This Envoy is serving, and no replacement is in progress.
     Serves,
-    /// The Envoy is taking over, or being replaced.
+    /// This Envoy is taking over, or is being replaced.
     Changes,
-    /// Another Envoy is serving, and lets this one drain for this time.
+    /// Another Envoy is serving, and this one may drain for this time.
     Retires(Duration),
 }
 
-/// Stops an Envoy of a terminating launcher. A serving Envoy is drained for at most `grace`.
+/// Stops an Envoy whose launcher is terminating. If it is serving, it is drained for at most
+/// `grace`.
 pub(super) async fn end(
     config: &SupervisorConfig,
     admin: &Admin,
@@ -63,7 +64,7 @@ pub(super) async fn end(
     }
 }
 
-/// Waits until the Envoy has exited, and terminates it after a timeout.
+/// Waits until the Envoy has exited, and terminates it if that takes too long.
 async fn see_off(process: &Process, drain: Duration) -> Exit {
     match timeout(latest_end(drain) + LATE, process.wait()).await {
         Ok(exit) => exit,

@@ -1,9 +1,9 @@
-//! Supervisor of one Envoy: starts or adopts it, restarts it with back-off after a crash, and stops
-//! it on request.
+//! Supervises one Envoy: starts or adopts it, restarts it with back-off after a crash, and stops it
+//! on request.
 //!
-//! One task owns the process. All other code sees its state through a `watch` and sends requests
-//! through the handle. Dropping the handle, or killing the agent, ends the supervision and leaves
-//! Envoy serving.
+//! One task owns the process. All other code observes its state through a `watch` channel and sends
+//! requests through the handle. If the handle is dropped or the agent is killed, the supervision
+//! ends, but Envoy keeps serving.
 
 mod actor;
 mod back_off;
@@ -27,10 +27,10 @@ use super::restart::{self, Parked, RestartError, Restarted};
 use super::settings::{State, SupervisorConfig};
 use crate::host::{PathError, create_directory};
 
-/// Error that prevented the supervision from starting.
+/// Why supervision could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The path exceeds the kernel's limit.
+    /// The path of the admin socket exceeds the kernel's limit.
     #[error("{path}: {len} bytes are too long for a Unix socket, maximum {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
     SocketPath {
         /// Path of the socket.
@@ -38,12 +38,12 @@ pub enum StartError {
         /// Length in bytes.
         len: usize,
     },
-    /// A file of the runtime directory could not be used.
+    /// A file in the runtime directory could not be used.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
-/// Handle of a supervised Envoy.
+/// Handle for a supervised Envoy.
 #[derive(Debug)]
 pub struct Supervisor {
     state: watch::Receiver<State>,
@@ -55,8 +55,8 @@ pub struct Supervisor {
 
 impl Supervisor {
     /// Adopts the running Envoy with this bootstrap and command line, or starts a new one. Returns
-    /// immediately; wait for the state. The CDS and LDS files must exist. Must be called within a
-    /// runtime.
+    /// immediately; the caller must wait for the state. The CDS and LDS files must exist. Must be
+    /// called within a Tokio runtime.
     pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
         let len = config.admin_socket.as_os_str().len();
         if len > MAX_SOCKET_PATH {
@@ -103,16 +103,16 @@ impl Supervisor {
         self.drain_time
     }
 
-    /// Returns the admin interface of a running Envoy that [`Supervisor::start`] would adopt or
-    /// replace.
+    /// Returns the admin interface of a running Envoy if there is one that [`Supervisor::start`]
+    /// would adopt or replace.
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Stops this program's Envoys that [`Supervisor::start`] would adopt or replace, and returns
-    /// their number. A serving Envoy is drained for at most `grace`. An Envoy with a successor
-    /// exits when the agent and the successor no longer need it.
+    /// Stops the Envoys that run the program `own` and that [`Supervisor::start`] would adopt or
+    /// replace. Returns how many there were. A serving Envoy is drained for at most `grace`. An
+    /// Envoy with a successor exits when the agent and the successor no longer need it.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -132,14 +132,14 @@ impl Supervisor {
         Ok(found.len())
     }
 
-    /// Drains the Envoys that [`Supervisor::start`] would adopt or replace, for at most `grace`,
-    /// and stops them. Returns their number.
+    /// Drains, for at most `grace`, and stops the Envoys that [`Supervisor::start`] would adopt or
+    /// replace. Returns how many there were.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
         let mut grace = grace;
         let count = found.len();
-        // The newest first, because an Envoy that is taking over depends on the previous one.
+        // Stop the newest first, because an Envoy that is taking over depends on the previous one.
         while let Some(running) = found.pop() {
             let exit = stop::stop(&running.process, &admin, grace).await;
             tracing::info!(pid = running.process.pid(), %exit, "stopped an Envoy that is no longer needed");
@@ -149,12 +149,12 @@ impl Supervisor {
         Ok(count)
     }
 
-    /// Returns the current and future states of Envoy.
+    /// Returns a channel with Envoy's current and future states.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Makes new connections at these addresses wait while a dead Envoy is replaced. Applies only
+    /// Makes new connections to these addresses wait while a dead Envoy is replaced. Applies only
     /// to addresses at which Envoy listens.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
@@ -164,8 +164,8 @@ impl Supervisor {
         });
     }
 
-    /// Drops all other addresses, because a port that is about to close must refuse connections,
-    /// not hold them.
+    /// Stops parking at all addresses except these. A port that is about to close must refuse
+    /// connections, not hold them.
     pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
         let left = self
             .ports
@@ -176,13 +176,13 @@ impl Supervisor {
         self.park(left);
     }
 
-    /// Returns the admin interface, which stays valid across restarts.
+    /// Returns a client for the admin interface, which stays valid across restarts.
     pub fn admin(&self) -> Admin {
         self.admin.clone()
     }
 
-    /// Replaces Envoy with another one without dropping a request. Its files must not be written
-    /// until this returns.
+    /// Replaces Envoy with another one without dropping a request. Envoy's files must not be
+    /// written until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
         let asked = self
@@ -198,7 +198,7 @@ impl Supervisor {
         let (done, wait) = oneshot::channel();
         let stop = SupervisorCommand::Stop(Stop { grace, done });
         if self.commands.send(stop).await.is_ok() {
-            // An error means that the task has ended, and Envoy with it.
+            // An error means that the task has ended, and that Envoy has exited.
             let _ = wait.await;
         }
     }

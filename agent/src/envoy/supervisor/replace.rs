@@ -1,5 +1,5 @@
-//! Replaces one Envoy with another, within the task that owns them: on request, or to finish the
-//! work of an agent that crashed.
+//! Replaces one Envoy with another, within the task that owns them: on request, or to finish a
+//! replacement started by an agent that crashed.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::envoy::validate::{Validity, validate};
 use crate::host::inotify::watched_by;
 use crate::host::reserve::VALIDATION;
 
-/// Time limit for an answer of the running Envoy, which may be loading its largest file.
+/// Time limit for a response from the running Envoy, which may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Maximum number of attempts per restart.
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// Keeps an Envoy of an earlier agent if it answers or can be taken over; otherwise stops it.
+    /// Keeps an earlier agent's Envoy if it responds or can be taken over, and stops it otherwise.
     /// If there are two, one was about to replace the other.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
@@ -42,8 +42,8 @@ impl Actor {
                 self.adopt(&running).await;
                 return Some(running);
             }
-            // An interrupted hot restart took its admin socket. This Envoy is still serving, and
-            // can be taken over.
+            // An interrupted hot restart took away this Envoy's admin socket. The Envoy is still
+            // serving, and can be taken over.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.note(&running.identity);
                 let request = restart::Request::default();
@@ -69,7 +69,7 @@ impl Actor {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
         if !is_hot {
-            // The base id file already belongs to the successor, whose shared memory must be kept.
+            // The base ID file already belongs to the successor, whose shared memory must be kept.
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
         let way = if is_hot {
@@ -106,16 +106,16 @@ impl Actor {
         if self.retiring.is_none() {
             restart::leave_to_the_kernel(&running.process);
         }
-        // A drain ends with the agent that requested it, because a ready host must not turn clients
-        // away.
+        // A drain that the earlier agent requested ends with that agent, because a ready host must
+        // not turn clients away.
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
             tracing::warn!(%error, "the running Envoy might still be drained");
         }
-        // The Envoy may have had no pid file.
+        // The Envoy may not have had a PID file.
         self.note(&running.identity);
     }
 
-    /// Stops an unusable Envoy of an earlier agent.
+    /// Stops an earlier agent's Envoy that is unusable.
     async fn end_found(&self, running: &RunningEnvoy) {
         let pid = running.process.pid();
         tracing::info!(
@@ -167,15 +167,15 @@ impl Actor {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
     }
 
-    /// Replaces the Envoy. On error, the old one keeps running, unless it has exited, which the
-    /// caller detects.
+    /// Replaces the Envoy. On error, the old Envoy keeps running, unless it has exited. The caller
+    /// detects that.
     pub(super) async fn restart(
         &mut self,
         running: &mut RunningEnvoy,
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
-        // Only sockets of the two Envoys may exist now.
+        // From now on, only the two Envoys may have sockets.
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(
@@ -204,7 +204,7 @@ impl Actor {
         Ok(restarted)
     }
 
-    /// Lets another Envoy take over.
+    /// Makes another Envoy take over.
     async fn replace(
         &mut self,
         parent: &RunningEnvoy,

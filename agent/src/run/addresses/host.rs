@@ -1,4 +1,5 @@
-//! The addresses of this host.
+//! Finds this host's addresses: all of them, or only addresses in given networks, or only addresses
+//! that clients can reach.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
@@ -7,7 +8,7 @@ use sesame_proto::network::Network;
 
 use super::interfaces::Interfaces;
 
-/// Maximum number of addresses taken from networks.
+/// Maximum number of addresses that `in_networks` returns.
 const MAX_POOL: usize = 256;
 
 /// Returns the unspecified addresses: IPv4, and IPv6 if the host supports it.
@@ -19,8 +20,8 @@ pub(in crate::run) fn all() -> Vec<IpAddr> {
     all
 }
 
-/// Returns this host's addresses in any of the networks, sorted, up to the number of Gateways that
-/// a host can have.
+/// Returns this host's addresses that are in any of the networks, sorted, and limited to the
+/// maximum number of Gateways per host.
 pub(crate) fn in_networks(networks: &[Network]) -> Vec<IpAddr> {
     let held = |ip: &IpAddr| networks.iter().any(|network| network.holds(*ip));
     let found: BTreeSet<IpAddr> = by_interface().map(|(_, ip)| ip).filter(held).collect();
@@ -32,7 +33,7 @@ pub(in crate::run) fn every() -> Vec<IpAddr> {
     by_interface().map(|(_, ip)| ip).collect()
 }
 
-/// Returns every address, with the interface that it is on.
+/// Returns every address with the name of its interface.
 fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     interfaces.filter_map(|interface| {
@@ -43,7 +44,7 @@ fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     })
 }
 
-/// Returns the addresses where clients reach this host: the configured ones, else addresses of
+/// Returns the addresses where clients reach this host: the configured ones, else those on
 /// interfaces that lead to other hosts, else any global address, else loopback.
 pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
     if !told.is_empty() {

@@ -1,21 +1,21 @@
 //! Finds the interfaces of this host that lead to other hosts.
 //!
 //! A node has addresses that clients cannot reach: container bridges, the host ends of Pod links,
-//! tunnels. An interface leads outside if it is hardware (real or virtual), is stacked on hardware
-//! (a bond, a VLAN, a bridge with a network card), or has a default route. Non-loopback addresses
-//! on `lo` were put there for clients.
+//! tunnels. An interface leads outside if it is hardware (real or virtual) or has a default route.
+//! So does an interface that is stacked on hardware: a bond, a VLAN, a bridge with a network card.
+//! Non-loopback addresses on `lo` were put there for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of interfaces that may be stacked on each other.
+/// Maximum depth to which stacked interfaces are searched.
 const MAX_DEPTH: usize = 4;
-/// `RTF_UP`.
+/// The route flag `RTF_UP`.
 const UP: u32 = 1;
 
-/// The interfaces as the kernel describes them.
+/// The host's interfaces, as described in `/sys` and `/proc`.
 pub(super) struct Interfaces {
-    /// `/sys/class/net`.
+    /// Path to `/sys/class/net`.
     sys: PathBuf,
     /// Names of interfaces with a default route.
     default: BTreeSet<String>,
@@ -48,7 +48,7 @@ fn stands_on_hardware(interface: &Path, depth: usize) -> bool {
             .any(|entry| stands_on_hardware(&entry.path(), depth + 1))
 }
 
-/// Returns the interfaces of default routes, from the kernel's two tables.
+/// Returns the interfaces that have a default route in the kernel's IPv4 or IPv6 table.
 fn default_routes(v4: &str, v6: &str) -> BTreeSet<String> {
     let v4 = v4.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

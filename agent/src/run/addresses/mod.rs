@@ -32,7 +32,7 @@ pub(super) struct AddressRequest {
     pub ports: BTreeSet<(Transport, u32)>,
 }
 
-/// The outcome for one Gateway.
+/// Addresses assigned to one Gateway, and the reasons if any could not be assigned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Assignment {
     /// Addresses to listen on; empty if none could be assigned.
@@ -41,7 +41,7 @@ pub(super) struct Assignment {
     pub problems: Vec<String>,
 }
 
-/// Assigns addresses of `pool` to the Gateways, which are in order of precedence.
+/// Assigns addresses from `pool` to the Gateways in `needs`, which are in order of precedence.
 pub(super) fn assign(
     needs: &[AddressRequest],
     pool: &[IpAddr],
@@ -69,7 +69,7 @@ pub(super) fn assign(
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            // Keep its earlier addresses first, in case it has to share again.
+            // Put the Gateway's earlier addresses first, in case it has to share again.
             let mut all = pool.to_vec();
             all.sort_by_key(|ip| {
                 need.held
@@ -213,12 +213,12 @@ mod tests {
             held: held.iter().map(|ip| ip.parse().unwrap()).collect(),
             ..need(name, &[], &[80])
         };
-        // A Gateway with higher precedence is added. Later, one is removed.
+        // A Gateway with higher precedence is added. Later, a Gateway is removed.
         let more = [need("a", &[], &[80]), holds("b", &["10.0.0.1"])];
         assert_eq!(addresses(&more, &pool), [["10.0.0.2"], ["10.0.0.1"]]);
         let fewer = [holds("b", &["10.0.0.2"]), holds("c", &["10.0.0.3"])];
         assert_eq!(addresses(&fewer, &pool), [["10.0.0.2"], ["10.0.0.3"]]);
-        // A Gateway that was alone for a while keeps its address, too.
+        // A Gateway that was the only one for a while also keeps its address.
         let alone = addresses(&fewer[..1], &pool);
         assert_eq!(
             alone[0],

@@ -1,4 +1,4 @@
-//! The addresses of this host, reread as they change.
+//! Tracks this host's addresses, and decides whether endpoints may have them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,8 +24,8 @@ pub enum HostEndpoints {
 }
 
 impl HostEndpoints {
-    /// Returns true if such endpoints are rejected. In a cluster, Pods on the host network
-    /// legitimately have the host's addresses.
+    /// Returns true if endpoints with this host's addresses are rejected. In a cluster, Pods on the
+    /// host network legitimately have the host's addresses.
     pub fn refused(self, in_pod: bool) -> bool {
         match self {
             Self::Auto => !in_pod,
@@ -35,7 +35,7 @@ impl HostEndpoints {
     }
 }
 
-/// Addresses of this host.
+/// This host's addresses, reread periodically.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct OwnAddresses {
     read: fn() -> Vec<IpAddr>,
@@ -53,8 +53,8 @@ impl OwnAddresses {
         }
     }
 
-    /// Returns the known addresses, except addresses that are never allowed for endpoints. They
-    /// change with every Pod.
+    /// Returns the host's known addresses. Addresses that endpoints may never have are left out,
+    /// because they change with every Pod.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }

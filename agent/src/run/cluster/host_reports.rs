@@ -1,4 +1,4 @@
-//! Reports this host to the cluster, from the current observations of its instances.
+//! Reports this host's status to the cluster, based on the current observations of its instances.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::run::report::compose::gateway_report;
 use crate::run::spans::ReportSpans;
 use crate::source::cluster::ClusterSettings;
 
-/// Starts the reporter of this host.
+/// Starts the task that reports this host's status.
 pub(in crate::run) fn start_reporter(
     settings: &ClusterSettings,
     mut live: watch::Receiver<LiveSettings>,
@@ -53,14 +53,14 @@ fn reported(live: &mut watch::Receiver<LiveSettings>) -> Vec<String> {
     usable.map(|ip| ip.to_string()).collect()
 }
 
-/// Returns the seconds between reports, or `None` for the default.
+/// Returns the configured number of seconds between reports, or `None` for the default.
 fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
     let period = live.borrow().report_every;
     let seconds = (period != DEFAULT_PERIOD).then_some(period.as_secs());
     seconds.and_then(|seconds| u32::try_from(seconds).ok())
 }
 
-/// The newest values that reports are built from.
+/// Receivers and facts that reports are built from.
 struct ObservedReports {
     known: watch::Receiver<SourceState>,
     followed: FollowedInstances,

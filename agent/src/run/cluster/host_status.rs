@@ -1,5 +1,5 @@
-//! The report of this host on one Gateway: the values that `status` shows, as a `GatewayAgent`.
-//! Pure.
+//! Builds this host's report on one Gateway: the values that `status` shows, as the status of a
+//! `GatewayAgent`. Pure.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::AgentState;
@@ -15,10 +15,10 @@ use crate::run::report::GatewayReport;
 use crate::run::report::compose::reachable;
 use crate::source::update::IncompleteRevision;
 
-/// Message of a host whose agent was stopped.
+/// Message for a host whose agent was stopped.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
-/// Facts about the host that each of its reports includes.
+/// Facts about the host that every report includes.
 #[derive(Clone, Debug)]
 pub(super) struct HostInventory {
     /// Addresses to report if a Gateway listens on all addresses.
@@ -27,13 +27,13 @@ pub(super) struct HostInventory {
     pub(super) zone: String,
     /// Number of cores that the host's Envoys may use.
     pub(super) cores: u32,
-    /// Memory that the host's Envoys may use.
+    /// Memory in MiB that the host's Envoys may use.
     pub(super) memory_mib: u64,
-    /// Seconds between reports, unless it is the default.
+    /// Seconds between reports; `None` for the default.
     pub(super) report_seconds: Option<u32>,
 }
 
-/// Returns the status, without the time at which it is written. `before` is the previous status.
+/// Returns the status to report, without a heartbeat time. `before` is the previous status.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -45,7 +45,7 @@ pub(super) fn host_status(
         state: _,
         message: _,
         addresses,
-        // Includes the endpoints, which differ from host to host.
+        // These digests include the endpoints, which differ between hosts.
         wanted: _,
         applied: _,
         wanted_revision,
@@ -107,7 +107,7 @@ pub(super) fn host_status(
     }
 }
 
-/// Returns the status of a Gateway without any complete revision.
+/// Returns the status of a Gateway that has no complete revision yet.
 pub(super) fn unserved_status(
     incomplete: &IncompleteRevision,
     host: &HostInventory,
@@ -165,7 +165,7 @@ fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) ->
     all
 }
 
-/// Returns the ports that Envoy has open; empty while it is down.
+/// Returns the ports that Envoy has open; empty while Envoy is down.
 fn open_ports(observed: &Observed) -> Vec<String> {
     let served = observed.applied.as_ref().filter(|_| observed.live);
     let ports = served.map(|served| served.open_ports()).unwrap_or_default();
@@ -191,7 +191,7 @@ fn refused_object(refused: &Refused) -> RefusedObject {
     }
 }
 
-/// Returns the entries, up to the maximum number in a report.
+/// Converts the entries, up to the maximum number per report.
 fn bounded<I: IntoIterator, T>(all: I, entry: impl Fn(I::Item) -> T) -> Vec<T> {
     all.into_iter().take(MAX_ENTRIES).map(entry).collect()
 }

@@ -1,4 +1,5 @@
-//! A cluster as the source: the engine that follows it, and the reports of this host to it.
+//! Uses a cluster as the source: runs the engine that follows the cluster, and reports this host to
+//! it.
 
 mod host_reports;
 mod host_status;

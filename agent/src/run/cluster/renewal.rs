@@ -1,4 +1,4 @@
-//! Renews the credential of a host that joined from outside, at about half of its lifetime.
+//! Renews the credential of a host that joined from outside, at about half its lifetime.
 //!
 //! Only a token that `join` stored is renewed. The new token is sealed and replaces the file by
 //! rename. Clients reread the token file on their own, and the old token stays valid until it
@@ -23,7 +23,7 @@ use crate::source::cluster::stored_token::StoredToken;
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Renews the credential of this kubeconfig for as long as the agent runs.
+/// Renews this kubeconfig's credential for as long as the agent runs.
 pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Clients) {
     let mut backoff = USUAL;
     let mut failing = false;

@@ -18,13 +18,13 @@ use super::Clients;
 use crate::source::cluster::describe_error;
 use crate::source::local::RequestedUsage;
 
-/// Timeout for one answer from the API server.
+/// Timeout per request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval for reading the object.
+/// Interval for polling the CertificateSigningRequest.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval for reading the object once approval has taken a while.
+/// Polling interval once approval has taken a while.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
-/// Time after which the object is read less often.
+/// Time after which polling slows down.
 const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Request to a signer.
@@ -37,7 +37,7 @@ pub(in crate::run) struct SignerRequest<'a> {
     pub(in crate::run) say: &'a (dyn Fn(String) + Send + Sync),
 }
 
-/// Waits for the signer, and returns the issued certificate.
+/// Submits the request, waits for the signer, and returns the issued certificate.
 pub(in crate::run) async fn sign(
     clients: &Clients,
     signing: &SignerRequest<'_>,

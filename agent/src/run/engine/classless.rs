@@ -1,5 +1,5 @@
-//! Gateways that are still declared but whose GatewayClass is gone from the manifests. They are
-//! only withdrawn once this is known to be intended. Pure.
+//! Finds Gateways that are still declared but whose GatewayClass is gone from the manifests. Such
+//! Gateways are only withdrawn once this is known to be intended. Pure.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) fn orphans(
         .collect()
 }
 
-/// Describes the missing classes of these Gateways. Returns `None` without Gateways.
+/// Describes the missing classes of these Gateways. Returns `None` if `orphans` is empty.
 pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Option<String> {
     let classes: BTreeSet<&str> = orphans
         .iter()

@@ -1,5 +1,5 @@
-//! Incremental resolution on a host. If only a few routes, Services or endpoints have changed, it
-//! does not resolve everything, and does not decode the served configuration. It must return the
+//! Resolves changes incrementally on a host. If only a few routes, Services or endpoints have
+//! changed, avoids a full resolution and does not decode the served configuration. Must return the
 //! same result as a full resolution, or `None`.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! After any change, the engine publishes the same result as a full resolution and rendering.
+//! Tests that after any change, the engine publishes the same result as a full resolution and
+//! rendering.
 
 mod parameters;
 
@@ -311,7 +312,7 @@ fn route_service_and_endpoint_changes_resolve_incrementally() {
     let mut fixture = Fixture::new(apps.to_vec());
     let changes = [
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
-        // The route's former Backend is removed, and returns with its Service.
+        // The route's former backend is removed, and returns when the route uses its Service again.
         (true, vec![(0, Event::Rules(rule("b", "s1")))]),
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
         (true, vec![(0, Event::Port(81))]),
@@ -370,7 +371,7 @@ fn gateways_losing_their_class_serve_until_accepted() {
         let names: Vec<String> = known.gateways.keys().map(ToString::to_string).collect();
         (names.join(" "), known.held.unwrap_or_default())
     };
-    // Only the class is removed, then one of its Gateways, too.
+    // The class is removed first, and then one of its Gateways, too.
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
     let said = "no longer contain GatewayClass \"sesame\", but still have Gateways of it (default/edge, default/wide), which is held";

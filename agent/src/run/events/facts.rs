@@ -1,4 +1,4 @@
-//! The facts about a host at one moment, and the events between two moments. Pure.
+//! Collects the facts about a host at one moment, and derives the events between two moments. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,18 +9,19 @@ use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
-/// Maximum number of events from one comparison.
+/// Maximum number of events per comparison.
 const MAX_EVENTS: usize = 100;
-/// Maximum number of characters kept of a message.
+/// Maximum number of characters kept from a message.
 const MAX_CHARACTERS: usize = 500;
 
-/// Everything that is currently true, by kind, Gateway and subject, with a message.
+/// All facts that are currently true, by kind, Gateway and subject, each with a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
 type FactKey = (HostEventKind, String, String);
 
-/// Certificates that Envoys serve: the expiry of each as text, by Gateway and name.
+/// Certificates that Envoys serve, by Gateway and name. Each value describes when the certificate
+/// expires.
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
 impl EventFacts {
@@ -192,8 +193,8 @@ impl EventFacts {
 }
 
 impl HostEventKind {
-    /// Returns true if a new fact of this kind is an event. The first certificates of a Gateway are
-    /// not.
+    /// Returns true if a new fact of this kind is an event. A Gateway's first certificates are not
+    /// events.
     fn begins(self) -> bool {
         self != Self::CertificateChanged
     }
@@ -209,7 +210,7 @@ impl HostEventKind {
         )
     }
 
-    /// Returns true if the end of such a fact is an event.
+    /// Returns true if the end of a fact of this kind is an event.
     fn ends(self) -> bool {
         !self.changes() && self != Self::MoreOmitted
     }
@@ -302,7 +303,7 @@ mod tests {
             look(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        // An Envoy that has not been queried yet counts as the previous one.
+        // An Envoy that has not been queried yet counts as the previous Envoy.
         assert!(look(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;

@@ -1,9 +1,9 @@
-//! The history of this host: revisions applied, rejected and held, Envoys started, certificates
+//! Records this host's history: revisions applied, rejected and held, Envoys started, certificates
 //! changed, a source lost.
 //!
-//! Events are the differences between two reports of the agent, so no code has to emit them, and
-//! changes while no agent was running are included. They are kept in the state directory, within
-//! size limits. Events must never contain any part of a key, and recording them must never prevent
+//! Events are the differences between two reports by the agent, so no code has to emit them. They
+//! include changes while no agent was running. They are kept in the state directory, within size
+//! limits. Events must never contain any part of a key, and recording them must never prevent
 //! serving.
 
 mod facts;
@@ -22,7 +22,7 @@ pub(crate) use self::store::list;
 /// Path on the agent's socket.
 pub(crate) const EVENTS_PATH: &str = "/events";
 
-/// One event.
+/// An event in this host's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostEvent {
@@ -32,7 +32,7 @@ pub(crate) struct HostEvent {
     pub(crate) time: Timestamp,
     /// Kind of the event.
     pub(crate) event: HostEventKind,
-    /// `namespace/name` of the Gateway; empty for events of the host.
+    /// `namespace/name` of the Gateway; empty for events that concern the whole host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) gateway: String,
     /// Name of the affected part, if not the Gateway as a whole.
@@ -116,7 +116,7 @@ impl fmt::Display for HostEventKind {
     }
 }
 
-/// Returns the events of a state directory as JSON.
+/// Returns the events in a state directory as JSON.
 pub(super) fn answer(state_dir: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&list(state_dir)?)?)
 }

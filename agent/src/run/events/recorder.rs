@@ -17,7 +17,7 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Time for which changes are gathered. Conditions that last less time may be missed.
+/// Time for which changes are gathered. Conditions that end sooner may be missed.
 const GATHER: Duration = Duration::from_secs(1);
 /// Interval for comparing reports even if nothing has changed, because certificates approach their
 /// expiry.
@@ -64,7 +64,7 @@ impl Recorder {
         }
     }
 
-    /// Compares reports whenever something has changed, as long as the task runs.
+    /// Compares reports whenever something has changed, for as long as the task runs.
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();
@@ -81,8 +81,8 @@ impl Recorder {
     fn look(&mut self) {
         let report = (self.report)(false);
         self.read |= report.source.available;
-        // Until the source was read, no part of it is known to be gone, unless the source reports a
-        // reason.
+        // Until the source was first read, missing facts do not mean that anything has ended,
+        // unless the source reports why it cannot be read.
         if !self.read && report.source.reason.is_empty() {
             return;
         }
@@ -101,7 +101,7 @@ impl Recorder {
                 self.last += events.len() as u64;
                 self.facts = facts;
             }
-            // The events are retried at the next comparison.
+            // The next comparison tries to store these events again.
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("cannot store the events of this host: {error}");

@@ -1,5 +1,5 @@
-//! Events on disk: one JSON object per line, in two files of a state directory. A full file
-//! replaces the older one.
+//! Stores events on disk: one JSON object per line, in two files in the state directory. A full
+//! file replaces the older one.
 //!
 //! Every reader skips lines that it cannot parse: a line may be truncated, or written by a newer
 //! agent.
@@ -25,7 +25,7 @@ const MAX_READ: u64 = 4 << 20;
 /// Mode of the files: accessible only to the agent's user.
 const MODE: u32 = 0o600;
 
-/// The events of one state directory.
+/// The event files in one state directory.
 #[derive(Debug)]
 pub(super) struct EventStore {
     directory: PathBuf,
@@ -54,7 +54,7 @@ impl EventStore {
         Ok(events)
     }
 
-    /// Appends events, each as a line.
+    /// Appends events, one per line.
     pub(super) fn append(&self, events: &[HostEvent]) -> io::Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -77,7 +77,7 @@ impl EventStore {
     }
 }
 
-/// Returns the events in the state directory of an agent, oldest first.
+/// Returns the events in an agent's state directory, oldest first.
 pub(crate) fn list(state_dir: &Path) -> anyhow::Result<Vec<HostEvent>> {
     Ok(EventStore::new(state_dir).read(written_by_agent())?)
 }

@@ -1,5 +1,5 @@
-//! Empties an Envoy of its connections without stopping it, so that a host can be taken out of
-//! service and put back.
+//! Drains an Envoy's connections without stopping it, so that a host can be taken out of service
+//! and put back.
 //!
 //! First, the agent becomes unready, so that load balancers send no new clients. Once they have had
 //! time to notice, Envoy asks every client to leave. Envoy still accepts new connections, so late

@@ -1,5 +1,5 @@
-//! Verifies by handshakes in the background that Envoy presents changed certificates. Starts once a
-//! change was accepted, retries failures, and reports persistent failures.
+//! Verifies in the background, by TLS handshakes, that Envoy presents changed certificates. Starts
+//! once a change was accepted, retries failures, and reports persistent failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct Handshakes {
 
 impl Handshakes {
     /// Creates the state. `first` is the target that an earlier agent had accepted, or else the
-    /// target of the source.
+    /// source's target.
     pub(super) fn new(first: &Arc<Target>) -> Self {
         Self {
             known: first.restored.then(|| Arc::clone(first)),
@@ -40,7 +40,7 @@ impl Handshakes {
         }
     }
 
-    /// Starts to verify the key pairs that have changed since the previous target.
+    /// Starts verifying the key pairs that have changed since the previous target.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
             // All key pairs are new, and their serial numbers are proof enough.
@@ -69,8 +69,8 @@ impl Handshakes {
         self.start(served, Duration::ZERO);
     }
 
-    /// Waits until all handshakes of an attempt are finished, and returns the failures. Without an
-    /// attempt, waits forever.
+    /// Waits until the current attempt's handshakes have finished, and returns the failures.
+    /// Without an attempt, waits forever.
     pub(super) async fn finished(&mut self) -> Vec<Unproven> {
         let Some(task) = &mut self.task else {
             return std::future::pending().await;

@@ -1,8 +1,8 @@
 //! One Gateway on this host: its Envoy, its files, and its last accepted state.
 //!
-//! `start` adopts or starts an Envoy. `serving` is the loop around it: it selects the newest
-//! target, and `publisher` brings Envoy to that target. This is repeated if Envoy is a new process
-//! or a port has become free. A served configuration is never dropped because a new one fails.
+//! `start` adopts or starts an Envoy. `serving` is the main loop: it selects the newest target, and
+//! `publisher` applies that target to Envoy. The target is applied again if a new Envoy process
+//! starts or a port becomes free. A served configuration is never dropped because a new one fails.
 
 mod drain;
 mod handshakes;
@@ -62,7 +62,7 @@ pub(super) struct InstanceSettings {
     /// Version of that Envoy.
     pub(super) version: String,
     pub(super) launcher: Launcher,
-    /// Number of times that an operator accepted the withdrawal of Gateways.
+    /// Number of times that an operator has accepted the withdrawal of Gateways.
     pub(super) released: watch::Sender<u64>,
     /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
@@ -72,7 +72,7 @@ pub(super) struct InstanceSettings {
     pub(super) sealing: Arc<SealingKeys>,
     /// Exporter of spans.
     pub(super) spans: Spans,
-    /// Inotify instances of all Envoys.
+    /// Reserve of inotify instances for all Envoys.
     pub(super) reserve: InotifyReserve,
 }
 
@@ -145,7 +145,7 @@ impl Instance {
         }
     }
 
-    /// Publishes since when the instance has been busy, without waking receivers.
+    /// Records when the instance became busy, or that it is idle, without waking receivers.
     fn record_busy(&self, busy: bool) {
         self.observed.send_if_modified(|observed| {
             observed.busy_since = busy.then(Instant::now);

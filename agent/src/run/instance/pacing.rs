@@ -2,22 +2,22 @@
 //! batches of waiting changes grow with the cost of a change.
 //!
 //! Routes, endpoints in files and endpoints in the list of clusters have separate queues. Each
-//! queue has its part of the share, and may also use time that the other queues leave. Pure: times
-//! and costs in, times out. An isolated change must never be delayed.
+//! queue has its part of the share, and may also use time that the other queues leave unused. Pure:
+//! times and costs in, times out. An isolated change must never be delayed.
 
 use std::time::{Duration, Instant};
 
 use crate::apply::Waiting;
 
-/// Time of Envoy's main thread that changes may take in a burst, before they have to wait.
+/// Time on Envoy's main thread that a burst of changes may use before changes have to wait.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Maximum debt of all queues together that is remembered.
+/// Maximum remembered debt, in total across all queues.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Maximum pause between two batches of endpoints, whatever they cost, because requests still go to
-/// removed endpoints.
+/// Maximum pause between two batches of endpoints, whatever they cost, because until then, requests
+/// still go to removed endpoints.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Shares are counted in millionths.
+/// Denominator of shares, which are counted in millionths.
 const MILLION: u32 = 1_000_000;
 
 /// Queue of changes.
@@ -35,7 +35,7 @@ impl Queue {
     /// All queues, in the order of the enum.
     const ALL: [Self; 3] = [Self::Endpoints, Self::InlineEndpoints, Self::Routes];
 
-    /// Returns the queue of a whole change.
+    /// Returns the queue that a change as a whole belongs to.
     pub(super) fn of(waiting: Waiting) -> Self {
         let Waiting {
             endpoints: _,
@@ -50,7 +50,8 @@ impl Queue {
         }
     }
 
-    /// The queue's own part of the share, in percent. The parts of all queues add up to 100.
+    /// Returns the queue's own part of the share, in percent. The parts of all queues add up to
+    /// 100.
     fn percent(self) -> u32 {
         match self {
             Self::Endpoints => 8,
@@ -65,7 +66,7 @@ impl Queue {
 pub(super) enum Turn {
     /// All parts.
     All,
-    /// Only the part of this queue, if any. Ask again at `next`.
+    /// Only the part that belongs to `queue`, if any. Ask again at `next`.
     Ahead { queue: Option<Queue>, next: Instant },
 }
 
@@ -111,7 +112,7 @@ impl Debt {
 }
 
 impl Pacing {
-    /// Creates the pacing without debts.
+    /// Creates the pacing state, without debts.
     pub(super) fn new(percent: u8, now: Instant) -> Self {
         let none = Debt {
             spent: Duration::ZERO,
@@ -138,7 +139,7 @@ impl Pacing {
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
-        // The debt is limited, so that no change waits in a queue for more than one such change.
+        // Cap the debt, so that later changes in the queue wait for at most one such change.
         self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
@@ -161,8 +162,8 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns when a change of this queue may be published. `None` means now: the queue or all
-    /// queues together have spent less than their share, or endpoints have waited long enough.
+    /// Returns when a change in this queue may be published. `None` means now: the queue, or all
+    /// queues in total, have spent less than their share, or endpoints have waited long enough.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -176,7 +177,7 @@ impl Pacing {
         Some(due.min(debt.at + LONGEST_PAUSE)).filter(|due| *due > now)
     }
 
-    /// Returns the share of all queues, in millionths.
+    /// Returns the total share of all queues, in millionths.
     fn share(&self) -> u32 {
         u32::from(self.percent) * (MILLION / 100)
     }
@@ -236,7 +237,7 @@ mod tests {
         changes: u32,
     }
 
-    /// Serves streams for a minute.
+    /// Simulates the streams for a minute.
     fn minute<const N: usize>(percent: u8, streams: [Stream; N]) -> [Served; N] {
         let start = Instant::now();
         let mut pacing = Pacing::new(percent, start);
@@ -316,7 +317,8 @@ mod tests {
             let cost = MS * cost;
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
             assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
-            // It is not much less either: a waiting change is published as soon as possible.
+            // The time spent is not much less either: a waiting change is published as soon as
+            // possible.
             if cost >= MS * 22 {
                 assert!(served.spent + cost * 2 >= allowed, "{what}");
             }

@@ -1,4 +1,4 @@
-//! Stores the state that Envoy accepted for the next cold start, in the background.
+//! Stores the state that Envoy accepted, in the background, for the next cold start.
 //!
 //! A change never waits for the disk. If changes arrive faster than they can be written, only the
 //! newest is stored. Writes to a full or read-only disk are retried forever.
@@ -19,8 +19,8 @@ use crate::seal::SealingKeys;
 
 /// Pause before a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a change to endpoints only waits for further changes. Endpoints change all the time in
-/// a busy cluster, and slightly older ones are good enough for a cold start.
+/// How long an endpoint-only change waits for further changes. Endpoints change all the time in a
+/// busy cluster, and slightly outdated ones are good enough for a cold start.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// A task that stores targets.
@@ -41,7 +41,7 @@ impl Persister {
         Self { newest, task }
     }
 
-    /// Stores this target, unless a newer one comes first.
+    /// Schedules this target to be stored, unless a newer one replaces it first.
     pub(super) fn keep(&self, wanted: &Arc<Target>) {
         self.newest.send_replace(Some(Arc::clone(wanted)));
     }
@@ -119,7 +119,7 @@ async fn run(
     }
 }
 
-/// After a change to endpoints only, waits for further changes. Returns the newest target, and its
+/// After an endpoint-only change, waits for further changes. Returns the newest target, and its
 /// digest without endpoints. `last` is the digest of the last stored target, and when it was
 /// stored.
 async fn gathered(

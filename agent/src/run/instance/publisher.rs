@@ -1,4 +1,5 @@
-//! Brings one Envoy to its target, has the accepted state stored, and publishes observations.
+//! Applies targets to one Envoy, passes accepted state to the persister, and publishes
+//! observations.
 //!
 //! Parts that Envoy rejects are left to the quarantine. If a target cannot be published at all, the
 //! last accepted state is kept, on disk and in Envoy.
@@ -29,8 +30,8 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Pause between the steps of a change while an earlier Envoy is draining, so that it keeps up with
-/// the Envoy that is queried.
+/// Pause between the steps of a change while an earlier Envoy is draining. It lets the earlier
+/// Envoy keep up with the one that is queried.
 const PACE: Duration = Duration::from_millis(100);
 
 /// The writing side of an instance.
@@ -48,7 +49,7 @@ pub(super) struct Publisher {
     /// Last replacement of a running Envoy.
     replaced: Option<Restarted>,
     spans: InstanceSpans,
-    /// Inotify instances of this Envoy and the next.
+    /// Inotify instances for this Envoy and its successor.
     instances: EnvoyInstances,
     /// Target that was published with fewer files than it needs.
     fitted: Option<FittedTarget>,
@@ -56,7 +57,7 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Creates the publisher. `first` is the target that an earlier agent had accepted, or else the
-    /// target of the source.
+    /// source's target.
     pub(super) fn new(
         instance: &Instance,
         applier: Applier,
@@ -110,7 +111,8 @@ impl Publisher {
     }
 
     /// Follows Envoy's state. Returns true if the target must be published again. A new process
-    /// reads the files on its own, and they may have been modified, so its state must be verified.
+    /// reads the files on its own. They may have been modified, so the process's state must be
+    /// verified.
     pub(super) async fn follow(
         &mut self,
         before: &State,
@@ -145,7 +147,7 @@ impl Publisher {
                 if new || !loaded {
                     self.reread();
                 }
-                // The target is also published again if the same process answers again.
+                // The target is also published again if the same process responds again.
                 !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
             }
             _ => false,
@@ -165,7 +167,7 @@ impl Publisher {
             // The files were written by an earlier agent, and are newer than the known target.
             return;
         }
-        // Other processes may have taken the instances of the dead Envoy.
+        // Other processes may have taken the dead Envoy's inotify instances.
         let fitted = self.fit(accepted.as_ref().unwrap_or(newest));
         let wanted = apply::Desired {
             rendered: &fitted.rendered,
@@ -194,7 +196,7 @@ impl Publisher {
         }
     }
 
-    /// Brings Envoy to `wanted`, reduced if necessary. Returns false if this must be retried.
+    /// Applies `wanted` to Envoy, reduced if necessary. Returns false if this must be retried.
     pub(super) async fn publish(
         &mut self,
         wanted: &Arc<Target>,

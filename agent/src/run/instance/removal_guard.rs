@@ -1,6 +1,6 @@
-//! Holds revisions that are probably a mistake. A revision that removes a large part of the
-//! configuration waits until an operator accepts it, or until the source has kept it for a while.
-//! Pure: the time is an argument.
+//! Holds revisions that are probably a mistake. A revision that removes much of the configuration
+//! waits until an operator accepts it, or until the source has kept it for a while. Pure: the time
+//! is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,7 @@ impl RemovalGuard {
         }
     }
 
-    /// Checks whether `new` may replace `served`. Returns the reason as an error if it is held.
+    /// Checks whether `new` may replace `served`. Returns the reason as an error if `new` is held.
     /// `revision` is only called if needed.
     pub(super) fn check(
         &mut self,
@@ -132,7 +132,7 @@ mod tests {
         assert!(check(&mut gate, 10, "half", start));
         assert!(!check(&mut gate, 9, "a", start));
         assert_eq!(gate.next(), Some(start + pause));
-        // The same revision is held until its time. Another revision starts its own pause.
+        // The same revision is held until its deadline. Another revision starts its own pause.
         assert!(!check(&mut gate, 9, "a", start + pause / 2));
         assert!(!check(&mut gate, 8, "b", start + pause));
         assert!(!check(&mut gate, 8, "b", start + pause * 3 / 2));

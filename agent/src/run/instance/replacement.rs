@@ -16,7 +16,7 @@ use crate::run::target::Target;
 /// Time between two attempts without a command.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Decides whether to replace an Envoy.
+/// Decides whether to replace an Envoy, and replaces it.
 pub(super) struct Replacement {
     /// Bootstrap that the running Envoy was started with.
     bootstrap: Bytes,
@@ -31,7 +31,7 @@ impl Replacement {
         }
     }
 
-    /// Returns why to replace the Envoy now, if there is a reason.
+    /// Returns why to replace the Envoy now, or `None` if it should not be replaced now.
     pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
         let why = self.why(state, newest)?;
         self.not_before

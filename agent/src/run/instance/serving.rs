@@ -1,5 +1,5 @@
-//! The loop of an instance with a running Envoy: handles one event after another, and brings Envoy
-//! to its target in between.
+//! The loop of an instance with a running Envoy: handles events one at a time, and publishes the
+//! selected target in between.
 
 mod clean_up;
 mod notes;
@@ -26,8 +26,8 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Timeout of the admin interface. It is short, because a drain polls repeatedly, and a version is
-/// not worth a longer wait.
+/// Timeout for admin requests. It is short, because a drain polls repeatedly, and a version is not
+/// worth a longer wait.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
 /// An instance with its Envoy.
@@ -41,7 +41,7 @@ pub(super) struct Serving {
     /// True if the selected target must be published.
     unpublished: bool,
     pacing: Pacing,
-    /// True if the target is waiting for its turn, as changes from the source do.
+    /// True if the target is waiting for its turn, as every change from the source does.
     paced: bool,
     /// When the target may get its turn.
     turn: Option<Instant>,
@@ -142,8 +142,8 @@ impl Serving {
         self.state = now;
     }
 
-    /// Publishes the selected target, if this is necessary and Envoy is live. Returns false if this
-    /// must be retried.
+    /// Publishes the selected target, if necessary and if Envoy is live. Returns false if this must
+    /// be retried.
     async fn publish(&mut self) -> bool {
         if !self.unpublished || !self.state.is_live() {
             return true;
@@ -156,7 +156,7 @@ impl Serving {
         self.refused_ahead = false;
         let target = self.selector.selected();
         let began = self.begin();
-        // Closed ports must refuse connections.
+        // Ports that the target closes must refuse connections.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
@@ -327,13 +327,13 @@ impl Serving {
 
     /// Leaves the Envoy running or stops it, and stores its accepted state.
     async fn finish(self) {
-        // Without its engine, an agent has no reason to stop anything.
+        // If no ending was set, the engine has stopped, which does not justify stopping Envoy.
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),
             Ending::Drain(grace) => {
                 // Inform the cluster first, so that load balancers use other hosts while Envoy
-                // still answers.
+                // still serves.
                 let draining = Some(STOPPING.to_owned());
                 let observed = &self.instance.observed;
                 observed.send_modify(|observed| observed.draining = draining);

@@ -13,7 +13,7 @@ use crate::apply::{self, Applier};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::run::target::Target;
 
-/// Minimum drain time. Envoy spreads the closing of connections over it.
+/// Minimum drain time, over which Envoy spreads the closing of connections.
 const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// A configuration on disk and an Envoy that reads it.
@@ -46,7 +46,7 @@ impl Instance {
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());
         let there = applier.on_disk().subscriptions();
-        // The files may be damaged, or this agent may have another limit of open files.
+        // The files may be damaged, or this agent may have a different open-file limit.
         applier.share_out(&first.rendered.shares)?;
         let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_none() {
@@ -55,7 +55,7 @@ impl Instance {
             } else {
                 first.rendered.subscriptions
             };
-            // The new Envoy uses the remaining instances.
+            // Start from the existing files only if there are enough inotify instances for them.
             from_files &= instances.budget(files) >= files;
         }
         if running.is_some() {

@@ -1,4 +1,4 @@
-//! Selects the target of a Gateway's Envoy: the newest target of the source, unless it is held or
+//! Selects the target of a Gateway's Envoy: the newest target from the source, unless it is held or
 //! the Gateway was rolled back. Adds the certificates that are retained for a while.
 
 use std::path::PathBuf;
@@ -23,15 +23,15 @@ pub(super) struct TargetSelector {
     sealing: Arc<SealingKeys>,
     guard: RemovalGuard,
     overlap: Overlap,
-    /// Newest target of the source.
+    /// Newest target from the source.
     source: Arc<Target>,
     /// Chosen target, without retained certificates.
     chosen: Arc<Target>,
-    /// Chosen target with retained certificates, which Envoy is brought to.
+    /// Chosen target with retained certificates, which is applied to Envoy.
     selected: Arc<Target>,
     /// Generation that the Gateway was rolled back to.
     pinned: Option<u64>,
-    /// Why the newest target of the source is held.
+    /// Why the newest target from the source is held.
     held: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl TargetSelector {
         selector
     }
 
-    /// Returns the target to bring Envoy to.
+    /// Returns the target to apply to Envoy.
     pub(super) fn selected(&self) -> &Arc<Target> {
         &self.selected
     }
@@ -107,8 +107,8 @@ impl TargetSelector {
         guard.into_iter().chain(self.overlap.next()).min()
     }
 
-    /// Waits for a newer target of the source. Returns whether it was selected, or `None` once the
-    /// engine has stopped. A removed Gateway gets no newer target, and the agent stops its
+    /// Waits for a newer target from the source. Returns whether it was selected, or `None` once
+    /// the engine has stopped. A removed Gateway gets no newer target, and the agent stops its
     /// instance. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Option<bool> {
         loop {
@@ -200,7 +200,7 @@ impl TargetSelector {
         ))
     }
 
-    /// Selects the target of the source again after a rollback. Returns the reply.
+    /// Selects the source's target again after a rollback. Returns the reply.
     pub(super) fn resume(&mut self) -> Result<String, String> {
         history::pin(&self.directory, None).map_err(|error| error.to_string())?;
         if self.pinned.take().is_none() {

@@ -1,5 +1,5 @@
-//! The metrics of backends by name. Must not choose which backends have series. The scrape contains
-//! only those.
+//! Writes the metrics of individual backends. Must not choose which backends have series: the
+//! scrape contains only those.
 
 use std::fmt;
 
@@ -8,8 +8,9 @@ use super::scrape::Scrape;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 
 impl Scrape {
-    /// Writes the families of backends. All counters of a backend exist from the beginning, even at
-    /// zero. Otherwise, rates would miss the failure with which a counter appears.
+    /// Writes the metric families for backends. All of a backend's counters exist from the
+    /// beginning, even at zero. Otherwise, rates would miss the failure with which a counter
+    /// appears.
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",

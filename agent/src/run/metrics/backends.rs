@@ -1,4 +1,4 @@
-//! Traffic to the backends of one Envoy, read from its statistics, and the choice of backends with
+//! Reads the traffic per backend from one Envoy's statistics, and chooses the backends that get
 //! their own series. Pure.
 //!
 //! There may be thousands of backends, but only a few can have series: the backends with the most
@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Expression that selects the statistics of backends by Envoy's own names.
+/// Regular expression that selects backend statistics by their names in Envoy.
 pub(super) const BACKEND_STATISTICS: &str = r"^cluster\..*\.upstream_";
 
 /// Name of the series that all other backends share. No backend has this name, because names of
@@ -72,7 +72,7 @@ pub(super) struct BackendTraffic {
 }
 
 impl BackendTraffic {
-    /// Parses Envoy's answer to `/stats`, by backend. Skips other lines.
+    /// Parses Envoy's response to `/stats`, by backend. Skips other lines.
     pub(super) fn read(text: &str) -> BTreeMap<String, Self> {
         let mut all: BTreeMap<String, Self> = BTreeMap::new();
         for line in text.lines() {
@@ -136,7 +136,7 @@ fn backend(cluster: &str) -> Option<String> {
     Some(all.join("/"))
 }
 
-/// The backends of one Gateway across scrapes.
+/// One Gateway's backends, remembered across scrapes.
 #[derive(Debug, Default)]
 pub(super) struct BackendSeries {
     seen: BTreeMap<String, SeenBackend>,
@@ -197,8 +197,8 @@ impl BackendSeries {
         told
     }
 
-    /// Gives free series to the backends with the most requests, and then the series of backends
-    /// with far fewer requests.
+    /// Gives free series to the backends with the most requests. Then reassigns series from
+    /// backends that have far fewer requests.
     fn choose(&mut self, most: usize) {
         let by_weight = |shown: bool| {
             let of_it = self.seen.iter().filter(|(_, seen)| seen.shown == shown);

@@ -1,5 +1,5 @@
-//! Resources of the host that an agent and its Envoys can exhaust, and their use. Must not fail a
-//! scrape: unreadable values are omitted.
+//! Reports host resources that an agent and its Envoys can exhaust, and how much of them is used.
+//! Must not fail a scrape: unreadable values are omitted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,14 +19,14 @@ pub(super) struct UsedBudget {
     pub(super) limit: u64,
 }
 
-/// Use of the host's budgets by one Envoy.
+/// One Envoy's use of the host's budgets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
     /// Files that the Envoy watches, each with an inotify instance.
     pub(super) watched: u64,
-    /// Time that its threads have run, and have waited for a CPU; `None` if the kernel does not
-    /// count it.
+    /// Time that the Envoy's threads have run, and have waited for a CPU; `None` if the kernel does
+    /// not count it.
     pub(super) processor: Option<ProcessorTimes>,
 }
 

@@ -1,5 +1,5 @@
-//! Counts of an instance's work since the agent started. Plain values, of which readers use the
-//! newest.
+//! Counts an instance's work since the agent started. The counts are plain values, and readers use
+//! the newest ones.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use crate::apply::StepReport;
 use crate::apply::plan::Phase;
 use crate::envoy::restart::RestartMethod;
 
-/// Upper bounds of the durations of changes, in seconds.
+/// Upper bounds of the buckets for change durations, in seconds.
 const APPLY_BOUNDS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// Outcome of bringing Envoy to a target.
+/// Outcome of applying a target to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::run) enum ApplyOutcome {
-    /// Envoy serves all of it.
+    /// Envoy serves the whole target.
     Accepted,
-    /// Envoy serves it without the rejected parts.
+    /// Envoy serves the target without the rejected parts.
     Reduced,
-    /// Envoy rejects it as a whole.
+    /// Envoy rejects the target as a whole.
     Refused,
-    /// It could not be applied for another reason, and is retried.
+    /// The target could not be applied for another reason, and is tried again.
     Postponed,
 }
 
@@ -51,11 +51,11 @@ impl ApplyOutcome {
 /// Why an Envoy process came into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum ProcessReason {
-    /// It is the first process that this agent has seen.
+    /// The process is the first that this agent has seen.
     Start,
-    /// It took over from a running process by Envoy's hot restart.
+    /// The process took over from a running process by Envoy's hot restart.
     HotRestart,
-    /// It took over from a running process without a hot restart.
+    /// The process took over from a running process without a hot restart.
     Handover,
     /// The previous process has died.
     Death,
@@ -100,7 +100,7 @@ pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
     /// Time until Envoy was verified to serve a change.
     pub(super) durations: Durations,
-    /// Time of the steps that Envoy accepted, in the order of [`Phase`].
+    /// Time that the steps accepted by Envoy took, in the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
     /// Envoy processes that came into service, in the order of [`ProcessReason`].
     processes: [u64; ProcessReason::ALL.len()],
@@ -126,7 +126,7 @@ impl ApplyCounts {
         }
     }
 
-    /// Adds the time of steps that Envoy accepted.
+    /// Adds the time that steps accepted by Envoy took.
     pub(in crate::run) fn record_steps(&mut self, steps: &[StepReport]) {
         for step in steps {
             let StepReport {
@@ -166,8 +166,8 @@ impl ApplyCounts {
 /// Durations in seconds, by upper bound.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
-    /// Upper bounds, ascending, each with the number of durations up to it and above the previous
-    /// bound.
+    /// Upper bounds, ascending, each with the number of durations between the previous bound and
+    /// this one.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }

@@ -1,7 +1,7 @@
-//! The metrics by name, each with its meaning. Pure: one scrape is one value.
+//! Defines the name and meaning of each metric. Pure: one scrape is one value.
 //!
-//! Labels are names of Gateways, ports and objects. Their number is bounded, whatever the
-//! configuration. A released name never changes its meaning.
+//! Labels contain names of Gateways, ports and objects. The number of series is bounded, whatever
+//! the configuration. A released name never changes its meaning.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
-/// Maximum number of certificates per Gateway with their own series: those that expire first.
+/// Maximum number of certificates per Gateway with their own series: the first to expire.
 const MAX_CERTIFICATES: usize = 20;
 /// Maximum number of rejected objects per Gateway with their own series.
 const MAX_REFUSED: usize = 20;
@@ -300,7 +300,7 @@ impl Scrape {
         families.counter("gateway_sent_bytes", "Bytes sent to clients", sent)
     }
 
-    /// Writes one value for each Gateway of the report.
+    /// Writes one value for each Gateway in the report.
     fn each(
         &self,
         families: &mut Families<'_>,

@@ -1,8 +1,8 @@
-//! Metrics of the agent and of its Envoys, as text for Prometheus.
+//! Exports metrics of the agent and its Envoys, in Prometheus's text format.
 //!
 //! Envoy's own statistics are only exposed through this module: a small set with stable names, by
 //! Gateway, port and backend, and by route on request. Must never open Envoy's admin interface to
-//! the network, or show anything about a key except the name of its Secret and its expiry.
+//! the network, or reveal anything about a key except the name of its Secret and its expiry.
 
 mod backend_families;
 mod backends;

@@ -1,4 +1,4 @@
-//! Keeps the list of metrics in `docs/metrics.md` in line with the code.
+//! Keeps the list of metrics in `docs/metrics.md` in sync with the code.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -47,8 +47,8 @@ fn refused() -> RefusedReport {
     }
 }
 
-/// Returns a scrape of this many Gateways in which every family has a series.
-// Long: one value, which names each field.
+/// Returns a scrape for this many Gateways, in which every family has a series.
+// Long: it sets every field of one value.
 fn scrape(gateways: usize) -> Scrape {
     let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
     let mut counts = ApplyCounts::default();
@@ -148,7 +148,7 @@ fn list() -> String {
             .next()
             .and_then(|line| line.rsplit_once(' '))
             .map_or("", |(_, kind)| kind);
-        // The page states this rule instead of each type.
+        // The page states this naming rule instead of each metric's type.
         let by_name = match name {
             name if name.ends_with("_total") => "counter",
             name if name.ends_with("_duration_seconds") => "histogram",

@@ -1,4 +1,5 @@
-//! Traffic of the routes that an Envoy counts separately, and their metrics by name. Pure.
+//! Collects the traffic of the routes that an Envoy counts separately, and writes their metrics.
+//! Pure.
 //!
 //! A route may be in several virtual hosts, whose counts are added up. Must not choose which routes
 //! are counted: Envoy's configuration does.
@@ -11,7 +12,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 use crate::envoy::admin::Sample;
 
-/// Status classes, in Envoy's label and in our labels.
+/// Status classes, each as a value of Envoy's label and as a value of our label.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),
@@ -29,7 +30,7 @@ pub(super) struct RouteTraffic {
 }
 
 impl RouteTraffic {
-    /// Adds the counts of one virtual host; `name` is the suffix of Envoy's own name.
+    /// Adds the counts of one virtual host; `name` is the suffix of Envoy's metric name.
     pub(super) fn note(&mut self, name: &str, sample: &Sample<'_>) {
         match name {
             "xx" => {
@@ -58,15 +59,15 @@ impl RouteTraffic {
         }
     }
 
-    /// Completes the sum of all virtual hosts.
+    /// Completes the sum over all virtual hosts.
     pub(super) fn finish(&mut self) {
         self.durations.differences();
     }
 }
 
 impl Scrape {
-    /// Writes the counters of each route, even at zero. Otherwise, rates would miss the failure
-    /// with which a counter appears.
+    /// Writes each route's counters, even at zero. Otherwise, rates would miss the failure with
+    /// which a counter appears.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

@@ -1,4 +1,4 @@
-//! One scrape: the values of an answer, and its text. Pure.
+//! One scrape: the values in a response to `GET /metrics`, and their text. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::traffic::EnvoyTraffic;
 use crate::run::observed::Observed;
 use crate::run::report::Report;
 
-/// All values of one answer.
+/// All values in one response.
 #[derive(Debug)]
 pub(super) struct Scrape {
     pub(super) report: Report,
     pub(super) budgets: Budgets,
-    /// All other values, by the names of the Gateways in the report.
+    /// All other values per Gateway, by the names in the report.
     pub(super) gateways: BTreeMap<String, GatewayFacts>,
 }
 
@@ -27,15 +27,15 @@ pub(super) struct Scrape {
 pub(super) struct GatewayFacts {
     pub(super) counts: ApplyCounts,
     pub(super) held: bool,
-    /// Names of key pairs and the Unix timestamps at which their certificates expire, the earliest
-    /// first.
+    /// Names of key pairs, and the Unix timestamps at which their certificates expire, in order of
+    /// expiry.
     pub(super) certificates: Vec<(String, i64)>,
     /// Names of trust bundles, and the Unix timestamp at which the first CA certificate or
     /// revocation list of each expires.
     pub(super) authorities: BTreeMap<String, i64>,
     /// Traffic to backends with their own series, then the sum of all others.
     pub(super) backends: Vec<(String, BackendTraffic)>,
-    /// Traffic of the Envoy; `None` if it does not answer.
+    /// Traffic of the Envoy; `None` if the Envoy does not respond.
     pub(super) traffic: Option<EnvoyTraffic>,
 }
 
@@ -78,7 +78,8 @@ impl GatewayFacts {
 }
 
 impl Scrape {
-    /// Returns the text as OpenMetrics, or in the older Prometheus format.
+    /// Returns the text in OpenMetrics format if `open` is true, or else in the older Prometheus
+    /// format.
     pub(super) fn text(self, open: bool) -> String {
         let mut registry = Registry::with_prefix("sesame");
         registry.register_collector(Box::new(self));
@@ -93,7 +94,7 @@ impl Scrape {
 }
 
 /// Converts the text to the older format, in which names of counter families end in `_total` and
-/// nothing marks the end of the text.
+/// the text has no end marker.
 fn plain(open: &str) -> String {
     let mut counters: Vec<&str> = open
         .lines()

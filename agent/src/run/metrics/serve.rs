@@ -1,4 +1,4 @@
-//! Collects the newest values, queries the Envoys, and answers `GET /metrics`.
+//! Collects the newest values, queries the Envoys, and serves `GET /metrics`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +26,7 @@ use crate::host::reserve::InotifyReserve;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Path of the metrics.
+/// Path of the metrics endpoint.
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
 /// Timeout for an Envoy's statistics. Prometheus waits for ten seconds by default.
@@ -35,18 +35,18 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The values that metrics are built from.
+/// Sources of the values that metrics are built from.
 #[derive(Clone)]
 pub(in crate::run) struct MetricsSource {
     report: ReportSource,
     observed: watch::Receiver<AllObserved>,
-    /// Number of backends of each Gateway with their own series.
+    /// Maximum number of backends per Gateway with their own series.
     most_backends: usize,
     backends: KnownBackends,
     reserve: InotifyReserve,
 }
 
-/// The backends of each Gateway across scrapes.
+/// Each Gateway's backends, remembered across scrapes.
 #[derive(Clone, Default)]
 struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
 
@@ -66,8 +66,8 @@ impl MetricsSource {
         }
     }
 
-    /// Returns the answer to a request with these headers: the text format of Prometheus, or
-    /// OpenMetrics if requested.
+    /// Returns the response to a request with these headers: in Prometheus's text format, or in
+    /// OpenMetrics format if requested.
     pub(in crate::run) async fn answer(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
         let open = headers
             .get_all(ACCEPT)
@@ -124,7 +124,7 @@ impl MetricsSource {
     }
 }
 
-/// An Envoy's answer about its traffic; empty if it did not answer.
+/// An Envoy's traffic statistics; empty if it did not respond.
 #[derive(Default)]
 struct EnvoyAnswer {
     traffic: Option<EnvoyTraffic>,

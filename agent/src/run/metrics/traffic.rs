@@ -1,4 +1,4 @@
-//! Traffic of one Envoy, read from its statistics. Pure.
+//! Reads one Envoy's traffic from its statistics. Pure.
 //!
 //! Envoy names its counters by listener and connection manager. Here, the names become the port
 //! that clients see and the protocol. Both stay the same when an Envoy or an address is replaced.
@@ -9,18 +9,18 @@ use super::counts::Durations;
 use super::routes::RouteTraffic;
 use crate::envoy::admin::Sample;
 
-/// Expression that selects the statistics of [`EnvoyTraffic`] by Envoy's own names.
+/// Regular expression that selects the statistics for [`EnvoyTraffic`] by their names in Envoy.
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
 /// Maximum duration with its own bucket, in milliseconds.
 const LONGEST: f64 = 60_000.0;
 
-/// The counters of one Envoy since it started.
+/// One Envoy's counters since it started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EnvoyTraffic {
-    /// By port and protocol.
+    /// Traffic by port and protocol.
     pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
-    /// By name, as `HTTPRoute/namespace/name`: the routes that Envoy counts separately.
+    /// Traffic of the routes that Envoy counts separately, by name: `HTTPRoute/namespace/name`.
     pub(super) routes: BTreeMap<String, RouteTraffic>,
     /// Connections that the listener closed, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
@@ -29,7 +29,7 @@ pub(super) struct EnvoyTraffic {
     pub(super) memory: Option<f64>,
 }
 
-/// Traffic of one port.
+/// Traffic on one port.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PortTraffic {
     /// Completed requests, by status class such as `2xx`.
@@ -44,7 +44,7 @@ pub(super) struct PortTraffic {
 }
 
 impl EnvoyTraffic {
-    /// Parses Envoy's answer to `/stats/prometheus`. Skips other lines.
+    /// Parses Envoy's response to `/stats/prometheus`. Skips other lines.
     pub(super) fn read(text: &str) -> Self {
         let mut traffic = Self::default();
         for sample in text.lines().filter_map(Sample::read) {
@@ -129,7 +129,7 @@ impl PortTraffic {
 }
 
 impl Durations {
-    /// Turns Envoy's cumulative counts into the counts between two bounds.
+    /// Turns Envoy's cumulative counts into one count per bucket.
     pub(super) fn differences(&mut self) {
         self.buckets
             .sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -148,8 +148,8 @@ fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     Some((port.parse().ok()?, protocol.to_owned()))
 }
 
-/// Returns the upper bound of a bucket in seconds; `None` without a bound, or beyond the longest
-/// duration.
+/// Returns the upper bound of a bucket in seconds; `None` if it has no bound, or one beyond the
+/// longest duration.
 pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
     match sample.label("le")? {
         "+Inf" => Some(f64::INFINITY),

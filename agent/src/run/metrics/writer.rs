@@ -1,4 +1,4 @@
-//! Writes families of metrics. Must not know their meaning.
+//! Writes metric families. Must not know their meaning.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::counts::Durations;
 /// Names and values of labels, in the order in which they are written.
 pub(super) type SeriesLabels = Vec<(&'static str, String)>;
 
-/// Writes families one after the other.
+/// Writes families one at a time.
 pub(super) struct Families<'e>(pub(super) DescriptorEncoder<'e>);
 
 impl Families<'_> {
@@ -78,7 +78,7 @@ fn one<'e>(
     family.encode_family(labels)
 }
 
-/// Returns the labels of a Gateway, `namespace/name` in the report.
+/// Returns a Gateway's labels; `name` is its `namespace/name`, as in the report.
 pub(super) fn of_gateway(name: &str) -> SeriesLabels {
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
     vec![

@@ -26,7 +26,7 @@ use crate::run::target::RetainedCertificate;
 use crate::source::problem::Severity;
 use crate::source::update::IncompleteRevision;
 
-/// Inputs of a report.
+/// Inputs for a report.
 pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) agent: AgentReport,
     /// The source, without its state.
@@ -36,22 +36,22 @@ pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
     /// Addresses of the host, for listeners on all addresses.
     pub(in crate::run) host_addresses: &'a [String],
-    /// Hints on the settings.
+    /// Hints about the settings.
     pub(in crate::run) hints: Vec<String>,
     /// Warnings about the settings.
     pub(in crate::run) warnings: Vec<String>,
     /// True if the kernel moves the waiting connections of a closing socket to another socket on
     /// its port.
     pub(in crate::run) moves_connections: bool,
-    /// Time of the report, for expiring certificates.
+    /// Time of the report, which determines which certificates expire soon.
     pub(in crate::run) now: Timestamp,
 }
 
 /// Hint for a host whose kernel does not move connections.
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
-/// Composes the report. The statuses of many objects take long to compute. Without objects, their
-/// conditions do not affect the reported health either.
+/// Composes the report. Objects are optional, because computing the statuses of many objects takes
+/// long. Without objects, their conditions do not affect the reported health either.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,
@@ -118,7 +118,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     }
 }
 
-/// Returns possible improvements of this host.
+/// Returns possible improvements to this host.
 fn hints(
     gateways: &[GatewayReport],
     moves_connections: bool,
@@ -133,7 +133,7 @@ fn hints(
         .collect()
 }
 
-/// Returns the problems of the source as a whole.
+/// Returns the problems with the source as a whole.
 fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     let mut reasons = Vec::new();
     if let Some(held) = &known.held {
@@ -166,7 +166,7 @@ fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     (errors > 0).then(|| format!("{errors} {noun} in {kind}"))
 }
 
-/// Returns the report of the source with its state.
+/// Adds the source's state to its report.
 fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     SourceReport {
         available: known.available,
@@ -204,7 +204,7 @@ fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {
     format!("Gateway {name}: {}", warning.message)
 }
 
-/// Returns the problems of Gateways and their Envoys.
+/// Returns the problems with Gateways and their Envoys.
 fn gateway_reasons(
     gateways: &[GatewayReport],
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -239,7 +239,7 @@ fn gateway_reasons(
     reasons
 }
 
-/// Returns the Gateways that should have an access log but have none.
+/// Returns warnings about Gateways that should have an access log but have none.
 fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item = String> {
     observed.iter().filter_map(|(name, observed)| {
         let why = observed.unlogged.as_ref()?;
@@ -254,7 +254,7 @@ fn warnings_of_local_files(known: &SourceState) -> impl Iterator<Item = String> 
     warnings.map(ToString::to_string)
 }
 
-/// Composes the report of one Gateway.
+/// Composes the report on one Gateway.
 pub(in crate::run) fn gateway_report(
     name: &NamespacedName,
     observed: &Observed,

@@ -1,4 +1,4 @@
-//! Warnings about served certificates that will expire soon, for the log and for `status`.
+//! Warns about served certificates that will expire soon, in the log and in `status`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub(in crate::run) fn warnings<'a>(
     found
 }
 
-/// Logs each warning once, as long as the task runs.
+/// Logs each warning once, for as long as the task runs.
 pub(in crate::run) async fn log(observed: watch::Receiver<AllObserved>) {
     let mut told = BTreeSet::new();
     let mut ticks = tokio::time::interval(TICK);

@@ -1,4 +1,4 @@
-//! Liveness of the agent and readiness of its host, for load balancers and Kubernetes.
+//! Reports the agent's liveness and its host's readiness to load balancers and Kubernetes.
 //!
 //! A host is ready if its Envoys serve a verified configuration. The last good configuration is
 //! enough while the newest is pending, was rejected in part, or cannot be read from the source. A
@@ -45,7 +45,7 @@ pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     reasons
 }
 
-/// Answers `GET /livez` and `GET /readyz`. Returns `None` for anything else.
+/// Handles `GET /livez` and `GET /readyz`. Returns `None` for anything else.
 pub(in crate::run) fn answer(
     method: &Method,
     path: &str,

@@ -1,4 +1,4 @@
-//! The digest of a report's inputs, so that its readers request objects only if something has
+//! Computes the digest of a report's inputs, so that readers request objects only if something has
 //! changed. Pure.
 
 use std::fmt::Write as _;
@@ -8,8 +8,8 @@ use sesame_proto::digest;
 
 use super::compose::ReportFacts;
 
-/// Returns the digest of a report's cheap `parts`, and of the facts behind the conditions of
-/// objects.
+/// Returns the digest of a report's cheap `parts`, and of the facts that determine the conditions
+/// of objects.
 pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String {
     let ReportFacts {
         agent: _,

@@ -1,5 +1,5 @@
-//! The report of a running agent on itself, its Gateways and every object: one value, which its
-//! socket serves.
+//! A running agent's report on itself, its Gateways and every object. The agent's socket serves it
+//! as one value.
 
 pub(super) mod compose;
 pub(super) mod expiry;
@@ -36,7 +36,7 @@ pub struct Report {
     /// Possible improvements to this host, which are not problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Future problems, one sentence each: certificates that expire soon.
+    /// Warnings, one sentence each, for example about certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Gateways whose instance has not started yet, by name.
@@ -69,7 +69,7 @@ pub struct AgentReport {
     pub pid: u32,
     /// When the process started.
     pub started: Timestamp,
-    /// True once the agent is stopping together with its Envoys.
+    /// True once the agent is stopping, and stopping its Envoys.
     #[serde(default)]
     pub stopping: bool,
     /// Where the key that seals private keys is stored; `off` if they are in plaintext.
@@ -103,7 +103,7 @@ pub struct SourceReport {
     /// Why the last accepted configuration is served instead of the newest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// All problems of the source.
+    /// All problems with the source.
     pub problems: Vec<SourceProblem>,
     /// Number of listener hostnames that none of the listener's certificates covers; only for
     /// manifests.
@@ -114,11 +114,11 @@ pub struct SourceReport {
     pub requested: Vec<String>,
 }
 
-/// A cluster, and the selection for this host.
+/// A cluster, and the part of it that this host serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
-    /// Kubeconfig file; `None` for the ServiceAccount of a Pod.
+    /// Kubeconfig file; `None` if the Pod's ServiceAccount is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
     /// Namespace in which snapshots are published.
@@ -188,8 +188,8 @@ pub struct GatewayReport {
     /// Parts that are not served because Envoy rejects them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
-    /// Listeners that do not present one of their certificates, by name, and the outcome of
-    /// handshakes with them.
+    /// Listeners that do not present one of their certificates, by name, each with the outcome of
+    /// its handshakes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unshown: BTreeMap<String, String>,
     /// Envoy's reasons for rejecting the newest change as a whole.
@@ -249,7 +249,7 @@ pub struct RefusedReport {
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Time since which it is rejected.
+    /// Since when Envoy has rejected it.
     pub since: Timestamp,
 }
 
@@ -307,9 +307,9 @@ impl fmt::Display for RefusedReport {
 pub struct EnvoyReport {
     /// State of the process, as the supervisor sees it.
     pub state: String,
-    /// Process ID; 0 without a process.
+    /// Process ID; 0 if no process is running.
     pub pid: u32,
-    /// True if it serves a verified configuration.
+    /// True if the process serves a verified configuration.
     #[serde(default)]
     pub serves: bool,
     /// Version of the program.

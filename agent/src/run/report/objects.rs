@@ -1,4 +1,4 @@
-//! The statuses of objects as JSON, with the times of their conditions. Pure.
+//! Converts the statuses of objects to JSON, with the transition times of their conditions. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,8 @@ pub(super) fn objects(
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // Conditions that resolution did not set get the time of the last accepted configuration.
+    // Conditions that resolution did not set get the time at which the last configuration was
+    // accepted.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(published_as(merged, gateway))

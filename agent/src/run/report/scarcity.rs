@@ -1,4 +1,4 @@
-//! Warnings about missing watched files and shared memory of Envoy. Pure.
+//! Warns about Envoys that lack watched files or shared memory. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use super::GatewayReport;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Returns the number of backends of the served target without a file for their endpoints.
+/// Returns the number of backends in the served target whose endpoints have no file.
 pub(super) fn inline(restored: Option<&Arc<Target>>, observed: &Observed) -> usize {
     let served = restored.or(observed.applied.as_ref());
     served.map_or(0, |served| served.rendered.inline)
 }
 
-/// Returns a hint on backends whose changes cost more because they have no file; `None` if every
+/// Returns a hint about backends whose changes cost more because they have no file; `None` if every
 /// backend has one.
 pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     let GatewayReport {

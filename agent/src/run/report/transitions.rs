@@ -1,5 +1,5 @@
-//! When each condition got its current status: the one part of a status that does not follow from
-//! the objects.
+//! Records when each condition got its current status. This is the only part of a status that does
+//! not follow from the objects.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -97,7 +97,7 @@ fn id(kind: Kind, name: &NamespacedName, section: Section<'_>, condition: &Condi
     (kind, name, condition.type_.as_str()).hash(&mut hasher);
     match section {
         Section::Object => {}
-        // A listener is the same at any index.
+        // A listener keeps its identity when its index changes.
         Section::Listener(_, listener) => listener.hash(&mut hasher),
         Section::Parent(index) | Section::Ancestor(index) => index.hash(&mut hasher),
     }

@@ -1,4 +1,4 @@
-//! The verdicts of this host's Envoys, added to the statuses. Pure.
+//! Adds to the statuses whether this host's Envoys accept or reject each object. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Adds the verdicts of this host's Envoys to the statuses. The statuses belong to the newest
-/// targets, but Envoy may still serve older targets.
+/// Adds to the statuses whether this host's Envoys accept or reject each object. The statuses
+/// belong to the newest targets, but Envoy may still serve older targets.
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -78,7 +78,7 @@ pub(super) fn with_hosts(
     statuses
 }
 
-/// Adds the parts of routes that Envoys reject to the statuses of these routes.
+/// Adds the route parts that Envoys reject to the statuses of their routes.
 fn refuse_routes(
     statuses: &mut Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -105,7 +105,8 @@ fn refuse_routes(
     }
 }
 
-/// Adds what `programmed` returns for a Gateway to its entries in the statuses of policies.
+/// Updates the statuses of policies: applies the result of `programmed` for a Gateway to each entry
+/// for that Gateway.
 fn program_policies(
     statuses: &mut Statuses,
     programmed: impl Fn(&NamespacedName) -> Option<Programmed>,

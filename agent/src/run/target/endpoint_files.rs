@@ -2,7 +2,7 @@
 //! may watch: the sets that change most often.
 //!
 //! Pure: changes and times in, a choice out. It must never move a set back and forth. A cluster
-//! whose endpoints move between a file and the list of clusters is created again, and opens new
+//! whose endpoints move between a file and the list of clusters is recreated, and opens new
 //! connections.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,20 +17,20 @@ use crate::source::update::GatewayRevision;
 
 /// Time after which the weight of a change is halved.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Pause between two moves, because each creates clusters again.
+/// Pause between two moves, because each move recreates clusters.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Maximum number of sets that get a file in one move, while as many lose theirs. Each of them
+/// Maximum number of sets that get a file per move, while as many lose theirs. Each of these sets
 /// briefly holds one more inotify instance.
 const MAX_MOVED: usize = 8;
-/// How many times more often a set must change than the set whose file it gets.
+/// Factor by which a set must change more often than the set whose file it gets.
 const TIMES: f32 = 4.0;
-/// Number of changes that the set must be ahead in addition, so that occasional changes do not move
-/// any files.
+/// Number of changes by which the set must be ahead in addition, so that occasional changes do not
+/// move any files.
 const AHEAD: f32 = 3.0;
 /// Weight below which the changes to a set are forgotten.
 const FORGOTTEN: f32 = 0.1;
 
-/// The choice for one Gateway, and its inputs.
+/// The choice of sets for one Gateway, and the facts it is based on.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct EndpointFiles {
     /// Sets with priority for files, by file name; empty if the order of hashes decides.
@@ -81,7 +81,7 @@ impl EndpointFiles {
     }
 
     /// Returns the choice after a change to these sets; `rendered` is the previous outcome. A set
-    /// gets a file only if its own endpoints change, because that creates its cluster again anyway.
+    /// gets a file only if its own endpoints change, because that recreates its cluster anyway.
     pub(super) fn after(&self, rendered: &Rendered, changed: &[&str], now: Instant) -> Self {
         if rendered.inline == 0 {
             return Self::default();

@@ -1,4 +1,4 @@
-//! A target with fewer files for Envoy than it was rendered with. Pure.
+//! Renders a target again with fewer files for Envoy. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

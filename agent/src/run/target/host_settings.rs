@@ -1,4 +1,4 @@
-//! The settings of this host for all of its Gateways, without the state of any Gateway.
+//! This host's settings for all of its Gateways, without the state of any Gateway.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -20,15 +20,15 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) pool: Vec<IpAddr>,
     /// Ports to bind, by the port that clients see.
     pub(in crate::run) port_map: BTreeMap<u32, u32>,
-    /// Number of files that all Envoys together may watch.
+    /// Number of files that all Envoys may watch in total.
     pub(in crate::run) subscription_budget: usize,
-    /// Limits of each Envoy.
+    /// Limits for each Envoy.
     pub(in crate::run) limits: Limits,
     /// Number of files that each Envoy may watch, if an option sets it.
     pub(in crate::run) budget_each: Option<usize>,
-    /// Number of proxies in front of Envoy.
+    /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub(in crate::run) trusted_hops: u32,
-    /// File of the system's CA certificates.
+    /// File with the system's CA certificates.
     pub(in crate::run) system_ca: PathBuf,
     /// True if the agent provides session ticket keys to Envoys.
     pub(in crate::run) session_tickets: bool,
@@ -42,13 +42,13 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) own_addresses: Vec<SocketAddr>,
     /// Addresses that this host has.
     pub(in crate::run) addresses: OwnAddresses,
-    /// True if endpoints may not have one of these addresses.
+    /// True if endpoints may not have any of this host's addresses.
     pub(in crate::run) refuse_host_endpoints: bool,
     /// Addresses on which Gateways were served before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
     /// Endpoint files that each Gateway's Envoy watched before the agent started.
     pub(in crate::run) endpoint_files: BTreeMap<NamespacedName, BTreeSet<String>>,
-    /// Directories of the agent.
+    /// The agent's directories.
     pub(in crate::run) directories: Directories,
     /// Files on this host that replace Secrets and ConfigMaps.
     pub(in crate::run) local: LocalFiles,

@@ -12,7 +12,7 @@ use super::{HostSettings, Origin, Target, render_all};
 use crate::run::engine::SourceState;
 use crate::source::update::GatewayRevision;
 
-/// Returns the revisions with the content of local files.
+/// Replaces objects in the revisions with the content of local files.
 pub(super) fn with_local<'a>(
     gateways: &'a [GatewayRevision],
     host: &HostSettings,

@@ -1,4 +1,4 @@
-//! The sockets of this host itself, which must not be backends. Must not miss an address that leads
+//! Lists this host's own sockets, which must not be backends. Must not miss an address that leads
 //! to one of them.
 
 use std::collections::{BTreeMap, BTreeSet};

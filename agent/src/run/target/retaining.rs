@@ -1,4 +1,4 @@
-//! A target with certificates that are trusted in addition to the ones in the snapshot. The
+//! Renders a target with certificates that are trusted in addition to the ones in the snapshot. The
 //! snapshot itself does not change.
 
 use std::collections::BTreeMap;

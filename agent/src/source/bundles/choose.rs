@@ -1,4 +1,4 @@
-//! Chooses among the valid bundles of one Gateway. Pure.
+//! Chooses among one Gateway's valid bundles. Pure.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,14 @@ pub(super) struct Candidate {
     pub(super) digest: String,
 }
 
-/// The outcome of comparing a bundle with the others.
+/// The outcome of comparing a bundle with the Gateway's other bundles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is served.
+    /// The bundle is served.
     Chosen,
     /// Another bundle has a higher sequence number.
     Superseded,
-    /// It must not be served, because it is outdated for this reason.
+    /// The bundle must not be served, because it is outdated for this reason.
     Older(String),
 }
 

@@ -1,5 +1,5 @@
-//! The conditions for a valid bundle, apart from its content: the trusted keys, the identity, and
-//! the key pairs of this host.
+//! The conditions under which a bundle is valid, apart from its content: the trusted keys, the
+//! identity, and the key pairs of this host.
 
 use sesame_files::directory::KEYS;
 use sesame_proto::bundle::sealed::HostIdentity;
@@ -12,7 +12,7 @@ use crate::source::manifests::tree::{self, Found, Stamp};
 use crate::source::problem::SourceProblem;
 use crate::source::snapshots::read_keys;
 
-/// The conditions. If they change, every file is examined again.
+/// The current conditions. If they change, every file is examined again.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     pub(super) trusted: TrustedKeys,
@@ -20,7 +20,7 @@ pub(super) struct Conditions {
     /// Key pairs from the separate key file.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
-    /// Errors, with the file of each.
+    /// Errors, each with its file.
     faults: Vec<(&'static str, String)>,
 }
 

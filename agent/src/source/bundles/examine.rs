@@ -1,4 +1,4 @@
-//! Examines one bundle, from its bytes to a revision.
+//! Examines a bundle: converts its bytes to a revision, or rejects it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Bundles in a directory that is filled from outside: from a USB stick, by rsync, or with
+//! Serves bundles from a directory that is filled from outside: from a USB stick, by rsync, or with
 //! `sesame-agent apply`.
 //!
 //! For each Gateway, the source serves the valid bundle with the highest sequence number, and never
@@ -67,7 +67,7 @@ pub struct BundleDirectory {
     state: BundleState,
     conditions: Conditions,
     files: BTreeMap<OsString, ExaminedFile>,
-    /// The served revisions, with the digest of their bundle.
+    /// The served revisions, each with the digest of its bundle.
     held: BTreeMap<NamespacedName, (String, GatewayRevision)>,
     /// The keys accepted before this agent started.
     accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
@@ -258,7 +258,7 @@ impl BundleDirectory {
         scan.files = reports.into_values().collect();
     }
 
-    /// Selects the bundle of one Gateway. Returns a report on each of its valid files.
+    /// Selects one Gateway's bundle. Returns a report on each of the Gateway's valid files.
     fn take_of(
         &mut self,
         gateway: &NamespacedName,
@@ -295,14 +295,15 @@ impl BundleDirectory {
             let held = self.held.get(gateway);
             held.is_some_and(|(held, _)| held == *digest)
         }) {
-            // The bundle is recorded as applied, so a remaining allowance could only matter later.
+            // Ignore errors: the bundle is recorded as applied, so a remaining allowance has no
+            // effect until another bundle is applied.
             let _ = self.state.disallow(digest);
         }
         self.reports(names, &standings)
     }
 
-    /// Applies a valid bundle if it is chosen and not served yet. Returns an error if that cannot
-    /// be recorded.
+    /// Applies a valid bundle if it is chosen and not served yet. Returns an error if the bundle
+    /// cannot be recorded as applied.
     fn settle(
         &mut self,
         gateway: &NamespacedName,

@@ -57,14 +57,14 @@ impl BundleReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BundleFileState {
-    /// The source uses its content.
+    /// The source uses the file's content.
     Taken,
-    /// It is valid, but another bundle has a higher sequence number.
+    /// The file is valid, but another bundle has a higher sequence number.
     Superseded,
-    /// It is valid, but older than a bundle that was already applied.
+    /// The file is valid, but older than a bundle that was already applied.
     Older,
-    /// It is incomplete; its writer may not be done yet.
+    /// The file is incomplete; its writer may not be done yet.
     Unfinished,
-    /// It is not trusted, or cannot be used.
+    /// The file is not trusted, or cannot be used.
     Refused,
 }

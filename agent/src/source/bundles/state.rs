@@ -44,7 +44,7 @@ pub enum BundleStateError {
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// The error of the system.
+        /// The system error.
         source: io::Error,
     },
     /// A file is not safe to read.

@@ -1,4 +1,4 @@
-//! Pauses before a request to an API server is retried, jittered across hosts.
+//! Computes the pauses before a request to an API server is retried, with jitter to spread hosts.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -23,11 +23,11 @@ pub(crate) const USUAL: Backoff = Backoff::new(FIRST, LONGEST);
 /// Reason why a request to an API server failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerFault {
-    /// It is overloaded.
+    /// The server is overloaded.
     Busy,
-    /// It rejected the request, for a reason that may persist.
+    /// The server rejected the request, for a reason that may persist.
     Refused,
-    /// It could not be reached, or cannot answer.
+    /// The server could not be reached, or cannot respond.
     Unreachable,
 }
 

@@ -1,4 +1,5 @@
-//! The shards of the complete revision, and the fast path from there to the next revision. Pure.
+//! Keeps the complete revision's shards, and builds the next revision from them by a fast path.
+//! Pure.
 //!
 //! A route change affects a few of many shards. The two versions of these shards are compared, and
 //! the changed virtual hosts and backends are patched into the encoded snapshot. Nothing else is

@@ -1,4 +1,4 @@
-//! The connection to the API server, and the selection of objects for this host.
+//! Connects to the API server, and selects the objects for this host.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::source::update::Trusted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The location of the published snapshots, and the selection for this host.
+/// The location of the published snapshots, and which of them this host serves.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
-    /// Kubeconfig file; without one, the ServiceAccount of the Pod is used.
+    /// Kubeconfig file; without one, the Pod's ServiceAccount is used.
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of all published objects.
     pub namespace: String,
-    /// Gateways to serve; if empty, all Gateways of the fleet.
+    /// Gateways to serve; if empty, all Gateways in the fleet.
     pub gateways: Vec<NamespacedName>,
     /// Fleet of this host.
     pub fleet: String,
@@ -114,7 +114,7 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
     Client::try_from(config).map_err(|error| describe_error(&error))
 }
 
-/// Describes the API server's answer, or the failure to reach it.
+/// Describes the API server's error response, or the failure to reach the server.
 pub(crate) fn describe_error(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => {
@@ -135,7 +135,7 @@ pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     }
 }
 
-/// Waits for an answer from the API server, with a timeout.
+/// Waits for a response from the API server, with a timeout.
 pub(crate) async fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,

@@ -18,7 +18,7 @@ use sesame_published::names::{
 use super::connect::{describe_error, within};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Number of concurrent requests for one Gateway.
+/// Maximum number of concurrent requests per Gateway.
 const AT_ONCE: usize = 8;
 
 /// The missing pieces of one Gateway.

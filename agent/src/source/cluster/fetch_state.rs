@@ -1,5 +1,5 @@
-//! The assembler of one Gateway, and the state of the requests that complete it. Pure, except for
-//! the arrival time of a manifest.
+//! Holds one Gateway's assembler, and the state of the requests that complete it. Pure, except that
+//! it reads the clock when a manifest arrives.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -22,14 +22,14 @@ pub(super) struct FetchState {
     pub(super) busy: bool,
     /// True if the work in progress is a pause.
     pub(super) paused: bool,
-    /// True while its manifest is being read by name.
+    /// True while the Gateway's manifest is being read by name.
     pub(super) doubted: bool,
     /// Arrival time and version of the manifest.
     receipt: Option<Receipt>,
 }
 
 impl FetchState {
-    /// Starts without requests.
+    /// Creates the state, without any requests.
     pub(super) fn of(assembler: RevisionAssembler) -> Self {
         Self {
             assembler,
@@ -69,8 +69,8 @@ impl FetchState {
         });
     }
 
-    /// Returns the update of the Gateway, or `None` if the Gateway is unknown. Adds the arrival of
-    /// its manifest to `receipts` if the revision is complete.
+    /// Returns the Gateway's update, or `None` if the Gateway is unknown. Adds the arrival of its
+    /// manifest to `receipts` if the revision is complete.
     pub(super) fn update(
         &self,
         receipts: &mut BTreeMap<NamespacedName, Receipt>,

@@ -1,6 +1,7 @@
-//! Follows the manifests and endpoint shards: a list, then a watch that starts at its version.
+//! Follows the manifests and endpoint shards: lists them, then watches from the version of the
+//! list.
 //!
-//! kube's own watcher does not report when a lost watch resumes, but the state of a host depends on
+//! kube's own watcher does not report when a lost watch resumes, but the host's state depends on
 //! that. While there is no watch, no object is considered deleted or current.
 
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{ServerBackoff, ServerFault, jittered};
 use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
-/// Number of objects per list page. It is small, because each ConfigMap can contain a mebibyte.
+/// Number of objects per list page. It is small, because each ConfigMap can contain 1 MiB.
 const PAGE: u32 = 50;
 /// Maximum number of objects that a host keeps.
 const MAX_OBJECTS: usize = 10_000;
@@ -23,11 +24,11 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// Duration of one watch, jittered so that the hosts do not all reconnect at the same time.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// Idle time of a watch after which the API server is asked for its version. A live server sends
-/// something every minute. A frozen server, or a network that drops everything, is as silent as a
-/// cluster without changes.
+/// Idle time of a watch after which the host checks the API server by requesting its version. A
+/// live server sends something every minute. A frozen server, or a network that drops everything,
+/// is as silent as a cluster without changes.
 const QUIET: Duration = Duration::from_secs(20);
-/// Timeout for the answer to such a version request.
+/// Timeout for the response to such a version request.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Duration after which a watch is considered healthy.
@@ -42,7 +43,7 @@ pub(super) enum ClusterEvent {
     Changed(Box<ConfigMap>),
     /// This object is gone, or its labels have changed.
     Deleted(Box<ConfigMap>),
-    /// The watch is lost, for this reason.
+    /// The watch was lost, for this reason.
     Lost(String),
     /// The watch has resumed at its last version.
     Back,
@@ -215,7 +216,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// Checks that the API server answers at all. An error status counts as an answer.
+/// Checks that the API server responds at all. An error status counts as a response.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match within(PROBE_TIMEOUT, client.apiserver_version()).await {

@@ -1,8 +1,8 @@
-//! Snapshots from a Kubernetes cluster, as published by a controller.
+//! Reads snapshots that a controller has published in a Kubernetes cluster.
 //!
 //! `follow` follows manifests and endpoint shards. `store` has an `assembler` for each Gateway,
-//! which returns the missing pieces, and `fetch` reads them. `base_revision` is the fast path from
-//! one revision to the next. While the cluster is unreachable, complete revisions remain in use. A
+//! which returns the missing pieces for `fetch` to read. `base_revision` is the fast path from one
+//! revision to the next. While the cluster is unreachable, complete revisions remain in use. A
 //! Gateway is withdrawn only if a read of its manifest by name shows that the manifest is gone, or
 //! belongs to other hosts. This source writes nothing.
 

@@ -1,4 +1,4 @@
-//! The pieces of a revision: read from objects, checked against each other, assembled. Pure.
+//! Reads a revision's pieces from objects, checks them against each other, and joins them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
     /// Number of key Secrets.
     pub(super) key_secrets: usize,
-    /// Stamp of its signature, if signatures are required.
+    /// Stamp of the manifest's signature, if signatures are required.
     pub(super) stamp: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct EndpointShard {
 /// The obstacle that blocks the newest revision.
 pub(super) struct Blocked {
     pub(super) reason: String,
-    /// True if waiting longer does not help.
+    /// True if waiting longer will not help.
     pub(super) stuck: bool,
     /// Pieces to fetch.
     pub(super) need: Option<MissingPieces>,
@@ -233,7 +233,7 @@ pub(super) fn read_manifest(
     ))
 }
 
-/// Verifies the signature of an object, if signatures are required. Returns its stamp.
+/// Verifies the signature of an object, if signatures are required. Returns the signature's stamp.
 pub(super) fn verified(
     gateway: &NamespacedName,
     piece: SignedPiece<'_>,
@@ -275,7 +275,7 @@ pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], S
         .ok_or_else(|| format!("has no binaryData entry {name}"))
 }
 
-/// Returns the Gateway label, the name and the part of a published object.
+/// Returns a published object's Gateway label, name and part.
 pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
     let labels = object.metadata.labels.as_ref()?;
     let part = labels.get(PART_LABEL)?;

@@ -1,4 +1,4 @@
-//! Problems of the published objects, other than incomplete revisions of served Gateways. Pure.
+//! Problems with published objects, other than incomplete revisions of served Gateways. Pure.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourcePr
     )
 }
 
-/// Returns the problems of Gateways without a complete revision.
+/// Returns the problems with Gateways that have no complete revision.
 pub(super) fn unserved(
     gateways: &BTreeMap<NamespacedName, GatewayUpdate>,
 ) -> impl Iterator<Item = SourceProblem> {

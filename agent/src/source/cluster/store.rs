@@ -1,4 +1,4 @@
-//! The cluster objects that the host holds, and the requests for missing ones.
+//! Holds the cluster objects that the host uses, and manages the requests for missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,14 +26,14 @@ use crate::source::update::SourceUpdate;
 pub(super) struct ClusterStore {
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
-    /// Gateways by their label.
+    /// Gateways by label.
     gateways: BTreeMap<String, FetchState>,
     /// Requests and pauses in progress; each future returns its outcome.
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
     /// True once all objects were listed.
     listed: bool,
-    /// Problems of Gateways beyond the limit.
+    /// Problems with Gateways beyond the limit.
     refused: Vec<SourceProblem>,
     /// Labels of Gateways with new pieces.
     touched: BTreeSet<String>,
@@ -92,7 +92,8 @@ impl ClusterStore {
         }
     }
 
-    /// Applies an event. Events arrive in bursts, so [`Self::update`] handles the consequences.
+    /// Applies an event. Events arrive in bursts, so [`Self::update`] advances the changed Gateways
+    /// later.
     pub(super) fn take(&mut self, event: ClusterEvent) {
         match event {
             ClusterEvent::Listed(objects) => {
@@ -170,7 +171,7 @@ impl ClusterStore {
         }
     }
 
-    /// Passes an object to the assembler of its Gateway. Returns the Gateway's label.
+    /// Passes an object to its Gateway's assembler. Returns the Gateway's label.
     fn object(&mut self, object: &ConfigMap) -> Option<String> {
         let (id, name, part) = part(object)?;
         if !self.gateways.contains_key(id) && self.gateways.len() >= MAX_GATEWAYS {

@@ -1,7 +1,7 @@
-//! The token with which a joined host authenticates to its cluster: sealed on disk, with a
+//! Stores the token with which a joined host authenticates to its cluster: sealed on disk, with a
 //! plaintext copy only in the runtime directory.
 //!
-//! The sealed file is written first, by rename, and the copy is derived from it, so a host that
+//! The sealed file is written first, by rename, and the copy is derived from it. So a host that
 //! crashes between the two steps can recover. Never print or log a token, and never leave it on
 //! disk in plaintext unless sealing is off.
 
@@ -23,20 +23,20 @@ use crate::seal::SealingKeys;
 const COPY: &str = "cluster-token";
 /// Name that the sealed token is bound to.
 const PLACE: &str = "cluster/token";
-/// Maximum bytes of a sealed token.
+/// Maximum size in bytes of a sealed token.
 const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
 
-/// Reads and writes the token of a host.
+/// Reads and writes a host's token.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredToken {
     copy: PathBuf,
     sealing: Arc<SealingKeys>,
-    /// True for the agent, which writes the copy; a command does not.
+    /// True for the agent, which writes the copy; false for a command.
     copies: bool,
 }
 
 impl StoredToken {
-    /// Returns the token access for the agent with this runtime directory.
+    /// Creates the token access for an agent with this runtime directory.
     pub(crate) fn of_agent(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copies: true,
@@ -44,7 +44,7 @@ impl StoredToken {
         }
     }
 
-    /// Returns the token access for a command, which does not modify the runtime directory.
+    /// Creates the token access for a command, which does not modify the runtime directory.
     pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copy: Self::copy_below(runtime_dir),
@@ -58,7 +58,7 @@ impl StoredToken {
         runtime_dir.join(COPY)
     }
 
-    /// Verifies that a token can be sealed. Called before one is requested.
+    /// Verifies that a token can be sealed. Called before a token is requested.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sealed = self.sealing.seal_text("", Path::new(PLACE));
         sealed.map(drop).map_err(|error| error.to_string())
@@ -66,7 +66,7 @@ impl StoredToken {
 
     /// Returns the token in this file, or `None` if the file does not exist.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, String> {
-        // In a command, root may also read files of the agent's user.
+        // When root runs a command, it may also read files of the agent's user.
         let rule = if self.copies {
             Rule::Named
         } else {

@@ -95,7 +95,7 @@ fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     assembler.take_live(&name, object);
 }
 
-/// Returns the API server's answer to a fetch of the missing pieces.
+/// Returns the API server's response to a fetch of the missing pieces.
 fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);

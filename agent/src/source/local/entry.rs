@@ -1,4 +1,4 @@
-//! The settings for local files, as `secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH`. Pure.
+//! Parses the settings for local files: `secret=NAMESPACE/NAME,certFile=PATH,keyFile=PATH`. Pure.
 
 use std::path::PathBuf;
 
@@ -14,18 +14,18 @@ pub enum LocalFile {
     Certificate {
         /// The Secret.
         secret: NamespacedName,
-        /// File of the certificates.
+        /// File with the certificate chain.
         cert_file: PathBuf,
-        /// File of the key.
+        /// File with the key.
         key_file: PathBuf,
     },
     /// CA certificates, for a ConfigMap.
     Bundle {
         /// The ConfigMap.
         config_map: NamespacedName,
-        /// File of the certificates.
+        /// File with the CA certificates.
         ca_file: PathBuf,
-        /// File of certificate revocation lists.
+        /// File with the certificate revocation lists.
         crl_file: Option<PathBuf>,
     },
     /// A certificate for a Secret, with a key that the agent generates.

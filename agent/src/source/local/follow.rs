@@ -1,8 +1,9 @@
 //! Watches local files. It watches directories, never files, because files are replaced by rename
 //! and links are moved.
 //!
-//! It watches the directory of each file and of every link on the way to it, such as `..data` of a
-//! mounted ConfigMap or certbot's `live` links. A slow full scan finds changes without events.
+//! It watches the directory of each file and of every link on the way to it. Such links are
+//! `..data` in a mounted ConfigMap and certbot's `live` links. A slow full scan finds changes
+//! without events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -109,7 +110,7 @@ impl Follower {
         if wanted == self.watched && self.watcher.is_some() {
             return complete;
         }
-        // If directories changed, create a new watcher. The watch of a removed directory is gone,
+        // If directories changed, create a new watcher. The watch on a removed directory is gone,
         // and the old watcher does not notice that.
         match self.watch_all(&wanted) {
             Ok(watcher) => {
@@ -131,7 +132,7 @@ impl Follower {
     ) -> notify::Result<RecommendedWatcher> {
         let sender = self.sender.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Ignore the events of our own reads.
+            // Ignore the events that our own reads cause.
             let is_read = |event: &Event| {
                 let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
                 event.kind.is_access() && event.kind != written
@@ -176,7 +177,7 @@ impl Follower {
     }
 }
 
-/// Logs a problem of local files.
+/// Logs a problem with local files.
 pub(super) fn log(problem: &SourceProblem) {
     match problem.severity {
         Severity::Error => tracing::error!("{problem}"),

@@ -1,4 +1,4 @@
-//! Certificates, keys and CA certificates in files on this host, which replace Secrets and
+//! Reads certificates, keys and CA certificates from files on this host, which replace Secrets and
 //! ConfigMaps. Only tools on this host, such as certbot, step or SPIRE, renew them.
 //!
 //! `entry` parses the settings, `read` checks the files, and `follow` reads them again when they
@@ -32,11 +32,11 @@ use crate::seal::SealingKeys;
 pub struct LocalMaterial {
     /// Key pairs and bundles by the objects that they replace.
     pub usable: Substitutes,
-    /// All problems of the files.
+    /// All problems with the files.
     pub problems: Vec<SourceProblem>,
     /// Usable files, by the object that they replace.
     pub files: BTreeMap<String, String>,
-    /// Requests that are waiting for an answer, by the object of their certificate.
+    /// Requests that are waiting for an answer, by the object that their certificate replaces.
     pub open: BTreeMap<String, OpenRequest>,
     /// Time of the next certificate renewal, as a Unix timestamp.
     pub renew_at: Option<i64>,

@@ -1,4 +1,4 @@
-//! The content of local files, with the same checks as Secrets and ConfigMaps.
+//! Reads the content of local files, with the same checks as for Secrets and ConfigMaps.
 //!
 //! A certificate and its key are accepted together or not at all. Never put a key into a message.
 
@@ -16,7 +16,7 @@ use super::request::{RequestState, step};
 use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext, RequestedUsage};
 use crate::source::problem::{Severity, SourceProblem};
 
-/// Maximum bytes of a file.
+/// Maximum size in bytes of a file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of attempts to read a pair that keeps changing.
 const TRIES: usize = 5;

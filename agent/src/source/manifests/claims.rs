@@ -1,5 +1,5 @@
-//! Objects declared by several files: the first file by path wins, and the other files are
-//! reported.
+//! Resolves objects that several files declare: the first file by path wins, and the other files
+//! are reported.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -59,7 +59,8 @@ impl Manifests {
         Some(held)
     }
 
-    /// Returns the problems of the tree, of all files, and of objects declared several times.
+    /// Returns the problems with the tree, with all files, and with objects that are declared more
+    /// than once.
     pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = self.tree_problems.clone();
         for file in self.files.values() {

@@ -25,12 +25,12 @@ pub(super) fn digest(text: &str) -> TextDigest {
 /// The content of one document.
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Minimum number of documents for caching them. A smaller file is parsed again as a whole, which
-/// is cheaper.
+/// Minimum number of documents in a file for them to be cached. A smaller file is parsed again as a
+/// whole, which is cheaper.
 const WORTH_REMEMBERING: usize = 16;
 
-/// Documents of large files by digest. An unchanged document is not parsed again, even if it has
-/// moved.
+/// Cache of the documents in large files, by digest. An unchanged document is not parsed again,
+/// even if it has moved.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<DecodedDocument>>,
@@ -75,7 +75,7 @@ pub(super) struct ManifestFile {
     pub(super) stamp: Option<Stamp>,
     /// Digest of the last content.
     pub(super) digest: Option<TextDigest>,
-    /// True if the last attempt to read it failed.
+    /// True if the last attempt to read the file failed.
     pub(super) unread: bool,
     /// Size in bytes.
     pub(super) size: u64,
@@ -103,7 +103,7 @@ impl ManifestFile {
     /// Applies the new content. `before` returns the objects of the last good version if this
     /// process has not seen the file yet. Returns the changed and the removed objects.
     ///
-    /// A broken document keeps its object by key. If the key is unreadable or new, every object of
+    /// A broken document keeps its object by key. If the key is unreadable or new, every object in
     /// the file that is not in a valid document is kept. Serving an object that the same edit
     /// deleted is better than dropping one that was only mistyped.
     ///
@@ -202,7 +202,7 @@ impl<'a> FileReading<'a> {
         });
     }
 
-    /// Reads all documents. Unchanged objects of `previous` are reused.
+    /// Reads all documents. Unchanged objects from `previous` are reused.
     fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
         let split: Vec<_> = split(text).into_iter().collect();
         let remember = split.len() >= WORTH_REMEMBERING;
@@ -234,7 +234,7 @@ impl<'a> FileReading<'a> {
     }
 
     /// Adds an object, unless an earlier one has the same kind and name. `at` converts a line of
-    /// its document into a line of the file.
+    /// its document to a line in the file.
     fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
         let Decoded {
             object,
@@ -310,7 +310,7 @@ enum Kept {
     Others(usize),
 }
 
-/// Keeps the objects of `earlier` that a broken document may have contained.
+/// Keeps the objects in `earlier` that a broken document may have contained.
 fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Kept {
     let line = broken.line;
     if let Some(key) = &broken.key {
@@ -337,7 +337,7 @@ fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Ke
     Kept::Others(count)
 }
 
-/// Returns the objects in the text of a valid version.
+/// Returns the objects in the text of a manifest's last good version.
 pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
     let mut objects = Reading::new();
     for document in split(text) {

@@ -1,8 +1,8 @@
-//! The limits of a manifest directory.
+//! The limits for reading a manifest directory.
 
 use sesame_gateway_api::decode;
 
-/// The limits of one directory.
+/// The limits for one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
     /// Maximum depth of directories.
@@ -15,7 +15,7 @@ pub struct ReadLimits {
     pub total_bytes: u64,
     /// True if links may lead out of the directory.
     pub links_out: bool,
-    /// Limits of one document.
+    /// Limits for one document.
     pub document: decode::DecodeLimits,
 }
 

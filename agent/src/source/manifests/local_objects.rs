@@ -1,4 +1,4 @@
-//! Objects made of local files, which replace manifest objects with the same name.
+//! Builds objects from local files, which replace manifest objects with the same name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Manifests {
     }
 }
 
-/// Entry of a ConfigMap that contains revocation lists.
+/// Name of the ConfigMap entry that contains revocation lists.
 const LISTS: &str = "ca.crl";
 
 fn metadata(name: &NamespacedName) -> Metadata {

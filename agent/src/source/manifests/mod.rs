@@ -1,4 +1,4 @@
-//! A directory of Gateway API manifests as a world of objects.
+//! Turns a directory of Gateway API manifests into a world of objects.
 //!
 //! Reads the changed files, parses the new documents, and applies the difference to the world. If a
 //! document is broken, its last good version remains in use, and other documents are not affected.
@@ -61,7 +61,7 @@ pub struct Manifests {
     world: World,
     /// Objects from local files.
     local: Vec<AnyObject>,
-    /// Problems of the directory, not of a file's content.
+    /// Problems with the directory, not with a file's content.
     tree_problems: Vec<SourceProblem>,
     /// Good files that are not stored yet, and removed files that may still be stored.
     unsaved: BTreeSet<Arc<Path>>,
@@ -110,7 +110,7 @@ impl Manifests {
         &self.world
     }
 
-    /// Stores the last good keys of the Secrets, and the objects served together, for the next
+    /// Stores the last good keys from the Secrets, and the objects served together, for the next
     /// resolution.
     pub fn keep(&mut self, last_good: LastGoodKeys, served_together: ServedTogether) {
         self.world.last_good.replace(last_good);
@@ -135,7 +135,7 @@ impl Manifests {
         self.look(&BTreeSet::new(), BTreeSet::new())
     }
 
-    /// Reads the given paths again. They are relative to the root, or absolute as in events.
+    /// Reads the given paths again. The paths are relative to the root, or absolute as in events.
     /// Anything but a plain change to a manifest in a known directory causes a full scan.
     pub fn rescan_paths(&mut self, paths: &[PathBuf]) -> ScanReport {
         let mut all = !self.available;
@@ -168,7 +168,7 @@ impl Manifests {
     }
 
     /// Stores the good files that are not stored yet, in case a file is broken on the next start.
-    /// Call this only after the world was delivered.
+    /// Call this only after the world has been delivered.
     pub fn persist_last_good(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         for path in std::mem::take(&mut self.unsaved) {
@@ -241,7 +241,7 @@ impl Manifests {
         }
     }
 
-    /// Returns true if the directory of the manifest is still the scanned one.
+    /// Returns true if the manifest's directory is still the scanned one.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
@@ -389,7 +389,7 @@ impl Manifests {
     }
 }
 
-/// The reaction to an event at a path.
+/// Action that an event at a path requires.
 enum PathScope {
     /// Read this manifest.
     Manifest(Arc<Path>),

@@ -1,4 +1,4 @@
-//! The objects of one file, and objects that serve as their own keys.
+//! The objects in one file, and objects that serve as their own keys.
 //!
 //! A directory may contain many thousands of objects, so no index here copies their names.
 
@@ -50,10 +50,10 @@ pub(super) struct DeclaredObject {
     pub(super) line: usize,
 }
 
-/// The objects of a file that is being read.
+/// The objects in a file that is being read.
 pub(super) type Reading = BTreeMap<ObjectKey, DeclaredObject>;
 
-/// The objects of one file, sorted.
+/// The objects in one file, sorted.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileObjects(Box<[(KeyedObject, usize)]>);
 
@@ -81,7 +81,7 @@ impl FileObjects {
         self.0.iter().map(|(object, _)| object)
     }
 
-    /// Returns the object of the same kind and name as this one, and its line.
+    /// Returns the object with the same kind and name as this one, and its line.
     pub(super) fn get(&self, object: &KeyedObject) -> Option<&(KeyedObject, usize)> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(object));
         at.ok().and_then(|at| self.0.get(at))
@@ -107,8 +107,8 @@ impl FileObjects {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// Returns all objects as the content of a file that is being read. `line` replaces their line
-    /// numbers.
+    /// Returns all objects as the content of a file that is being read. If `line` is set, it
+    /// replaces their line numbers.
     pub(super) fn at(
         &self,
         line: Option<usize>,

@@ -9,7 +9,7 @@ use sesame_files::open::{self, OpenError, Rule};
 
 use super::tree::{Stamp, leads_out};
 
-/// Returns the text of the file and its stamp when it was read, or why it cannot be read.
+/// Returns the file's text and its stamp at the time of the read, or why the file cannot be read.
 ///
 /// The opened file must be `within` this directory after all links are resolved.
 pub(super) fn read(

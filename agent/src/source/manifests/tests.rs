@@ -49,7 +49,7 @@ impl Fixture {
         fs::write(path, text).expect("written");
     }
 
-    /// The objects in use as `name=value`, after a scan.
+    /// Returns the objects in use as `name=value`, after a scan.
     fn objects(&mut self) -> Vec<String> {
         self.manifests.scan();
         self.shown()
@@ -70,7 +70,7 @@ impl Fixture {
             .collect()
     }
 
-    /// The only problem.
+    /// Returns the only problem.
     fn problem(&mut self) -> String {
         let mut problems = self.problems();
         assert_eq!(problems.len(), 1, "{problems:#?}");
@@ -331,7 +331,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
     fs::create_dir(&outside).expect("directory");
     fs::write(outside.join("b.yaml"), object("b", "1")).expect("written");
     fixture.write("real/a.yaml", object("a", "1"));
-    // Absolute or relative, and through any number of links: only the final target counts.
+    // Links may be absolute or relative, in a chain of any length: only the final target counts.
     symlink("../outside/b.yaml", fixture.path("b.yaml")).expect("link");
     symlink("../outside", fixture.path("sub")).expect("link");
     symlink("/etc/passwd", fixture.path("passwd.yaml")).expect("link");

@@ -73,7 +73,7 @@ impl Id {
 pub(crate) struct Tree {
     /// Directories, with the root as the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// Manifests, sorted by path, because the entries of each directory are visited in the order of
+    /// Manifests, sorted by path, because the entries of each directory are visited in order of
     /// their names.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
     /// Existing files and directories that could not be inspected.
@@ -88,9 +88,9 @@ pub(crate) enum Found {
     Dir(Id),
     /// Any other kind, with its name.
     Other(&'static str),
-    /// It does not exist.
+    /// The path does not exist.
     Gone,
-    /// It cannot be inspected, for instance because it is a dangling link.
+    /// The path cannot be inspected, for instance because it is a dangling link.
     Unreadable(io::Error),
 }
 

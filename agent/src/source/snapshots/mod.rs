@@ -1,4 +1,4 @@
-//! Snapshots in a directory that is copied or mounted.
+//! Reads snapshots from a directory that is copied or mounted.
 //!
 //! The directory is a snapshot directory itself (it has a `manifest.pb`), or contains one for each
 //! Gateway. Keys are in `keys.pb` next to the manifest. A revision is served once every digest
@@ -42,7 +42,7 @@ pub fn is_piece(name: &std::ffi::OsStr) -> bool {
 pub struct SnapshotDirs {
     root: PathBuf,
     trusted: Trusted,
-    /// Snapshot directories by their path relative to the root.
+    /// Snapshot directories, by path relative to the root.
     held: BTreeMap<PathBuf, SnapshotDir>,
 }
 
@@ -116,7 +116,7 @@ impl SnapshotDirs {
         let mut lists_all = away.is_none() && strays.is_empty();
         for (path, held) in &self.held {
             let Some(gateway) = &held.gateway else {
-                // Its Gateway is unknown, so no Gateway can be considered withdrawn.
+                // The directory's Gateway is unknown, so no Gateway can be considered withdrawn.
                 lists_all = false;
                 let incomplete = held.update.incomplete.as_ref();
                 let reason = incomplete.map_or("", |incomplete| incomplete.reason.as_str());

@@ -193,7 +193,7 @@ impl WatchThread {
         }
     }
 
-    /// Records the time of an event if it is the first one of a change.
+    /// Records the time of an event if it is the first event of a change.
     fn record_first(&self) {
         if self.batch.due().is_some() {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -337,7 +337,7 @@ impl WatchThread {
     }
 
     fn place(&self, relative: &Path) -> PathBuf {
-        // Joining the empty path would add a slash, which changes the path of the root.
+        // Joining the empty path would add a slash, which changes the root's path.
         if relative.as_os_str().is_empty() {
             self.root.clone()
         } else {

@@ -1,4 +1,4 @@
-//! The scope of an event: one file, the whole tree, or nothing.
+//! Determines the scope of an event: one file, the whole tree, or nothing.
 
 use std::path::{Component, Path};
 
@@ -18,7 +18,7 @@ pub(super) enum ChangeScope {
 impl WatchThread {
     /// Returns what to scan again after an event.
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
-        // The root itself, or a link above it. Changes to the content have their own events.
+        // The root itself, or a link above it. Changes to the root's content have their own events.
         let replaced = || match kind {
             EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => ChangeScope::Nothing,
             _ => ChangeScope::Tree,

@@ -181,7 +181,7 @@ async fn moved_link_above_the_root_is_followed() {
     let mut fixture = Fixture::at(dir, root, EVENTS);
     let top = fixture.dir.path().to_owned();
     fixture.until(&["a"]).await;
-    // The last link, then the first one.
+    // Switch the last link, then the first one.
     for (name, target) in [("live", "releases/2"), ("current", "releases/1")] {
         symlink(target, top.join("next")).expect("linked");
         fs::rename(top.join("next"), top.join(name)).expect("switched");

@@ -1,4 +1,4 @@
-//! The pauses of a watch: how long changes are collected, and how often everything is scanned.
+//! The timing of a watch: how long changes are collected, and how often everything is scanned.
 //! Values only.
 
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! The location of a value in a tree during reading. It lives on the stack and becomes a path only
-//! if one is needed.
+//! The location of a value while it is read from a tree. Locations live on the stack and become
+//! paths only if needed.
 
 use crate::api::{FieldPath, PathStep};
 
-/// The way from the root to a node.
+/// The steps from the root to a node, linked from the node upwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'p> {
     pub(super) parent: Option<&'p At<'p>>,
@@ -13,9 +13,9 @@ pub(super) struct At<'p> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Down<'p> {
     Root,
-    /// A field of a type.
+    /// Field of a type.
     Field(&'p str),
-    /// Entry of a map with arbitrary keys.
+    /// Entry in a map with arbitrary keys.
     Key(&'p str),
     Index(usize),
 }
@@ -26,7 +26,7 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// Returns the path, and the number of its steps before the first map key: those steps reveal
+    /// Returns the path, and the number of steps before the first map key. Only those steps reveal
     /// no contents.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();

@@ -14,8 +14,8 @@ pub struct DecodeError {
     pub object: Option<ObjectKey>,
     /// The reason.
     pub reason: Box<Reason>,
-    /// The policy without its unreadable parts, which makes its targets reject all requests. Only
-    /// for security-relevant policies whose targets could be read.
+    /// The policy reduced to its targets, which then reject all requests. Set only for
+    /// security-relevant policies whose targets could be read.
     pub stand_in: Option<Box<AnyObject>>,
 }
 
@@ -57,7 +57,7 @@ pub enum Reason {
         field: String,
         /// The truncated value, if it may be printed.
         value: String,
-        /// What is wrong with the value.
+        /// The problem with the value.
         why: String,
     },
     /// A required field is missing.

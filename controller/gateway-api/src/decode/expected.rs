@@ -52,7 +52,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("weight", 0, 1_000_000),
 ];
 
-/// Describes an integer in this field.
+/// Describes the integers that this field accepts.
 pub(super) fn integer(field: &str) -> String {
     match INTEGERS.iter().find(|(name, ..)| *name == field) {
         Some((_, least, i64::MAX)) => format!("an integer of at least {least}"),
@@ -64,7 +64,7 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// Describes the expected string. A type may have a more specific description.
+/// Describes the expected string. Some types have a more specific description.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {

@@ -1,4 +1,4 @@
-//! A fault in a value and its location, found during reading.
+//! A fault in a value and its location, found while reading.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::Reason;
 use super::tree::{Node, Value};
 use crate::api::{FieldPath, PathStep};
 
-/// Why a tree is not a value of its type.
+/// Why a node cannot be read as a value of its type.
 #[derive(Debug)]
 pub(super) struct Fault(Box<Inner>);
 
@@ -20,7 +20,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum FaultKind {
-    /// A required field.
+    /// The name of a missing required field.
     Missing(&'static str),
     /// The description of the expected value.
     Expected(String),
@@ -32,12 +32,12 @@ enum FaultKind {
 struct Place {
     line: u32,
     path: FieldPath,
-    /// Number of leading steps of the path that reveal no contents.
+    /// Number of leading steps in the path that reveal no contents.
     named: usize,
     value: String,
 }
 
-/// Maximum number of characters of a value that a message quotes.
+/// Maximum number of characters that a message quotes from a value.
 const MAX_VALUE_CHARACTERS: usize = 64;
 
 impl Fault {
@@ -125,7 +125,7 @@ fn shown(node: &Node) -> String {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The value may come from a Secret.
+        // Print no details, because the value may come from a Secret.
         f.write_str("a value is not valid")
     }
 }

@@ -2,8 +2,8 @@
 //! with its location.
 //!
 //! Decoding opens no files and keeps no state. It never repairs or guesses. Hosts have no API
-//! server in front of them, so everything that it would reject is an error here: for example, a
-//! duplicate key, or a number instead of a string. Limits apply before memory is allocated. Errors
+//! server in front of them. So everything that an API server would reject is an error here, such as
+//! a duplicate key or a number instead of a string. Limits apply before memory is allocated. Errors
 //! never quote a Secret.
 //!
 //! Every source becomes a `tree`, and `typed` turns the tree into an object. Null, unknown fields
@@ -37,8 +37,8 @@ use self::tree::{Node, Value};
 use crate::api::{FieldPath, Metadata, NamespacedName, PathStep, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// Limits of one document. The defaults are far above what a cluster stores and far below what
-/// would be harmful.
+/// Limits for one document. The defaults are far above the sizes of real objects and far below
+/// harmful sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
     /// Maximum size of one object in bytes; the API server allows about 1.5 MiB.
@@ -95,7 +95,7 @@ pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeEr
     }
 }
 
-/// Returns the document as a tree, with its head. A document of an unsupported kind is not read any
+/// Parses the document into a tree and its head. A document of an unsupported kind is not read any
 /// further.
 fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeError>> {
     let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
@@ -141,7 +141,7 @@ fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeEr
     Ok((tree, head))
 }
 
-/// The `apiVersion` and `kind` of a document.
+/// The `apiVersion`, `kind` and name of a document.
 #[derive(Debug)]
 struct Head {
     api_version: String,
@@ -171,8 +171,8 @@ impl Head {
         Some((head, secret))
     }
 
-    /// Reads the head from the parsed document. `typed` is the default API version and kind of an
-    /// item.
+    /// Reads the head from the parsed document. `typed` is the default API version and kind for a
+    /// list item.
     fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
         if !matches!(tree.value, Value::Map(_)) {
             return Err(Reason::Invalid(
@@ -194,7 +194,7 @@ impl Head {
                 return Err(Reason::missing(field));
             }
         }
-        // `typed` reports values other than strings, with their location.
+        // The `typed` module reports values other than strings, with their location.
         let metadata = |field| {
             let node = tree
                 .get("metadata")
@@ -234,7 +234,7 @@ impl Head {
     }
 }
 
-/// Returns the effective namespace of an object of the kind, given the written one.
+/// Returns the effective namespace of an object of this kind, given the namespace in the document.
 fn scoped(kind: Kind, given: &str) -> &str {
     match (kind.cluster_scoped(), given) {
         (true, _) => "",
@@ -267,7 +267,7 @@ fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
         .collect()
 }
 
-/// Decodes an item of a list. `typed` is the default API version and kind of an item.
+/// Decodes a list item. `typed` is its default API version and kind.
 fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
     let line = usize::try_from(item.line).unwrap_or(1).max(1);
     let fail = |reason| Box::new(DecodeError::new(line, None, reason));
@@ -289,9 +289,9 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     })
 }
 
-/// Returns a policy with only its targets. It makes them reject all requests, because the
-/// unreadable rest might be security-relevant. Returns `None` for other kinds, or if the targets
-/// are unreadable too.
+/// Returns a policy with only its targets. The policy makes its targets reject all requests,
+/// because the unreadable rest might be security-relevant. Returns `None` for other kinds, or if
+/// the targets are unreadable too.
 fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     let kind = head.known().ok()?;
     if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {
@@ -328,7 +328,7 @@ fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<De
     };
     let notes = Notes {
         beside: match kind {
-            // The only kind whose status is read.
+            // Pods are the only kind whose status is read.
             Kind::Pod => &["apiVersion", "kind"],
             _ => &["apiVersion", "kind", "status"],
         },

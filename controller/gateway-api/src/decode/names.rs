@@ -7,7 +7,7 @@ use super::Reason;
 use crate::api::{Listener, RouteSpec};
 use crate::world::{AnyObject, Kind};
 
-/// A format of names.
+/// A format for names.
 struct Form {
     holds: fn(&str) -> bool,
     expected: &'static str,
@@ -24,7 +24,8 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
-/// If a bundle is linked to a signer, its name starts with the signer's name and contains colons.
+/// Format of ClusterTrustBundle names. If a bundle is linked to a signer, its name starts with the
+/// signer's name and contains colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lower case letters, digits, `-`, `.` and `:`, \

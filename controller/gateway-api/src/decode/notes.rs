@@ -1,4 +1,4 @@
-//! Unknown fields of an object, recorded during reading.
+//! Records the unknown fields of an object while it is read.
 
 use std::cell::RefCell;
 
@@ -8,10 +8,11 @@ use super::similar;
 use super::tree::Entry;
 use crate::api::UnknownField;
 
-/// Records about the object being read.
+/// Notes about the object that is being read.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Top-level fields of the object that its type does not have.
+    /// Top-level fields in the document that are skipped although the object's type does not have
+    /// them.
     pub(super) beside: &'static [&'static str],
     /// True if unknown fields are recorded: only for kinds whose fields are all modeled.
     pub(super) is_modelled: bool,
@@ -34,14 +35,15 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Numbers of further harmless fields and of further fields that might be security-relevant.
+    /// Number of additional harmless fields, and of additional fields that might be
+    /// security-relevant.
     pub(super) more: (usize, usize),
 }
 
-/// Maximum number of harmless fields, so that a hostile document cannot flood the report.
+/// Maximum number of harmless fields to record, so that a hostile document cannot flood the report.
 const MAX_UNKNOWN: usize = 32;
-/// Maximum number of fields that might be security-relevant. The part that contains such a field is
-/// not served, so the limit is high enough to lose none in practice.
+/// Maximum number of fields to record that might be security-relevant. The part that contains such
+/// a field is not served, so the limit is high enough to lose none in practice.
 const MAX_PROTECTING: usize = 128;
 
 impl Notes {

@@ -1,9 +1,10 @@
-//! Unknown fields that might be security-relevant: the tables of their names and places.
+//! Decides whether an unknown field might be security-relevant, from tables of field names and
+//! locations.
 //!
 //! Newer API releases have fields that this version does not know. Ignoring a field that
-//! authorizes, validates, encrypts or restricts would expose what its author meant to protect.
-//! Names and places decide; when in doubt, a field counts as security-relevant. Only fields in
-//! `spec` count, because nothing else is configuration.
+//! authorizes, validates, encrypts or restricts would expose what its author meant to protect. When
+//! in doubt, a field counts as security-relevant. Only fields in `spec` count, because nothing else
+//! is configuration.
 
 use crate::api::FieldPath;
 
@@ -63,8 +64,8 @@ const WORDS: &[&str] = &[
     "session",
 ];
 
-/// Fields in which every unknown field is security-relevant: ignoring it would allow more than
-/// intended.
+/// Fields in which every unknown field is security-relevant, because ignoring it would allow more
+/// than intended.
 const PLACES: &[&str] = &[
     "allowedListeners",
     "allowedRoutes",
@@ -83,7 +84,7 @@ const PLACES: &[&str] = &[
 ];
 
 /// Returns true if the unknown field at this path might be security-relevant. `similar` is the
-/// known field that was probably meant.
+/// known field that the author probably meant.
 pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
     let mut fields = path.fields();
     if fields.next() != Some("spec") {

@@ -1,6 +1,7 @@
-//! Finds the known field that was probably meant by an unknown one.
+//! Finds the known field that an unknown field was probably meant to be.
 
-/// Returns the most similar field if at most a third of its letters differ (one to three letters).
+/// Returns the most similar field, if at most a third of its letters differ (and at least one and
+/// at most three letters may differ).
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
     // All known fields are shorter, and the cost of a comparison is the product of both lengths.
     if unknown.len() > 64 {

@@ -1,4 +1,4 @@
-//! Guesses kind and name of a block-style document from its top-level lines, without parsing or
+//! Guesses the kind and name of a block-style document from its top-level lines, without parsing or
 //! allocating.
 //!
 //! The caller compares the guess with the parsed result.
@@ -10,7 +10,7 @@ pub(super) struct Sniffed<'a> {
     pub(super) kind: Option<&'a str>,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: Option<&'a str>,
-    /// True if more than one top-level line looks like the kind.
+    /// True if more than one top-level line looks like the `kind` field.
     pub(super) ambiguous: bool,
 }
 
@@ -56,7 +56,8 @@ impl<'a> Sniffed<'a> {
     }
 }
 
-/// Returns true if the text could be or contain a Secret. For documents of unknown kind.
+/// Returns true if the text could be or contain a Secret. Used for documents whose kind is
+/// uncertain.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains("Secret")
 }

@@ -3,17 +3,18 @@
 /// One document of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// The line of the file on which `text` starts, 1-based.
+    /// The line in the file on which `text` starts, 1-based.
     pub line: usize,
     /// The document without its markers.
     pub text: &'a str,
 }
 
-/// Returns the documents of a file, except those with only blanks, comments and directives.
+/// Returns the documents of a file, except documents that contain only whitespace, comments and
+/// directives.
 ///
-/// A line that starts with `---` or `...`, followed by a blank or nothing, is a marker. This holds
-/// even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`). Splitting therefore needs
-/// no parser, and a malformed document cannot swallow the next one.
+/// A line that starts with `---` or `...`, followed by whitespace or nothing, is a marker. This
+/// holds even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`). Splitting therefore
+/// needs no parser, and a malformed document cannot swallow the next one.
 pub fn split(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut push = |line: usize, text| {
@@ -37,7 +38,8 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Returns the rest of the line after the marker, or `None` if the line starts with no marker.
+/// Returns the rest of the line after the marker, or `None` if the line does not start with a
+/// marker.
 fn marker(line: &str) -> Option<&str> {
     let line = line.strip_prefix('\u{feff}').unwrap_or(line);
     let after = line
@@ -46,7 +48,7 @@ fn marker(line: &str) -> Option<&str> {
     (after.is_empty() || after.starts_with([' ', '\t', '\r', '\n'])).then_some(after)
 }
 
-/// Returns true if the text has only blanks, comments and directives.
+/// Returns true if the text contains only whitespace, comments and directives.
 pub(super) fn is_blank(text: &str) -> bool {
     text.lines().all(is_blank_line)
 }

@@ -1,7 +1,7 @@
-//! A document as a tree that remembers its lines, from YAML or from an API server's JSON.
+//! A document as a tree with line numbers, from YAML or from an API server's JSON.
 //!
-//! Scalars are kept as written. `typed` interprets them by field: an unquoted number is not a
-//! string.
+//! Scalars are kept as written. The `typed` module interprets them by field: an unquoted number is
+//! not a string.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub(super) enum Value {
     Map(Vec<Entry>),
 }
 
-/// A key of a map with its value. No key occurs twice.
+/// A key in a map, with its value. No key occurs twice.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: Box<str>,
@@ -36,7 +36,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// Returns the value of a key, or `None` if this is not a map or lacks the key.
+    /// Returns the value for a key, or `None` if this is not a map or lacks the key.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else {
             return None;

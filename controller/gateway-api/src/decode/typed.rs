@@ -1,13 +1,13 @@
-//! Reads typed values from a tree: all objects are read this way, whatever their source.
+//! Reads typed values from a tree: all objects are read this way, regardless of source.
 //!
-//! **Null is absent.** A null field counts as missing. Elsewhere (an element of a list, an entry of
-//! a map) null is the empty string, list or map. API server components write empty lists as null;
-//! handling that here spares every type from doing so.
+//! **Null is absent.** A null field counts as missing. Elsewhere (in list elements and map
+//! entries), null is the empty string, list or map. API server components write empty lists as
+//! null; handling that here spares every type from doing so.
 //!
 //! **Errors have a location.** The innermost location is reported: the field's path, its line, its
 //! value and the expected value.
 //!
-//! **Unknown fields are recorded**, with the known field that was probably meant.
+//! **Unknown fields are recorded**, with the known field that the author probably meant.
 
 use std::slice;
 
@@ -45,7 +45,7 @@ struct Reader<'p, 'de> {
 }
 
 impl<'de> Reader<'_, 'de> {
-    /// Adds this location to a fault without one.
+    /// Adds this location to a fault that has none.
     fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
     }
@@ -63,7 +63,7 @@ impl<'de> Reader<'_, 'de> {
             },
             _ => return self.refuse(expected::integer(self.at.field())),
         };
-        // If a number does not fit the type, the error states the limits of the field.
+        // If a number does not fit the type, the error states the field's limits.
         self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
     }
 

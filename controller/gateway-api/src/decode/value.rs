@@ -1,4 +1,4 @@
-//! Objects as an API server sends them: values rather than text.
+//! Decodes objects that an API server sends as values rather than text.
 
 use std::marker::PhantomData;
 
@@ -19,8 +19,8 @@ pub fn decode_value(
     decode_item(&value.into(), Some((api_version, kind.as_str()))).map_err(|error| *error)
 }
 
-/// Reads a value that is not of one of resolution's kinds, by the same rules. It must not contain
-/// secrets, because errors quote values.
+/// Reads a value whose type is not one of the supported kinds, by the same rules. It must not
+/// contain secrets, because errors quote values.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
     let node = Node::from(value);
     typed::read(PhantomData::<T>, &node, &Notes::default())

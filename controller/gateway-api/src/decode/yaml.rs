@@ -1,4 +1,4 @@
-//! Strict options and limits of the YAML parser, and its errors.
+//! Configures the YAML parser with strict options and limits, and converts its errors.
 
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
@@ -6,7 +6,7 @@ use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter};
 use super::{DecodeError, DecodeLimits, Reason};
 use crate::world::ObjectKey;
 
-/// Replaces messages that could quote a Secret.
+/// Replacement for messages that could quote a Secret.
 pub(super) const WITHHELD: &str = "not a valid Secret: YAML that does not parse, a field of the \
     wrong type, or `data` that is not base64 (details are withheld because they could reveal a \
     value)";

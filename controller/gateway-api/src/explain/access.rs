@@ -1,4 +1,4 @@
-//! Requirements of AccessPolicies and HTTPProxies for requests.
+//! Explains what AccessPolicies and HTTPProxies require of requests.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ pub(super) fn refusing(filters: &RequestFilters, client: Option<IpAddr>) -> Opti
     filters.find(refused).map(|filter| filter.name.as_str())
 }
 
-/// Returns the effects of all requirements, in the order in which they apply.
+/// Returns the effects of all requirements, in the order in which they are checked.
 pub(super) fn of(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         address_filters,

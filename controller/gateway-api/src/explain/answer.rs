@@ -1,4 +1,4 @@
-//! The response of the route that handles a request.
+//! Explains the response of the route that handles a request.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::retry::Condition;
@@ -14,7 +14,7 @@ use super::location;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 use super::routes::{self, Taker};
 
-/// Default retries of a rule, as rendered.
+/// A rule's default retries, as in the rendered configuration.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
 
 /// Explains the response of `winner`, a route in the virtual host of `domain`.
@@ -40,7 +40,7 @@ pub(super) fn explain(
     };
 }
 
-/// Returns the CORS response if the request is a preflight, or `None`.
+/// Returns the CORS response if the request is a preflight, or `None` otherwise.
 fn preflight_answer(
     snapshot: &Snapshot,
     winner: Taker<'_>,

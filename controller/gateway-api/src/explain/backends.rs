@@ -1,4 +1,4 @@
-//! Backends of a route, with their shares, endpoints and TLS.
+//! Explains a route's backends: their shares, endpoints and TLS settings.
 
 use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, Snapshot, UrlRewrite, WeightedBackend,
@@ -7,8 +7,8 @@ use sesame_proto::schema::{
 use super::effects::{request_changes, response_changes};
 use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls, Omitted};
 
-/// Returns the backends with positive weight. `refusal` is the response to the share of an invalid
-/// backend; `rewritten` describes the effect of a rewrite.
+/// Returns the backends with positive weight. `refusal` is the response to requests in an invalid
+/// backend's share; `rewritten` describes the effect of a rewrite.
 pub(super) fn explained_backends(
     snapshot: &Snapshot,
     backends: &[WeightedBackend],

@@ -1,5 +1,5 @@
-//! Limits on the size of an explanation: a Gateway may have thousands of routes, and an object
-//! values of many kilobytes.
+//! Limits the size of an explanation: a Gateway may have thousands of routes, and an object may
+//! contain values of many kilobytes.
 //!
 //! Each list states how many entries are missing, and each string how many bytes. The limits keep
 //! an explanation below [`MAX_EXPLANATION_BYTES`] bytes of JSON, not counting the request that it
@@ -16,11 +16,11 @@ use super::outcome::{
 pub(super) const MAX_CANDIDATES: usize = 100;
 /// Maximum size of an explanation as JSON in bytes, not counting the request that it repeats.
 pub const MAX_EXPLANATION_BYTES: usize = 1 << 20;
-/// Maximum number of reasons for a route.
+/// Maximum number of reasons per route.
 const MAX_REASONS: usize = 8;
 /// Maximum number of filters, of backends, and of names in a certificate.
 const MAX_PARTS: usize = 16;
-/// Maximum number of endpoints of a backend.
+/// Maximum number of endpoints per backend.
 const MAX_ENDPOINTS: usize = 100;
 /// Maximum number of notes.
 const MAX_NOTES: usize = 20;
@@ -68,7 +68,8 @@ impl CandidateList {
         }
     }
 
-    /// Returns the kept routes in the order they are tried, and the number of omitted routes.
+    /// Returns the kept routes in the order in which they are tried, and the number of omitted
+    /// routes.
     pub(super) fn finish(self) -> (Vec<ExplainedCandidate>, usize) {
         let Self {
             taken,
@@ -131,7 +132,7 @@ pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<
     }
 }
 
-/// Joins names for a sentence, and states how many are omitted.
+/// Joins names into a list for a sentence, and states how many are omitted.
 pub(super) fn join(names: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
     let more = names.len().saturating_sub(MAX_NAMED);
     let shown: Vec<String> = names.take(MAX_NAMED).collect();

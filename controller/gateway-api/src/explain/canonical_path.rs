@@ -1,4 +1,4 @@
-//! The path that routes are compared with. Envoy normalizes the path first, because routes could
+//! Normalizes the path that routes are compared with. Envoy does so first, because routes could
 //! otherwise be bypassed.
 
 use sesame_proto::canonical_path::collapse_dots;

@@ -1,4 +1,4 @@
-//! The path of a connection: the port, then the listener, which TLS selects by server name.
+//! Finds the path of a connection: the port, then the listener, which TLS selects by server name.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ use super::request::{ExplainRequest, UrlScheme};
 
 /// How a connection is used.
 pub(super) enum Chain<'s> {
-    /// The connection carries requests, which use the route table of this name.
+    /// The connection carries requests, which are routed by the route table with this name.
     Requests(&'s str),
-    /// The bytes of the connection are forwarded. Without a route, it is closed.
+    /// The connection's bytes are forwarded. Without a route, the connection is closed.
     Connections(Option<&'s L4Route>),
 }
 
@@ -152,8 +152,8 @@ fn over_tls<'s>(
     })
 }
 
-/// Returns the chains of a port by server name; the empty name is the catch-all. If several chains
-/// have the same name, the first one takes precedence.
+/// Returns a port's chains by server name; the empty name is the catch-all. If several chains have
+/// the same name, the first one takes precedence.
 fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     let mut chains = BTreeMap::new();
     let mut add = |name: &str, chain| {
@@ -178,7 +178,8 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
                         names => names.iter().for_each(|name| add(name, chain)),
                     }
                 }
-                // Names without a route are rejected instead of reaching a wider listener.
+                // Connections for names without a route are rejected, so that they never reach a
+                // wider listener.
                 add(&listener.hostname, alone);
             }
             Protocol::Http | Protocol::RawTcp | Protocol::RawUdp => {}

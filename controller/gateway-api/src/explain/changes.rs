@@ -1,4 +1,4 @@
-//! Finds matches for which another snapshot would respond differently.
+//! Finds matches whose requests would get a different response with another snapshot.
 //!
 //! For each added, removed or changed match, a matching request is explained on both snapshots, and
 //! differences are reported. A match that takes requests from another match is therefore reported,
@@ -105,7 +105,7 @@ struct Comparison<'s> {
 }
 
 impl Comparison<'_> {
-    /// Compares the matches of a listener's route table in `snapshot` with the matches in `other`.
+    /// Compares the matches in a listener's route table in `snapshot` with the matches in `other`.
     fn requests(
         &mut self,
         snapshot: &Snapshot,
@@ -198,8 +198,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns the virtual hosts of a listener. If listeners share a route table, these are the hosts
-/// for which this listener is the most specific.
+/// Returns a listener's virtual hosts. If several listeners share a route table, these are the
+/// hosts for which this listener is the most specific.
 fn hosts_of<'s>(
     snapshot: &'s Snapshot,
     port: &'s Port,
@@ -295,7 +295,7 @@ fn shares(backends: &[ExplainedBackend]) -> String {
     backends.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the name of a backend without the digest of its settings.
+/// Returns a backend's name without the digest of its settings.
 fn named(backend: &str) -> String {
     match backend.splitn(5, '/').collect::<Vec<_>>().as_slice() {
         [""] => "an invalid reference".to_owned(),

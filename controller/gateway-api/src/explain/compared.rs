@@ -1,4 +1,4 @@
-//! A request as routes see it, after Envoy's normalization and rejections.
+//! A request as routes see it, after Envoy has normalized it and checked whether to reject it.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ pub(super) struct Compared {
     pub(super) port: u16,
     /// Path without query.
     pub(super) path: String,
-    /// Query with its `?`; empty if there is no query.
+    /// Query with its `?`; empty if the URL has none.
     pub(super) query: String,
     pub(super) headers: Vec<HeaderField>,
     pub(super) grpc: bool,
@@ -40,11 +40,11 @@ pub(super) struct Compared {
     pub(super) client: Option<IpAddr>,
 }
 
-/// A request before any route is tried.
+/// The result of preparing a request for routing.
 pub(super) enum Prepared {
     /// Routes are tried.
     Compared(Compared),
-    /// The request is answered immediately.
+    /// The proxy responds before trying any route.
     Answered {
         path: Option<String>,
         outcome: ExplainedOutcome,
@@ -56,11 +56,11 @@ pub(super) enum HeaderValue {
     Absent,
     /// Each value of the header; a single match is enough.
     Is(Vec<String>),
-    /// The proxy sets the header from information that is not available here.
+    /// The proxy sets the header, and its value is not known here.
     Unknown,
 }
 
-/// Returns the request as routes see it, or the response if it is answered before routing.
+/// Returns the request as routes see it, or the response if the proxy responds before routing.
 pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     let mut headers = request.headers.clone();
     let underscored = headers.iter().position(|it| it.name.contains('_'));
@@ -132,7 +132,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
 }
 
 impl Compared {
-    /// Returns the request for routes that translate gRPC-Web.
+    /// Returns the request as seen by routes that translate gRPC-Web.
     pub(super) fn translated(&self) -> Self {
         Self {
             grpc: true,
@@ -140,7 +140,7 @@ impl Compared {
         }
     }
 
-    /// Returns the value of a header; `name` may contain upper case.
+    /// Returns a header's value; `name` may contain upper case.
     pub(super) fn header(&self, name: &str) -> HeaderValue {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
@@ -161,7 +161,7 @@ impl Compared {
         }
     }
 
-    /// Returns the value of a header if it is present and not empty.
+    /// Returns a header's value if the header is present and not empty.
     pub(super) fn filled(&self, name: &str) -> Option<String> {
         match self.header(name) {
             HeaderValue::Is(values) => Some(values.join(",")).filter(|it| !it.is_empty()),
@@ -169,7 +169,7 @@ impl Compared {
         }
     }
 
-    /// Returns the first value of a query parameter, without decoding it.
+    /// Returns a query parameter's first value, without decoding it.
     pub(super) fn query_param(&self, name: &str) -> Option<&str> {
         let query = self.query.strip_prefix('?')?;
         let mut params = query
@@ -178,12 +178,12 @@ impl Compared {
         params.find_map(|(key, value)| (key == name).then_some(value))
     }
 
-    /// Returns path and query.
+    /// Returns the path with the query.
     pub(super) fn path_and_query(&self) -> String {
         format!("{}{}", self.path, self.query)
     }
 
-    /// Returns a response of the proxy itself.
+    /// Returns the outcome for a response from the proxy itself.
     pub(super) fn answered(&self, status: u32, reason: String) -> ExplainedOutcome {
         ExplainedOutcome::Answered {
             status,
@@ -237,14 +237,15 @@ fn is_grpc_web(request: &ExplainRequest) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-/// Returns the rest of a media type that starts with `application/grpc`.
+/// Returns the part of the media type after `application/grpc`, or `None` for other media types.
 fn grpc_subtype(request: &ExplainRequest) -> Option<&str> {
     let mut headers = request.headers.iter();
     let content_type = headers.find(|it| it.name == "content-type")?;
     content_type.value.strip_prefix("application/grpc")
 }
 
-/// Returns true for a header that requests an upgrade that Envoy forwards. It ignores all others.
+/// Returns true for a header that requests an upgrade that Envoy forwards. Envoy ignores all other
+/// upgrades.
 fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -> bool {
     let forwarded = |protocol: &str| match protocol.trim().to_ascii_lowercase().as_str() {
         "websocket" => true,
@@ -255,12 +256,12 @@ fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -
     name == "upgrade" && value.split(',').any(forwarded)
 }
 
-/// Returns the host of an authority in lower case, without the port and a trailing dot.
+/// Returns the host in an authority, in lower case and without the port or a trailing dot.
 pub(super) fn host_of(authority: &str) -> String {
     without_port(&without_dot(authority)).to_ascii_lowercase()
 }
 
-/// Returns an authority without the trailing dot of its name.
+/// Removes the trailing dot from the name in an authority.
 fn without_dot(authority: &str) -> String {
     let host = without_port(authority);
     let port = authority.get(host.len()..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Connections whose bytes are forwarded.
+//! Explains connections whose bytes are forwarded.
 
 use sesame_proto::schema::{L4Route, Snapshot};
 

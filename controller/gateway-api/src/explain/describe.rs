@@ -94,7 +94,7 @@ pub(super) fn changes(
     parts.join(", ")
 }
 
-/// Returns the value of a header, with `%` around the names of facts.
+/// Formats a header value, with `%` around the names of facts.
 fn header_value(
     Header {
         name: _,

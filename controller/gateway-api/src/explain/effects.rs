@@ -1,4 +1,5 @@
-//! Effects of a route's filters on one request, in the order in which they are applied.
+//! Explains the effects of a route's filters on one request, in the order in which they are
+//! applied.
 
 use std::borrow::Cow;
 
@@ -16,7 +17,7 @@ use super::expressions::Expressions;
 use super::location;
 use super::outcome::ExplainedFilter;
 
-/// Returns the effects of the filters of a route.
+/// Returns the effects of a route's filters.
 pub(super) fn of(
     route: &Route,
     request: &Compared,
@@ -26,7 +27,8 @@ pub(super) fn of(
     if let Some(cors) = &route.cors {
         let mut cors = Cow::Borrowed(&**cors);
         if !matches!(route.action, Some(Action::Forward(_))) {
-            // The proxy's own responses have CORS headers for simple expressions only.
+            // The proxy's own responses get CORS headers only for exact origins and simple
+            // expressions.
             let origins = &mut cors.to_mut().allow_origins;
             origins.retain(|it| match &it.kind {
                 Some(cors_origin::Kind::Regex(pattern)) => is_of_origins(pattern),
@@ -70,7 +72,7 @@ pub(super) fn of(
     filters
 }
 
-/// Returns the effects of the filters that policies configure, each with its policies.
+/// Returns the effects of the filters that policies configure, with the names of the policies.
 pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         max_body_bytes,
@@ -81,7 +83,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         response,
         bandwidth,
         policies,
-        // They name their policies.
+        // The names of these filters already contain their policies.
         address_filters: _,
         tokens: _,
         reserved_headers: _,
@@ -150,7 +152,8 @@ pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     filter("ExternalAuth", effect)
 }
 
-/// Returns the effect of request header modifications, if any. `request` holds the previous values.
+/// Returns the effect of request header modifications, if any. `request` contains the previous
+/// values.
 pub(super) fn request_changes(
     modifier: Option<&HeaderModifier>,
     request: Option<&Compared>,

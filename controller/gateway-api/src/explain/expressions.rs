@@ -1,4 +1,4 @@
-//! Regular expressions as RE2 interprets them in Envoy: over bytes, and always matching the whole
+//! Evaluates regular expressions as RE2 does in Envoy: over bytes, and always matching the whole
 //! value.
 
 use std::collections::BTreeMap;

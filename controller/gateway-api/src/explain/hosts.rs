@@ -1,8 +1,8 @@
-//! The virtual host of a request: an exact domain, else the longest wildcard, else `*`.
+//! Finds the virtual host for a request: an exact domain, else the longest wildcard, else `*`.
 
 use sesame_proto::schema::{Listener, Port, RouteTable, VirtualHost};
 
-/// Returns true if the hostname of a listener (exact, `*.suffix`, or empty for all) covers a host.
+/// Returns true if a listener's hostname (exact, `*.suffix`, or empty for all) covers a host.
 pub(super) fn covers(hostname: &str, host: &str) -> bool {
     match hostname.strip_prefix('*') {
         // `*.a.test` covers only hosts below `a.test`.

@@ -1,4 +1,4 @@
-//! Targets of rewrites and redirects, as Envoy computes them from the rendered configuration.
+//! Computes the targets of rewrites and redirects, as Envoy does from the rendered configuration.
 
 use sesame_proto::schema::{PathMatch, PathModifier, Redirect, path_match, path_modifier};
 
@@ -6,7 +6,7 @@ use super::compared::Compared;
 use super::expressions;
 use super::request::UrlScheme;
 
-/// Returns the path and query after the modifier is applied, or an error if that is not possible.
+/// Returns the path and query after the modifier is applied, or an error if it cannot be applied.
 /// `redirect` is true if the replacement may contain a query.
 pub(super) fn replaced(
     matched: Option<&PathMatch>,

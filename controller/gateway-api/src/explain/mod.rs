@@ -50,7 +50,7 @@ pub struct Explainer<'s> {
 }
 
 impl<'s> Explainer<'s> {
-    /// Returns an explainer for this snapshot.
+    /// Creates an explainer for this snapshot.
     pub fn new(snapshot: &'s Snapshot) -> Self {
         Self {
             snapshot,
@@ -165,7 +165,8 @@ pub enum ExplainError {
     },
 }
 
-/// Explains a request to the only one of these Gateways that listens on its port.
+/// Explains a request to the Gateway that listens on its port. Fails if several of these Gateways
+/// listen on that port.
 pub fn explain_any(
     snapshots: &[&Snapshot],
     request: &ExplainRequest,
@@ -182,7 +183,7 @@ pub fn explain_any(
     }
 }
 
-/// Explains that no Gateway listens on the port of a request.
+/// Explains that no Gateway listens on the request's port.
 fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
     let ports = snapshots
         .iter()

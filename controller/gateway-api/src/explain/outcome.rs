@@ -1,4 +1,5 @@
-//! The explanation as a value. Scripts read it as JSON, so fields may be added but never renamed.
+//! The explanation as a data structure. Scripts read it as JSON, so fields may be added but never
+//! renamed.
 
 use serde::{Deserialize, Serialize};
 use sesame_proto::provenance::{ObjectPart, Provenance};
@@ -32,7 +33,7 @@ pub struct Explanation {
     /// Notes from a caller that knows more than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Number of entries that are omitted from these lists.
+    /// Number of entries omitted from these lists.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
@@ -78,7 +79,7 @@ impl Explanation {
     }
 }
 
-/// Number of omitted entries by list, because an explanation has a maximum size.
+/// Number of entries omitted from each list, because the size of an explanation is limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Omitted {
@@ -94,7 +95,7 @@ pub struct Omitted {
     /// Endpoints of a backend.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoints: usize,
-    /// Names, one of which a backend's certificate must have.
+    /// Names of which a backend's certificate must have at least one.
     #[serde(skip_serializing_if = "is_zero")]
     pub names: usize,
     /// Notes.
@@ -230,7 +231,7 @@ pub enum ExplainedOutcome {
     Answered {
         /// Status of the response.
         status: u32,
-        /// gRPC status that gRPC clients get, together with HTTP status 200.
+        /// gRPC status for gRPC clients, which get it with HTTP status 200.
         grpc_status: Option<u32>,
         /// Cause, as text.
         reason: String,
@@ -239,7 +240,7 @@ pub enum ExplainedOutcome {
     Redirected {
         /// Status of the response.
         status: u32,
-        /// gRPC status that gRPC clients get, together with HTTP status 200.
+        /// gRPC status for gRPC clients, which get it with HTTP status 200.
         grpc_status: Option<u32>,
         /// `Location` header of the response.
         location: String,
@@ -254,9 +255,9 @@ pub enum ExplainedOutcome {
         host: String,
         /// Path and query that the backends receive.
         path: String,
-        /// Timeout of the request including retries, in milliseconds; `None` for no limit.
+        /// Timeout for the request including retries, in milliseconds; `None` for no limit.
         request_timeout_ms: Option<u64>,
-        /// Timeout of one attempt in milliseconds; `None` for no limit.
+        /// Timeout for one attempt, in milliseconds; `None` for no limit.
         backend_timeout_ms: Option<u64>,
         /// Retries, as text.
         retries: String,
@@ -286,19 +287,19 @@ pub struct ExplainedBackend {
     pub endpoints: Vec<String>,
     /// Effects of this backend's own filters.
     pub filters: Vec<ExplainedFilter>,
-    /// Number of entries that are omitted from these lists.
+    /// Number of entries omitted from these lists.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
 
-/// TLS to a backend.
+/// TLS settings for connections to a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedTls {
     /// Requested server name.
     pub sni: String,
-    /// Names, one of which the backend's certificate must have.
+    /// Names of which the backend's certificate must have at least one.
     pub names: Vec<String>,
-    /// Name of the required CA certificates; empty means those of the system.
+    /// Name of the required CA certificates; empty for the system's CA certificates.
     pub authorities: String,
 }

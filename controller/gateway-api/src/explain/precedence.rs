@@ -1,4 +1,4 @@
-//! Explains why one of two matches of a virtual host takes precedence, by the order in the
+//! Explains why one of two matches in a virtual host takes precedence, according to the
 //! specification.
 
 use std::cmp::{Ordering, Reverse};

@@ -1,7 +1,8 @@
 //! The request to explain, parsed from a method, a URL and headers in the form that HTTP clients
 //! accept.
 //!
-//! The path is kept as written, because normalizing `/a/../b` is part of the explanation.
+//! The path is kept as written, because the explanation covers how paths such as `/a/../b` are
+//! normalized.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -33,7 +34,7 @@ pub struct ExplainRequest {
     /// Server name in the TLS handshake; `None` without TLS, or for an IP address.
     #[serde(default)]
     pub sni: Option<String>,
-    /// True if the client presents a certificate on request.
+    /// True if the client presents a certificate when the server requests one.
     #[serde(default)]
     pub client_certificate: bool,
     /// Address of the client, which connects directly; `None` if unknown.

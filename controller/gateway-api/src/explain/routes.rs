@@ -21,7 +21,7 @@ pub(super) struct Taker<'h> {
     pub(super) preflight: bool,
 }
 
-/// The results for all routes of a virtual host.
+/// The results of trying all routes in a virtual host.
 pub(super) struct Tried<'h> {
     pub(super) candidates: Vec<ExplainedCandidate>,
     /// Number of omitted routes.
@@ -29,7 +29,7 @@ pub(super) struct Tried<'h> {
     pub(super) winner: Option<Taker<'h>>,
 }
 
-/// Tries all routes of a virtual host, including those after the winner.
+/// Tries all routes in a virtual host, including those after the winner.
 pub(super) fn try_all<'h>(
     snapshot: &Snapshot,
     host: &'h VirtualHost,

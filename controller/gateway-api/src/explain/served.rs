@@ -1,4 +1,4 @@
-//! Lists the places that serve an object: listeners, route matches, backends, keys.
+//! Finds the listeners and route matches that serve or use an object.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use sesame_proto::schema::{Listener, Port, Route, Snapshot, Transport, WeightedB
 use super::describe;
 use super::hosts;
 
-/// A place that serves an object.
+/// A listener or match that serves or uses an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServedPlace {
@@ -20,7 +20,7 @@ pub struct ServedPlace {
     pub listener: String,
     /// Port that clients use, with `/UDP` for UDP.
     pub port: String,
-    /// Hosts of the requests or connections; empty means all.
+    /// Host of the requests or connections; empty for all hosts.
     pub host: String,
     /// The served part: the listener itself, or a match.
     pub part: String,
@@ -28,8 +28,8 @@ pub struct ServedPlace {
     pub condition: String,
 }
 
-/// Returns the places that serve an object (as `Kind/namespace/name`), in the order of ports and
-/// route tables.
+/// Returns the listeners and matches that serve or use an object (as `Kind/namespace/name`), in the
+/// order of ports and route tables.
 pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     let mut places = Vec::new();
     for port in &snapshot.ports {
@@ -47,8 +47,8 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     places
 }
 
-/// Formats the places that serve an object. If the text is for a terminal, `plain` removes control
-/// characters.
+/// Formats the listeners and matches that serve or use an object. If the text is for a terminal,
+/// `plain` removes control characters.
 pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> String {
     if served.is_empty() {
         return "  is served nowhere\n".to_owned();

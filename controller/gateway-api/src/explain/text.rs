@@ -8,15 +8,15 @@ use super::outcome::{
     Explanation,
 };
 
-/// Maximum number of routes that are all shown.
+/// If there are more routes than this, only some of them may be shown.
 const FEW: usize = 8;
-/// Maximum number of endpoints that are shown for a backend.
+/// Maximum number of endpoints shown per backend.
 const MAX_ENDPOINTS: usize = 5;
 
 /// Which routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDetail {
-    /// If there are many routes, only those whose path matches.
+    /// If there are many routes, only the routes whose path matches.
     Brief,
     /// All routes.
     AllRoutes,

@@ -1,4 +1,4 @@
-//! Constructs a request that a match handles, unless another match takes precedence.
+//! Constructs a request that a match handles unless another match takes precedence.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -12,8 +12,8 @@ use super::request::{ExplainRequest, HeaderField, UrlScheme};
 /// Label that replaces a wildcard; unlikely to occur in an exact hostname.
 const ANY_LABEL: &str = "any-other-host";
 
-/// Returns a request to `domain` on the listener that fits the match, or `None` if no example for
-/// an expression is found.
+/// Returns a request to `domain` on the listener that satisfies the match. Returns `None` if no
+/// example for a regular expression is found.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,
@@ -105,7 +105,8 @@ fn value(of: &StringMatch) -> Option<String> {
     }
 }
 
-/// Returns a short string that an expression matches, using only characters that can be sent.
+/// Returns a short string that a regular expression matches, using only characters that can be
+/// sent.
 fn example(pattern: &str) -> Option<String> {
     let parser = ParserBuilder::new().build().parse(pattern).ok()?;
     let mut text = String::new();
@@ -136,7 +137,7 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
     }
 }
 
-/// Returns a member of a class, preferably a letter or digit.
+/// Returns a member of a character class, preferably a letter or digit.
 fn member(class: &Class) -> Option<char> {
     let usual = "a0A1bcxyz-_".chars().chain(' '..='~');
     let contains = |wanted: &char| match class {

@@ -4,8 +4,8 @@
 //! produces the same bytes. Snapshots and statuses are derived from the same values. Each step
 //! builds on the results of earlier steps and never changes them:
 //!
-//! 1. `gateways`: the Gateways of our `gateways::classes`, checked with their `settings` and their
-//!    `listeners`, including those of ListenerSets;
+//! 1. `gateways`: the Gateways of this controller's `gateways::classes`, checked with their
+//!    `settings` and `listeners`, including the listeners of ListenerSets;
 //! 2. `backends`: the BackendTLSPolicies, and the Backends that routes reference;
 //! 3. `routes`: routes of all kinds, checked with their `parents`, rules, matches and `filters`,
 //!    followed by the routes of `proxies` and `ingresses`, and attached to listeners;
@@ -83,36 +83,36 @@ use crate::world::{LastGoodKeys, ServedTogether, World};
 /// The result of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// The accepted Gateways of Sesame classes, sorted by the name under which they are published.
+    /// Accepted Gateways whose GatewayClass belongs to Sesame, sorted by published name.
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that belong to this controller.
     pub statuses: Statuses,
     /// Gateways of Sesame classes that are not served, because another Gateway is served instead.
     pub unserved: BTreeSet<NamespacedName>,
-    /// Gateways that are published together with others of their class, accepted or not.
+    /// Gateways, accepted or not, that are published together with other Gateways of their class.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
-    /// Names that cannot be published now because parameters are unusable. The last publication
-    /// remains in effect.
+    /// Names under which nothing can be published now, because parameters are unusable. The last
+    /// publication remains in effect.
     pub retained: BTreeSet<NamespacedName>,
-    /// Settings of all Gateways of Sesame classes with valid parameters. Gateways that are
-    /// published together have an entry under the shared name.
+    /// Settings of each Gateway of a Sesame class whose parameters are valid. Gateways that are
+    /// published together also have an entry under their shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// The Service requests, keyed by the name under which the Gateways are published.
+    /// Service requests, keyed by the name under which their Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
     /// Listener hostnames that no certificate of the listener covers.
     pub uncovered: UncoveredHostnames,
-    /// Messages about objects that have no suitable condition, sorted by object.
+    /// Problems that no status condition can report, sorted by object.
     pub problems: Vec<Problem>,
     /// The last good key pair of each Secret that was read, passed to the next world.
     pub last_good: LastGoodKeys,
     /// The ports on which Gateways are served together, passed to the next world.
     pub served_together: ServedTogether,
-    /// Contents of the ConfigMaps from which meshes read the CA certificates of Gateways.
+    /// Contents of the ConfigMaps from which meshes read the Gateways' CA certificates.
     pub ocg_bundles: OcgBundles,
 }
 
 impl Resolution {
-    /// Returns the expiry times of the certificates of each accepted Gateway.
+    /// Returns the certificate expiry times for each accepted Gateway.
     pub fn expiries(&self) -> BTreeMap<NamespacedName, Vec<Expiry>> {
         let mut all = BTreeMap::new();
         for published in &self.gateways {
@@ -137,8 +137,8 @@ impl Resolution {
 }
 
 impl Resolution {
-    /// Returns the expiry times of each listener's certificates. The keys are the defining object,
-    /// as `Gateway/namespace/name`, and the name of the listener.
+    /// Returns the expiry times of each listener's certificates. The outer key is the object that
+    /// defines the listener, as `Gateway/namespace/name`; the inner key is the listener's name.
     pub fn listener_expiries(&self) -> ListenerExpiries {
         let mut all = ListenerExpiries::new();
         for published in &self.gateways {
@@ -180,10 +180,10 @@ pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
     key_sets: Parsed<Arc<str>>,
-    /// Total size in bytes of the routes of each published Gateway if none were excluded.
+    /// Total size in bytes of each published Gateway's routes, before any are excluded.
     sizes: BTreeMap<NamespacedName, u64>,
-    /// Separate resolver for changed routes and their neighbors: resolving a whole world would
-    /// evict its cache.
+    /// Separate resolver for changed routes and their neighbors. Resolving a whole world with it
+    /// would evict its cached values.
     neighbours: Option<Box<Resolver>>,
 }
 
@@ -198,7 +198,7 @@ impl Resolver {
         self.run(world, options, Shadowed::by_host())
     }
 
-    // Long: it is the whole flow that the module header describes.
+    // Long: contains the whole flow that the module header describes.
     fn run(
         &mut self,
         world: &World,
@@ -353,14 +353,14 @@ impl Resolver {
     }
 }
 
-/// Returns the Gateway if it is published together with others.
+/// Returns the Gateway's name and published name if it is published together with others.
 fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway)> {
     let published_as = gateway.merged.clone()?;
     let keys = gateway.keys();
     Some((gateway.name(), MergedGateway { published_as, keys }))
 }
 
-/// Returns the settings and Service requests of the Gateways with valid parameters.
+/// Returns the settings and Service requests of the Gateways whose parameters are valid.
 fn publishing(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,

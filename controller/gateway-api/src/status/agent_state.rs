@@ -12,7 +12,8 @@ pub enum AgentState {
     /// Envoy is being updated to the newest configuration.
     #[default]
     Applying,
-    /// Envoy serves, but not everything: it rejected a part, or the source cannot be read.
+    /// Envoy serves traffic, but not everything: it rejected a part, or the configuration source
+    /// cannot be read.
     Degraded,
     /// Nothing is served.
     Down,

@@ -1,8 +1,8 @@
-//! Conditions about the certificates of listeners: how long they are valid, and whether hosts
-//! present them. The time is an argument.
+//! Conditions about listeners' certificates: how long they are valid, and whether hosts present
+//! them. Callers pass the current time.
 //!
-//! Neither condition affects traffic or the conditions in the specification: a certificate that is
-//! about to expire still works.
+//! Neither condition affects traffic or the conditions that the Gateway API defines: a certificate
+//! that is about to expire still works.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
 use crate::expiry::{Expiry, ExpiryPhase};
 
-/// Maximum number of certificates in a condition, because its message is bounded and must remain
+/// Maximum number of certificates in a condition. Its message has a size limit and must remain
 /// readable.
 const MAX_TOLD: usize = 20;
 
 /// Adds the condition CertificatesValid to each listener with a certificate that expires soon, has
 /// expired, or is not valid yet. The worst certificate determines the status. `expiries` has the
-/// certificates by listener name.
+/// expiry times of each listener's certificates, keyed by listener name.
 pub fn tell_expiry(
     listeners: &mut [ListenerStatus],
     expiries: &BTreeMap<String, Vec<Expiry>>,
@@ -57,7 +57,7 @@ pub fn tell_expiry(
 }
 
 /// Adds the condition CertificatesShown to each listener that does not present one of its
-/// certificates. `unshown` has the explanation by listener name.
+/// certificates. `unshown` has the explanations, keyed by listener name.
 pub(super) fn tell_unshown(listeners: &mut [ListenerStatus], unshown: &BTreeMap<String, String>) {
     for listener in listeners {
         if let Some(why) = unshown.get(&listener.name) {

@@ -24,8 +24,8 @@ pub struct Condition {
     /// The observed generation of the object; 0 for objects from files.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
-    /// The trust that the condition depends on, which ends when certificates expire; usually
-    /// `None`.
+    /// Certificate trust that the condition depends on, and that ends when certificates expire.
+    /// Usually `None`.
     #[serde(skip)]
     pub trust: Option<Arc<[SignatureTrust]>>,
 }
@@ -42,16 +42,16 @@ macro_rules! words {
         pub enum $name { $($(#[doc = $meaning])* $variant,)+ }
 
         impl $name {
-            /// All values, in the order of their declaration.
+            /// All values, in declaration order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// Returns the meaning of the value: its doc comment here, which the documentation of
-            /// conditions also shows.
+            /// Returns the value's meaning: its doc comment, which the conditions reference also
+            /// shows.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => concat!($($meaning),*).trim_ascii(),)+ }
             }
 
-            /// Returns the value as the API writes it.
+            /// Returns the value as the API spells it.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text,)+ }
             }
@@ -89,7 +89,8 @@ words! {
 }
 
 words! {
-    /// The aspect that a condition judges, in the order in which the conditions of an object are listed.
+    /// The aspect that a condition describes. The variants are in the order in which an object's
+    /// conditions are listed.
     ConditionType {
         /// Every kind: the object is valid and accepted by its parents.
         Accepted = "Accepted",

@@ -1,5 +1,5 @@
-//! Conditions as they are stored: with transition times, and merged with the conditions of other
-//! controllers.
+//! Conditions as they are stored: with transition times, and merged with other controllers'
+//! conditions.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -27,13 +27,13 @@ pub struct TimedCondition {
     pub last_transition_time: Timestamp,
 }
 
-/// Returns the conditions to store: ours first, in order, then unchanged conditions of other
-/// controllers.
+/// Returns the conditions to store: this controller's conditions in order, followed by other
+/// controllers' conditions unchanged.
 ///
-/// A condition keeps its time while its status is unchanged; reason, message and generation are
-/// always updated. A stored condition that observed a later generation is kept, because `new` was
-/// computed from an old copy of the object. A stored condition of one of our types is removed if
-/// `new` lacks it.
+/// A condition keeps its transition time while its status is unchanged; reason, message and
+/// generation are always updated. A stored condition that observed a later generation is kept,
+/// because `new` was computed from an old copy of the object. A stored condition of a type that
+/// Sesame knows is removed if `new` lacks it.
 pub fn merge(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<TimedCondition> {
     let ours = new.iter().map(|condition| {
         let stored = old

@@ -1,9 +1,9 @@
-//! Statuses as values: conditions without times, in the order and with the names of the
-//! specification.
+//! Statuses as values: conditions without transition times, with the order and names that the
+//! Gateway API specifies.
 //!
-//! Resolution derives [`Statuses`] from the objects alone. [`program`] and [`refuse_rules`] add the
-//! reports of hosts, and [`merge`] adds times when a status is written. Nothing here reads a clock
-//! or writes to a cluster.
+//! Resolution derives [`Statuses`] only from the objects. [`program`] and [`refuse_rules`] add the
+//! hosts' reports, and [`merge`] adds transition times when a status is written. Nothing here reads
+//! a clock or writes to a cluster.
 //!
 //! Conditions that depend on the time belong in `crate::expiry`. Functions there take the time as
 //! an argument, and callers with a clock add the result to the statuses.
@@ -40,23 +40,25 @@ pub use self::shown::{ShownCondition, conditions_of};
 pub use self::trust::{PathValidity, SignatureTrust, tell_lapsed};
 pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 
-/// The statuses of all objects of this controller.
+/// The statuses of all objects that belong to this controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Statuses {
-    /// Statuses of the GatewayClasses with our controller name.
+    /// Statuses of the GatewayClasses that name this controller.
     #[serde(serialize_with = "by_text")]
     pub gateway_classes: BTreeMap<NamespacedName, GatewayClassStatus>,
     /// Statuses of the Gateways of these classes.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
-    /// Statuses of the ListenerSets with such a Gateway as parent.
+    /// Statuses of the ListenerSets whose parent is such a Gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub listener_sets: BTreeMap<NamespacedName, ListenerSetStatus>,
-    /// Statuses of the routes with such a Gateway or ListenerSet as parent; only our own entries.
+    /// Statuses of the routes whose parent is such a Gateway or ListenerSet; only this controller's
+    /// entries.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
-    /// Statuses of the policies and XBackends that affect such a Gateway; only our own entries.
+    /// Statuses of the policies and XBackends that affect such a Gateway; only this controller's
+    /// entries.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub policies: BTreeMap<ObjectKey, PolicyStatus>,
 }
@@ -67,14 +69,14 @@ pub struct Statuses {
 pub struct GatewayClassStatus {
     /// Accepted and SupportedVersion.
     pub conditions: Vec<Condition>,
-    /// The features, sorted by name.
+    /// The supported features, sorted by name.
     pub supported_features: Vec<SupportedFeature>,
 }
 
 /// `SupportedFeature`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SupportedFeature {
-    /// A feature name in the conformance suite.
+    /// Name of the feature in the conformance suite.
     pub name: &'static str,
 }
 
@@ -85,9 +87,10 @@ pub struct GatewayStatus {
     /// The addresses at which the Gateway is served; empty until hosts report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<GatewayStatusAddress>,
-    /// Accepted, Programmed, ResolvedRefs, and if true InsecureFrontendValidationMode.
+    /// Accepted, Programmed and ResolvedRefs, followed by others that apply, such as
+    /// InsecureFrontendValidationMode.
     pub conditions: Vec<Condition>,
-    /// One for each of the Gateway's own listeners, in the order of its specification.
+    /// One entry per listener of the Gateway itself, in the order of `spec.listeners`.
     pub listeners: Vec<ListenerStatus>,
     /// Number of accepted ListenerSets.
     pub attached_listener_sets: i32,
@@ -141,7 +144,7 @@ pub struct ListenerSetStatus {
     pub gateway: NamespacedName,
     /// Accepted and Programmed.
     pub conditions: Vec<Condition>,
-    /// In the order of the specification; empty if the set as a whole is rejected.
+    /// In the order of `spec.listeners`; empty if the ListenerSet as a whole is rejected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
 }
@@ -149,7 +152,7 @@ pub struct ListenerSetStatus {
 /// `PolicyStatus`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyStatus {
-    /// The entries, sorted by Gateway.
+    /// One entry per ancestor, sorted by Gateway.
     pub ancestors: Vec<PolicyAncestorStatus>,
 }
 
@@ -157,9 +160,9 @@ pub struct PolicyStatus {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyAncestorStatus {
-    /// The Gateway.
+    /// The Gateway or mesh that the policy affects.
     pub ancestor_ref: ParentRef,
-    /// Our controller.
+    /// Name of this controller.
     pub controller_name: String,
     /// Accepted, and if needed ResolvedRefs and Programmed.
     pub conditions: Vec<Condition>,
@@ -172,7 +175,7 @@ impl PolicyAncestorStatus {
         conditions.any(|it| it.type_ == ConditionType::Programmed)
     }
 
-    /// Returns the Gateway, or `None` if the ancestor has another kind.
+    /// Returns the Gateway, or `None` if the ancestor is not a Gateway.
     pub fn gateway(&self) -> Option<NamespacedName> {
         let ParentRef {
             kind,
@@ -186,8 +189,8 @@ impl PolicyAncestorStatus {
     }
 }
 
-/// `RouteStatus` of a route of any kind. HTTPProxies and Ingresses also have one here, with the
-/// Gateway of their class as parent.
+/// `RouteStatus` of a route of any kind. HTTPProxies and Ingresses also have one here, whose parent
+/// is the Gateway that serves their class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
     /// In the order of `spec.parentRefs`.
@@ -221,11 +224,11 @@ pub struct RouteParentStatus {
     /// The Gateway that serves the route, unless `parent_ref` refers to a Gateway.
     #[serde(skip)]
     pub through: Option<NamespacedName>,
-    /// Our controller.
+    /// Name of this controller.
     pub controller_name: String,
     /// Accepted, ResolvedRefs, and if needed PartiallyInvalid and Displaced.
     pub conditions: Vec<Condition>,
-    /// Ports of the listeners that an Ingress attaches to; empty for routes.
+    /// Ports of the listeners that an HTTPProxy or Ingress attaches to; empty for other routes.
     #[serde(skip)]
     pub ports: Vec<u16>,
 }

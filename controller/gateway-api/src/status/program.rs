@@ -1,4 +1,4 @@
-//! Adds host reports about a Gateway to its status.
+//! Adds the hosts' reports about a Gateway to its status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,32 +12,32 @@ use super::{
 use crate::api::AddressType;
 use crate::world::ObjectKey;
 
-/// The combined report of all hosts of one Gateway.
+/// The combined reports of all hosts that serve one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
     /// The addresses at which the Gateway is served: IPs or hostnames.
     pub addresses: Vec<String>,
     /// Number of hosts whose Envoy runs the desired revision.
     pub hosts_ready: u32,
-    /// Number of all hosts of the Gateway.
+    /// Total number of the Gateway's hosts.
     pub hosts: u32,
     /// Listeners that hosts could not open, or for which they have no certificate, with the reason.
-    /// The key is the provenance, or the listener name within one object.
+    /// Keyed by provenance, or by listener name in a copy for one object.
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners that do not present one of their certificates, with the reason. Same keys as
-    /// above.
+    /// Listeners that do not present one of their certificates, with the reason. Keyed like
+    /// `refused_listeners`.
     pub unshown_certificates: BTreeMap<String, String>,
-    /// Addresses in the specification that no host has, with the reason.
+    /// Addresses in `spec.addresses` that no host has, with the reason.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// Why the address is missing, unless the hosts merely do not report one.
+    /// Why the address is missing, unless hosts have merely not reported one.
     pub awaited: Option<String>,
-    /// Notes on the hosts, which follow the number of ready hosts in the message.
+    /// Notes about the hosts, which follow the number of ready hosts in the message.
     pub notes: Vec<String>,
 }
 
 impl Programmed {
     /// Returns a copy with only the listeners of one object, keyed by their names in the object.
-    /// Hosts report a listener by its provenance.
+    /// Hosts identify a listener by its provenance.
     #[must_use]
     pub fn of_object(&self, object: &ObjectKey) -> Self {
         let object = object.to_string();
@@ -55,7 +55,7 @@ impl Programmed {
     }
 }
 
-/// Adds the host reports to `status`.
+/// Adds the hosts' reports to `status`.
 ///
 /// Only conditions that resolution left Unknown change: an invalid Gateway or listener remains
 /// invalid.
@@ -91,7 +91,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             all_refused.then(|| (Reason::Invalid, noted(ALL_REFUSED, programmed)))
         };
         match fault {
-            // Hosts cannot change this.
+            // Host reports cannot change this.
             Some((reason, why)) if awaited.is_some() => {
                 set(condition, ConditionStatus::False, reason, &why);
             }
@@ -111,7 +111,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     }
 }
 
-/// Adds the reports of the Gateway's hosts to the status of a ListenerSet.
+/// Adds the reports from the Gateway's hosts to a ListenerSet's status.
 pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Programmed) {
     let open_listeners = program_listeners(&mut status.listeners, programmed);
     if let Some(condition) = pending(&mut status.conditions) {
@@ -121,7 +121,7 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     }
 }
 
-/// Adds the reports of an ancestor's hosts to the conditions of a policy. The policy is programmed
+/// Adds the reports from an ancestor's hosts to a policy's conditions. The policy is programmed
 /// when every host runs the desired revision.
 pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     let Some(condition) = pending(conditions) else {
@@ -136,11 +136,10 @@ pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     }
 }
 
-/// The end of the message if every listener was rejected.
+/// End of the message if every listener was rejected.
 const ALL_REFUSED: &str = "but every listener was refused; see status.listeners";
 
-/// Sets the condition of an object: pending until a host is ready, and then False if there is a
-/// fault.
+/// Sets an object's condition: pending until a host is ready, and then False if there is a fault.
 fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Programmed) {
     if programmed.hosts_ready == 0 {
         wait(condition, programmed.hosts, &noted("", programmed));
@@ -205,7 +204,7 @@ fn progress(programmed: &Programmed) -> String {
     )
 }
 
-/// Returns a message with the number of ready hosts, the addition, and the notes on the hosts.
+/// Returns a message with the number of ready hosts, the addition, and the notes about the hosts.
 fn noted(addition: &str, programmed: &Programmed) -> String {
     let mut message = progress(programmed);
     if !addition.is_empty() {

@@ -1,4 +1,4 @@
-//! Adds the rules and backends that Envoy rejects on a Gateway's hosts to the status of the route.
+//! Adds the rules and backends that Envoy rejects on a Gateway's hosts to the route's status.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ pub struct RefusedRules {
     pub works: bool,
 }
 
-/// Adds the parts that this Gateway's hosts reject to `status`, for the parents that are this
-/// Gateway.
+/// Adds the parts that this Gateway's hosts reject to `status`, in the entries for parents that
+/// this Gateway serves.
 ///
 /// `PartiallyInvalid` is set if a part of the route works; otherwise the route is not accepted. A
 /// rejected backend counts as an unresolved reference, and its share of requests gets the same
@@ -74,7 +74,7 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
         && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
 }
 
-/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, with the prefix that the specification
+/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, with the prefix that the Gateway API
 /// requires.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     let said: Vec<String> = rules

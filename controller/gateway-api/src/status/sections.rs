@@ -35,7 +35,7 @@ pub enum ObjectStatus<'a> {
 }
 
 impl<'a> ObjectStatus<'a> {
-    /// Returns all conditions, by section.
+    /// Returns all conditions, grouped by section.
     pub fn sections(self) -> Vec<(Section<'a>, &'a [Condition])> {
         let object = |conditions: &'a [Condition]| vec![(Section::Object, conditions)];
         let with_listeners = |conditions: &'a [Condition], listeners: &'a [ListenerStatus]| {

@@ -80,7 +80,7 @@ pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
     all
 }
 
-/// Returns the name in a reference, with its section and port.
+/// Returns the name in a reference, followed by its section name and port.
 fn reference(reference: &Value) -> String {
     let mut section = word(reference, "name");
     for extra in ["sectionName", "port"] {
@@ -97,7 +97,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a string on one line, for tables.
+/// Returns a string field on a single line, for tables.
 fn word(value: &Value, key: &str) -> String {
     let text = value[key].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -12,23 +12,23 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, Reason, Statuses};
 use crate::world::{Kind, ObjectKey};
 
-/// Validity of a whole path to an authority, as Unix timestamps.
+/// Validity of a whole certificate path to an authority, as Unix timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathValidity {
-    /// Start of the certificate that becomes valid last.
+    /// Time at which the last of the certificates becomes valid.
     pub not_before: i64,
-    /// End of the certificate that expires first.
+    /// Time at which the first of the certificates expires.
     pub not_after: i64,
 }
 
 impl PathValidity {
-    /// The validity of paths that were not checked.
+    /// Validity of paths that were not checked.
     pub(crate) const ALWAYS: Self = Self {
         not_before: i64::MIN,
         not_after: i64::MAX,
     };
 
-    /// Returns the time during which both are valid.
+    /// Returns the period during which both are valid.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             not_before: self.not_before.max(other.not_before),
@@ -46,7 +46,7 @@ impl PathValidity {
 pub struct SignatureTrust {
     /// The owner of the certificate, or the peer that trusts it.
     pub of: String,
-    /// Signature paths that lead to an authority; at least one.
+    /// Validity of each signature path that leads to an authority; never empty.
     pub paths: Vec<PathValidity>,
 }
 

@@ -1,9 +1,9 @@
-//! The verdict on one aspect of an object. It becomes one condition, so that the decision and its
+//! The verdict on one aspect of an object. It becomes one condition, so the decision and its
 //! message cannot diverge.
 
 use super::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// Maximum size of a message in the API in bytes; the rest is cut off.
+/// Maximum size of a message in the API, in bytes. Longer messages are truncated.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
 /// The grounds for a rejection: the machine-readable reason and the human-readable message.
@@ -14,7 +14,7 @@ pub(crate) fn unsupported(message: impl Into<String>) -> Grounds {
     (Reason::UnsupportedValue, message.into())
 }
 
-/// The faults in one aspect: none, or the first reason and all messages.
+/// The faults in one aspect of an object: none, or the first reason and all messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     fault: Option<Grounds>,
@@ -30,7 +30,7 @@ impl Verdict {
         match &mut self.fault {
             None => self.fault = Some((reason, message.to_owned())),
             Some((_, text)) => {
-                // Several rules may have the same fault: report the fault once.
+                // Several rules may have the same fault; report it only once.
                 if !text.contains(message) && text.len() + message.len() < MESSAGE_LIMIT {
                     text.push_str("; ");
                     text.push_str(message);
@@ -93,7 +93,7 @@ impl Verdict {
 }
 
 impl Condition {
-    /// Creates a condition, and truncates its message to the size that the API allows.
+    /// Creates a condition and truncates its message to the size that the API allows.
     pub fn new(
         type_: ConditionType,
         status: ConditionStatus,

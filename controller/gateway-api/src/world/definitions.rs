@@ -1,13 +1,13 @@
-//! The Gateway API release of the definitions that are installed in a cluster, kind by kind.
+//! Gateway API releases of the definitions (CRDs) that are installed in a cluster, by kind.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Kind;
 
-/// Annotation with the release of a definition.
+/// Annotation that holds a definition's release.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
-/// Annotation with the channel of a definition.
+/// Annotation that holds a definition's channel.
 pub const CHANNEL: &str = "gateway.networking.k8s.io/channel";
 
 /// A minor release of the Gateway API, such as 1.6; its patch releases have the same fields.
@@ -46,7 +46,7 @@ pub enum ReleaseChannel {
 }
 
 impl ReleaseChannel {
-    /// Returns the channel's name in definitions.
+    /// Returns the channel's name as definitions spell it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -94,7 +94,7 @@ impl DefinitionRelease {
     }
 }
 
-/// Maximum number of characters of an annotation that a message quotes.
+/// Maximum number of characters that a message quotes from an annotation.
 const MAX_SHOWN: usize = 64;
 
 /// The installed definitions.

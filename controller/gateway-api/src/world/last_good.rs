@@ -1,8 +1,8 @@
 //! The last good key pair of each Secret, which remains in use while the Secret is invalid.
 //!
 //! Resolution is stateless, so the history that it needs is part of its input. The caller passes
-//! the pairs that one resolution found valid to the next; after a restart, the pairs that were last
-//! published or accepted. Private keys are never printed.
+//! the pairs that one resolution found valid to the next. After a restart, it passes the pairs that
+//! were last published or accepted. Private keys are never printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sesame_proto::keys::KeyPair;
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Key pairs by their Secret.
+/// The last good key pairs, keyed by Secret.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
@@ -43,7 +43,7 @@ impl LastGoodKeys {
         self.unread.contains(secret)
     }
 
-    /// Records whether the Secret could not be read.
+    /// Records whether reading the Secret failed.
     pub fn set_unread(&mut self, secret: &NamespacedName, unread: bool) {
         if unread {
             self.unread.insert(secret.clone());

@@ -1,4 +1,4 @@
-//! The objects of one kind, sorted by name.
+//! The objects of one kind, sorted by namespace and name.
 //!
 //! There may be many thousands of objects, and several owners of the same world. Names are
 //! therefore stored only in the objects, and copies share everything until one of them changes.
@@ -68,12 +68,12 @@ impl<T> Objects<T> {
 }
 
 impl<T: Named> Objects<T> {
-    /// Returns the object of this name.
+    /// Returns the object with this namespace and name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         self.0.get(self.find(namespace, name).ok()?)
     }
 
-    /// Adds the object, replacing one of the same name.
+    /// Adds the object, replacing any object with the same namespace and name.
     pub fn insert(&mut self, object: Arc<T>) {
         let Metadata {
             namespace, name, ..

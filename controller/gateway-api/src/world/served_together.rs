@@ -1,9 +1,9 @@
-//! The ports on which Gateways that are published together were last served. The ports are kept
-//! while a Gateway's own settings are invalid.
+//! The ports on which Gateways that are published together were last served. They are kept while a
+//! Gateway's own settings are invalid.
 //!
 //! Resolution is stateless, so the history that it needs is part of its input. The caller passes
-//! the ports that one resolution found to the next; after a restart, the ports that were last
-//! published or accepted. Never contains a port that is not served.
+//! the ports that one resolution found to the next. After a restart, it passes the ports that were
+//! last published or accepted. The history never contains a port that is not served.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use sesame_proto::schema::{DirectResponse, Listener, Snapshot, VirtualHost};
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Ports of the served listeners, by the Gateway or ListenerSet that defines them.
+/// Ports of the served listeners, keyed by the object that defines the listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
 impl ServedPorts {
-    /// Reads the ports from a snapshot of several Gateways; a snapshot of one Gateway has none. A
-    /// listener that only rejects requests for its hostnames is not served.
+    /// Collects the ports from a snapshot of several Gateways; a snapshot of one Gateway has none.
+    /// A listener that only rejects requests for its hostnames is not served.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self::default();
         let refusing = refusing(snapshot);
@@ -50,8 +50,7 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if this virtual host might be the marker of a listener that only rejects
-    /// requests.
+    /// Returns true if this virtual host might mark a listener that only rejects requests.
     pub fn depend_on(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
@@ -67,7 +66,7 @@ impl ServedPorts {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// Returns a line for each object, such as `Gateway/namespace/name 80 443`.
+    /// Returns one line per object, such as `Gateway/namespace/name 80 443`.
     pub fn text(&self) -> String {
         let line = |(object, ports): (&ObjectKey, &BTreeSet<u16>)| {
             let ports = ports.iter().map(|port| format!(" {port}"));
@@ -89,7 +88,7 @@ fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
     hosts.filter_map(refusing_listener).collect()
 }
 
-/// Returns the listener for which a virtual host rejects all requests.
+/// Returns the name of the listener for which this virtual host rejects all requests, if any.
 fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     let [only] = host.routes.as_slice() else {
         return None;
@@ -102,12 +101,13 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     Some(&only.name)
 }
 
-/// Ports on which Gateways are served, by the name under which the Gateways are published together.
+/// Ports on which Gateways are served, keyed by the name under which the Gateways are published
+/// together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
 
 impl ServedTogether {
-    /// Reads the ports from snapshots that were resolved, published or accepted.
+    /// Collects the ports from snapshots that were resolved, published or accepted.
     pub fn of<'s>(snapshots: impl IntoIterator<Item = &'s Snapshot>) -> Self {
         let named = |snapshot: &'s Snapshot| {
             let name = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway)?;
@@ -125,8 +125,8 @@ impl ServedTogether {
         self.0.get(published_as)?.0.get(object)
     }
 
-    /// Adds the ports in `before` of the objects that are kept, whose listeners may be served
-    /// again.
+    /// Adds the ports in `before` for the objects that are kept, because their listeners may be
+    /// served again.
     pub(crate) fn keep(
         &mut self,
         before: &Self,

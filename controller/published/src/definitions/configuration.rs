@@ -1,8 +1,8 @@
-//! The `SesameConfiguration` CRD, generated from the types that resolution reads.
+//! Generates the `SesameConfiguration` CRD from the types that resolution reads.
 //!
-//! It is built by hand, because those types do not depend on a Kubernetes client. The schema must
-//! include every validation rule of resolution that a schema can express, so that most mistakes are
-//! rejected on write.
+//! The CRD around the schema is built by hand, because those types do not depend on a Kubernetes
+//! client. The schema must include every check of resolution that a schema can express, so that
+//! most mistakes are rejected on write.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
 
 use super::schema;
 
-/// Field of the specification, with validation rules for its value and their messages.
+/// Validation rules and their messages, by field of `spec`.
 const RULES: &[(&str, &[(&str, &str)])] = &[
     (
         "publishing",

@@ -1,5 +1,4 @@
-//! The `GatewayMeshPolicy` and `MeshOCGPolicy` CRDs, generated from the types that resolution
-//! reads.
+//! Generates the `GatewayMeshPolicy` and `MeshOCGPolicy` CRDs from the types that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -69,7 +68,7 @@ fn specification_of_ocg() -> Value {
     schema
 }
 
-/// Restricts targets to one kind.
+/// Restricts a policy's targets to one kind.
 fn only_target(schema: &mut Value, group: &str, kind: &str) {
     let targets = &mut schema["properties"]["targetRefs"]["items"];
     targets["x-kubernetes-validations"] = json!([{

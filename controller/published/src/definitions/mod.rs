@@ -1,4 +1,4 @@
-//! CRDs, generated from the types that resolution reads.
+//! Generates the CRDs from the types that resolution reads.
 
 mod access_policy;
 mod backend_policy;

@@ -1,7 +1,6 @@
-//! Common parts of policy CRDs.
+//! Builds the parts that policy CRDs share.
 //!
-//! Their status has the same form as the status of Gateway API policies: one entry for each
-//! ancestor and controller.
+//! As in Gateway API policies, the status has one entry per ancestor and controller.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use sesame_gateway_api::api::{GATEWAY_GROUP, SESAME_GROUP};
 
 use super::schema::{self, text};
 
-/// Returns a policy CRD with these printer columns and the age.
+/// Returns a policy CRD with these printer columns and an `Age` column.
 pub(crate) fn definition(
     names: &Value,
     scope: &str,
@@ -42,7 +41,7 @@ pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResou
     definition
 }
 
-/// Returns the schema of a status with one entry for each controller and ancestor of this kind.
+/// Returns the schema for a status with one entry per controller and ancestor of this kind.
 pub(crate) fn status(of: &str, conditions: &str) -> Value {
     json!({
         "type": "object",
@@ -75,7 +74,7 @@ pub(crate) fn status(of: &str, conditions: &str) -> Value {
     })
 }
 
-/// Returns the schema of a status with one entry for each Gateway.
+/// Returns the schema for a status with one entry per Gateway.
 pub(super) fn status_of_gateways() -> Value {
     status(
         "Gateway",
@@ -83,7 +82,7 @@ pub(super) fn status_of_gateways() -> Value {
     )
 }
 
-/// Restricts the targets of a policy that applies to requests.
+/// Restricts the targets of a request policy to Gateways, ListenerSets and routes.
 pub(super) fn of_requests(target: &mut Value) {
     target["x-kubernetes-validations"] = json!([{
         "rule": format!(

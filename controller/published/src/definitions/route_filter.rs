@@ -1,4 +1,4 @@
-//! The `RouteFilter` CRD, generated from the type that resolution reads.
+//! Generates the `RouteFilter` CRD from the type that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Building blocks of generated CRDs: the CRD itself, the schema of a Rust type, and the schema of
+//! Provides building blocks for generated CRDs: the CRD itself, and schemas for Rust types and
 //! conditions.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-/// Returns the schema of a type, in the form that CRDs require.
+/// Returns the schema for a type, in the form that CRDs require.
 pub(crate) fn of<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.inline_subschemas = true;
@@ -26,7 +26,7 @@ pub(crate) fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// Returns the CRD of a kind with one version and a status.
+/// Returns a CRD with one version and a status subresource.
 pub(crate) fn definition(
     (group, version): (&str, &str),
     names: &Value,
@@ -53,7 +53,7 @@ pub(crate) fn definition(
     }))
 }
 
-/// Returns the schema of a list of conditions.
+/// Returns the schema for a list of conditions.
 pub(crate) fn conditions(description: &str) -> Value {
     json!({
         "type": "array",
@@ -78,7 +78,7 @@ pub(crate) fn conditions(description: &str) -> Value {
     })
 }
 
-/// Adds the rule that a request key has a name unless it is the client address.
+/// Adds a validation rule: a request key has a `name` unless its type is `ClientAddress`.
 pub(crate) fn check_request_key(schema: &mut Value) {
     schema["x-kubernetes-validations"] = json!([{
         "rule": "has(self.name) == (self.type != 'ClientAddress')",
@@ -86,7 +86,7 @@ pub(crate) fn check_request_key(schema: &mut Value) {
     }]);
 }
 
-/// Returns the schema of a string with this maximum length.
+/// Returns the schema for a string with this maximum length.
 pub(crate) fn text(description: &str, most: u32) -> Value {
     json!({"type": "string", "description": description, "maxLength": most})
 }

@@ -1,4 +1,4 @@
-//! The `TrafficPolicy` CRD, generated from the type that resolution reads.
+//! Generates the `TrafficPolicy` CRD from the type that resolution reads.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_jso
     Ok(inherited(definition))
 }
 
-/// Fields of the specification; at least one must be set.
+/// Fields of `spec`, of which at least one must be set.
 const SECTIONS: [&str; 10] = [
     "rateLimits",
     "requestBody",

@@ -1,5 +1,5 @@
-//! Completion of `kubectl sesame`: kubectl runs `kubectl_complete-sesame` with the typed words, and
-//! shows the lines that it prints. Pure.
+//! Shell completion for `kubectl sesame`: kubectl runs `kubectl_complete-sesame` with the words
+//! typed so far, and offers the lines that it prints. Pure.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -12,7 +12,7 @@ pub(in crate::cli) const COMPLETION_NAME: &str = "kubectl_complete-sesame";
 const NO_FILES: &str = ":4";
 const FILES: &str = ":0";
 
-/// Returns the completions of the last word.
+/// Returns the completions for the last word.
 pub(in crate::cli) fn complete(words: &[String]) -> String {
     let program = plugin_command();
     let (last, before) = match words.split_last() {

@@ -1,5 +1,5 @@
-//! `kubectl sesame diff`: shows which requests would be answered differently if objects were
-//! applied.
+//! `kubectl sesame diff`: shows which requests would be handled differently if the given objects
+//! were applied.
 //!
 //! Resolves the cluster's objects twice, as the controller would: unchanged, and with the objects
 //! from the files applied. Only referenced Secrets and ConfigMaps are read, and their content is
@@ -33,7 +33,7 @@ pub(super) struct ManifestArgs {
     filename: Vec<PathBuf>,
 }
 
-/// Runs the command. Returns true if every request would be answered as before.
+/// Runs the command. Returns true if every request would be handled as before.
 pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<bool> {
     let mut world = World::default();
     for kind in Kind::ALL.iter().copied() {
@@ -76,8 +76,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     Ok(answers.is_empty())
 }
 
-/// Adds the objects of a kind to the world. A kind that the caller may not read is reported and
-/// omitted.
+/// Adds a kind's objects to the world. A kind that the caller may not read is reported and omitted.
 async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
     match reader.list(kind, None).await? {
         Listed::Missing => {}

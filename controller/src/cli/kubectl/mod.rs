@@ -220,7 +220,7 @@ async fn show<T: Serialize + PartialEq>(
     }
 }
 
-/// Prints an error of the watch to standard error.
+/// Prints an error during `--watch` to standard error.
 fn eprint_plain(words: &str) {
     use std::io::Write as _;
     // If standard error fails, there is nowhere to report it.

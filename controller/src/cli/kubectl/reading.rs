@@ -37,7 +37,7 @@ pub(super) struct ClusterReader {
     format: PluginFormat,
 }
 
-/// The objects of a kind, or why they cannot be read.
+/// The objects of a kind, or the reason why they cannot be listed.
 pub(super) enum Listed {
     Objects(&'static str, Vec<Value>),
     /// The kind is not installed.
@@ -72,8 +72,8 @@ impl ClusterReader {
         })
     }
 
-    /// Prints a result in the requested format. Returns an error for the format `name`, which it
-    /// does not support.
+    /// Prints a result in the requested format. Returns an error for `--output name`, which only
+    /// other commands support.
     pub(super) fn print(
         &self,
         value: &impl Serialize,
@@ -108,7 +108,7 @@ impl ClusterReader {
         }
     }
 
-    /// Lists the objects of a kind in one namespace, or in all if `None`.
+    /// Lists the objects of a kind in one namespace, or in all namespaces if `None`.
     pub(super) async fn list(&self, kind: Kind, namespace: Option<&str>) -> Result<Listed> {
         for version in kind.api_versions() {
             let api = self.api(kind, version, namespace);
@@ -154,7 +154,7 @@ impl ClusterReader {
         }
     }
 
-    /// Returns the reports of all hosts, or `None` if the caller may not read them.
+    /// Returns all hosts' reports, or `None` if the caller may not read them.
     pub(super) async fn reports(&self) -> Result<Option<Vec<GatewayAgent>>> {
         let api: Api<GatewayAgent> = Api::namespaced(self.client.clone(), &self.published_in);
         match api.list(&ListParams::default()).await {
@@ -170,7 +170,7 @@ impl ClusterReader {
         Ok(read.snapshot)
     }
 
-    /// Returns the publications of all Gateways.
+    /// Returns all Gateways' publications.
     pub(super) async fn all_published(&self) -> Result<Vec<Snapshot>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.published_in);
         let label = format!("{PART_LABEL}={}", Part::Manifest.as_str());

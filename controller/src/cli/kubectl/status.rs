@@ -21,7 +21,7 @@ pub(super) struct GatewayRow {
     pub(super) name: String,
     class: String,
     addresses: Vec<String>,
-    /// Status of the condition `Programmed`.
+    /// Status of the `Programmed` condition.
     programmed: String,
     /// Hosts that serve the Gateway, or `None` if the caller may not read reports.
     hosts: Option<ServingHosts>,
@@ -31,14 +31,15 @@ pub(super) struct GatewayRow {
     pub(super) problems: Vec<String>,
 }
 
-/// Number of hosts that serve a Gateway without errors, and of all hosts that report on it.
+/// Number of hosts that serve a Gateway without errors, and total number of hosts that report on
+/// it.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct ServingHosts {
     serving: usize,
     all: usize,
 }
 
-/// Reads the Gateways of this controller.
+/// Reads this controller's Gateways.
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<GatewayRow>> {
     let gateways = match reader
         .list(Kind::Gateway, reader.namespace.as_deref())

@@ -1,4 +1,4 @@
-//! Tables in kubectl's style. Pure.
+//! Formats tables in kubectl's style. Pure.
 //!
 //! Strings in objects are untrusted, so control sequences in them must never reach a terminal.
 

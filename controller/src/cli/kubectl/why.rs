@@ -1,4 +1,4 @@
-//! `kubectl sesame why`: shows where an object is served, and its conditions.
+//! `kubectl sesame why`: shows which Gateways serve an object, and the object's conditions.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub(super) struct ObjectArgs {
     name: String,
 }
 
-/// The answer.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ServedObject {
@@ -65,7 +65,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
     Ok(!answer.served.is_empty() && !wrong)
 }
 
-/// Returns the answer as text. Writing to a String cannot fail.
+/// Formats the result as text. Writing to a String cannot fail.
 fn text(answer: &ServedObject) -> String {
     let ServedObject {
         object,
@@ -80,7 +80,7 @@ fn text(answer: &ServedObject) -> String {
     text
 }
 
-/// Parses a kind by its name in any case: singular, plural or short.
+/// Parses a kind from its singular, plural or short name, ignoring case.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text).ok_or_else(|| {
         format!("{text:?} is not a kind that Sesame reads; expected for instance httproute")

@@ -6,8 +6,9 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, of_controller};
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 
-/// Claims the objects of a fleet. If some exist without an owner, adopts them if approved, claims
-/// only the owned objects, and returns true.
+/// Claims the objects of a fleet. Returns true if some exist without an owner. In that case, it
+/// plans their adoption if approved, or else a preview, and claims only the objects that the
+/// Gateway already owns.
 pub(in crate::provision) fn claim_fleet<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

@@ -1,11 +1,11 @@
-//! Default values that the API server fills in. Pure.
+//! Fills in default values as the API server does. Pure.
 //!
 //! With defaults on both sides, a comparison of the stored and desired objects shows only real
 //! differences. A default missing here shows up as a spurious change; it never hides a change.
 
 use serde_json::{Value, json};
 
-/// Returns the object with the defaults of its Pod template, if it has one.
+/// Returns the object with defaults filled in, if it has a Pod template.
 pub(super) fn with_defaults(mut object: Value) -> Value {
     let Some(spec) = object
         .get_mut("spec")
@@ -78,7 +78,7 @@ fn fill_field_ref(of: &mut Value, pointer: &str) {
     }
 }
 
-/// Returns the default pull policy of an image: images without a tag or with tag `latest` are
+/// Returns the default pull policy for an image: images without a tag or with tag `latest` are
 /// always pulled.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);

@@ -42,8 +42,8 @@ impl FieldChange {
     }
 }
 
-/// Returns the fields in which two objects differ, in order. Ignores status, bookkeeping, and
-/// values that the API server fills in.
+/// Returns the fields in which two objects differ, in order. Ignores the status, ownership
+/// annotations, and values that the API server fills in.
 pub(super) fn changes(before: &Value, after: &Value) -> Vec<FieldChange> {
     let mut found = Vec::new();
     differ("", &comparable(before), &comparable(after), &mut found);

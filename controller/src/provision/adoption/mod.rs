@@ -1,12 +1,12 @@
-//! Adoption: the controller takes over an existing fleet without an owner if the Gateway's owner
-//! approves. Pure.
+//! Plans adoption: the controller takes over an existing fleet without an owner if the Gateway's
+//! owner approves. Pure.
 //!
-//! Such objects were released, or were created by hand with the names and label of a fleet. No
-//! object of the fleet is written before the approval. A ConfigMap contains the intended objects
+//! Such a fleet was released, or was created by hand with the names and label of a managed fleet.
+//! No object of the fleet is written before the approval. A ConfigMap contains the intended objects
 //! ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares them with the existing
-//! objects. An approval covers exactly the objects and changes that were shown ([`AdoptionAction::Adopted`]).
-//! So the Gateway's annotation remains valid while the objects are adopted one after the other.
-//! Objects with another owner or controller are never adopted.
+//! objects. An approval covers exactly the objects and changes that were shown
+//! ([`AdoptionAction::Adopted`]). So the Gateway's annotation remains valid while the objects are
+//! adopted one by one. Objects with another owner or controller are never adopted.
 
 mod claims;
 mod defaults;
@@ -50,7 +50,7 @@ pub(crate) enum AdoptionAction {
         /// Digest of this object and these changes, for use in an agreement.
         consent: String,
     },
-    /// The object belongs to another owner and is not changed; the string explains why.
+    /// The object belongs to another owner and is left unchanged. Contains an explanation.
     Foreign(String),
 }
 
@@ -109,8 +109,8 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     }
 }
 
-/// Returns the agreement to all adoptions. Returns `None` if an object is foreign or there is
-/// nothing to adopt.
+/// Returns the agreement that covers all adoptions. Returns `None` if an object is foreign or there
+/// is nothing to adopt.
 fn consent(fates: &[AdoptionAction]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for fate in fates {
@@ -129,8 +129,8 @@ fn covers(given: &str, wanted: &str) -> bool {
     wanted.split(SEPARATOR).all(|part| given.contains(part))
 }
 
-/// Returns the fate of an object of the Gateway with this UID; `found` is the existing object with
-/// the same name.
+/// Returns what adoption does to an object of the Gateway with this UID; `found` is the existing
+/// object with the same name.
 fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> AdoptionAction {
     let Some(found) = found else {
         return AdoptionAction::Created;
@@ -186,7 +186,7 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     })
 }
 
-/// Returns the replacement of an unowned object. Labels and annotations added by other writers are
+/// Returns the replacement for an unowned object. Labels and annotations added by other writers are
 /// kept.
 fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     let mut before = found.value.clone();

@@ -1,7 +1,7 @@
 //! Publishes the intended objects of a fleet in a ConfigMap in the controller's namespace. Pure.
 //!
 //! The controller publishes them because only it knows all of its settings. Existing objects are
-//! not included, so their readers need separate permissions.
+//! not included, so reading them needs separate permissions.
 
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ const ENTRY: &str = "fleet.json";
 /// Maximum size of the entry in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A fleet as intended by the controller.
+/// A fleet as the controller would write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AdoptionPreview {
     uid: String,
@@ -39,7 +39,7 @@ struct Written {
     objects: Vec<Value>,
 }
 
-/// An object and its fate.
+/// An object, and what adoption does to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectAction {
     pub(crate) kind: &'static str,
@@ -112,14 +112,15 @@ impl AdoptionPreview {
         })
     }
 
-    /// Returns the objects to read, in the order of [`Self::compare`].
+    /// Returns the objects to read, in the order that [`Self::compare`] expects.
     pub(crate) fn reads(&self) -> impl Iterator<Item = (ApiResource, &NamespacedName)> {
         let keys = self.objects.iter().map(|object| &object.key);
         keys.map(|(kind, name)| (kind.resource(), name))
     }
 
-    /// Returns the fate of each object, and the agreement to all adoptions, or `None` if an object
-    /// is foreign. `found` are the existing objects, in the order of [`Self::reads`].
+    /// Returns what adoption does to each object, and the agreement that covers all adoptions. The
+    /// agreement is `None` if an object is foreign or nothing is to be adopted. `found` contains
+    /// the existing objects, in the order of [`Self::reads`].
     pub(crate) fn compare(
         &self,
         found: &[Option<Received>],

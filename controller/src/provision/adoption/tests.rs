@@ -10,7 +10,7 @@ use crate::provision::plan::OwnedPlan;
 use crate::watch::Received;
 use sesame_gateway_api::api::FleetManagement;
 
-/// Returns a Gateway whose fleet was released and is to be managed again.
+/// Returns an inventory with a Gateway whose released fleet is to be managed again.
 fn released() -> Inventory {
     let mut inventory = settled(&[basis("edge")]);
     let unmanaged = crate::provision::fleet_plan_tests::settings(FleetManagement::Unmanaged);
@@ -105,7 +105,7 @@ fn existing_fleet_is_adopted_unchanged_after_consent() {
     }
     carry_out(&mut inventory, writes);
     assert_eq!(planned(&inventory, &managed()), OwnedPlan::default());
-    // Fields of other writers were kept, and the agreement is no longer needed.
+    // Other writers' fields were kept, and the agreement is no longer needed.
     inventory
         .gateways
         .values_mut()
@@ -162,7 +162,7 @@ fn consent_covers_shown_changes_until_carried_out() {
         why.contains("is for another state of these objects"),
         "{why}"
     );
-    // So does another object with the same name.
+    // Another object with the same name also needs another agreement.
     *object(&mut other, OwnedKind::DaemonSet, "-envoy") =
         object(&mut inventory, OwnedKind::DaemonSet, "-envoy").clone();
     object(&mut other, OwnedKind::DaemonSet, "-envoy").value["metadata"]["uid"] = json!("another");

@@ -1,4 +1,4 @@
-//! The ServiceAccount of a fleet's agents, and its permissions.
+//! Builds the ServiceAccount for a fleet's agents, and its permissions.
 
 use serde_json::json;
 
@@ -14,8 +14,8 @@ pub(super) fn account(basis: &Basis, name: &str) -> OwnedObject {
     beside(basis, OwnedKind::ServiceAccount, name, &[], value)
 }
 
-/// Returns the Role for the Gateway's keys and reports, its binding, and the binding of the common
-/// Role of all agents. `account` is the name of the ServiceAccount; `namespace` is the controller's
+/// Returns the Role for the Gateway's keys and reports, its binding, and a binding for the Role
+/// that all agents share. `account` is the ServiceAccount's name; `namespace` is the controller's
 /// namespace.
 pub(super) fn rights(basis: &Basis, account: &str, namespace: &str) -> [OwnedObject; 3] {
     let gateway = &basis.gateway;

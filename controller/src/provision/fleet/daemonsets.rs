@@ -1,4 +1,4 @@
-//! The two DaemonSets of a fleet, as in `controller/deploy/agent/daemonset.yaml`, whose comments
+//! Builds a fleet's two DaemonSets, as in `controller/deploy/agent/daemonset.yaml`, whose comments
 //! explain the fields.
 
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub(super) const HANDOVER_SECONDS: i32 = 30;
 /// Additional seconds for the rest of Pod termination.
 pub(super) const GRACE_SECONDS: i32 = 30;
 
-/// Returns the DaemonSet of the launcher, whose Pods run the Envoys.
+/// Returns the launcher's DaemonSet, whose Pods run the Envoys.
 pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Value {
     let HostDirectories { runtime, state: _ } = &HostDirectories::of(basis);
     let own = [("runtime", runtime.as_str())];
@@ -50,7 +50,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
     daemonset(basis, "sesame-envoy", &update, &pod)
 }
 
-/// Returns the DaemonSet of the agent, which runs as `account`; `namespace` is the controller's
+/// Returns the agent's DaemonSet, whose Pods run as `account`; `namespace` is the controller's
 /// namespace.
 pub(super) fn agent(
     basis: &Basis,

@@ -1,9 +1,9 @@
-//! A fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pure.
+//! Builds a fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pure.
 //!
-//! Agent and launcher are two containers of one Pod, so Envoy outlives a failing agent. The Pods do
-//! not use resources of the node and meet the `restricted` Pod Security level. Their directories
-//! contain keys, so they are in memory and are deleted with the Pod. A new image therefore requires
-//! new Pods, and the Service selects the ready Pods.
+//! Agent and launcher are two containers of one Pod, so Envoy outlives a failing agent. The Pods
+//! use no host namespaces or directories, and meet the `restricted` Pod Security level. Their
+//! directories contain keys, so these are kept in memory and deleted with the Pod. A new image
+//! therefore requires new Pods, and the Service selects the ready Pods.
 
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ pub(crate) fn selector(basis: &Basis) -> Value {
     json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
 }
 
-/// Returns the object as initially created. A Deployment without `replicas` starts with a default
+/// Returns the object as it is first created. A Deployment without `replicas` starts with a default
 /// number of Pods.
 pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
     if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
@@ -100,7 +100,7 @@ pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
 
 fn pod(fleet: &FleetSettings) -> Value {
     let mut pod = json!({
-        // One container mounts its own token below.
+        // Only the agent's container mounts a token.
         "automountServiceAccountToken": false,
         // The agent supervises Envoys that the launcher has started.
         "shareProcessNamespace": true,
@@ -126,7 +126,7 @@ fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the drain time of the launcher, which exceeds the agent's drain time, so that the agent
+/// Returns the launcher's drain time, which exceeds the agent's drain time, so that the agent
 /// decides when Envoy exits.
 fn launcher_drain(fleet: &FleetSettings) -> i32 {
     fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS

@@ -1,10 +1,10 @@
-//! A managed fleet: the objects that make nodes serve one Gateway. Pure.
+//! Builds a managed fleet: the objects that make nodes serve one Gateway. Pure.
 //!
 //! In the Gateway's namespace, a fleet has two DaemonSets and a ServiceAccount. In the controller's
-//! namespace, it has a Role and two RoleBindings, with which the agents can read only this
-//! Gateway's publication. The same objects are in `controller/deploy/agent`, to be applied by hand.
-//! Here, each fleet has separate directories, so that fleets can share nodes. Alternatively, a
-//! Deployment on the Pod network replaces the DaemonSets; `switch` migrates between the two.
+//! namespace, it has a Role and two RoleBindings, which let the agents read this Gateway's keys and
+//! no others. The same objects are in `controller/deploy/agent`, to be applied by hand. Here, each
+//! fleet has separate directories, so that fleets can share nodes. Alternatively, a Deployment on
+//! the Pod network replaces the DaemonSets; `switch` migrates between the two.
 
 mod access;
 mod compare;
@@ -31,7 +31,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 /// ServiceAccount.
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";
-/// Value of the label `app.kubernetes.io/name` of the Pods of Deployments.
+/// Value of the `app.kubernetes.io/name` label on Deployment Pods.
 pub(super) const POD_LABEL_VALUE: &str = "sesame-gateway";
 
 /// Images of agents and Envoys.
@@ -41,7 +41,7 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// Returns the objects of a Gateway's fleet, or why it cannot have a fleet. The ServiceAccount
+/// Returns the objects for a Gateway's fleet, or why it cannot have a fleet. The ServiceAccount
 /// comes first, because the owner of its name also gets the other names. `namespace` is the
 /// controller's namespace, and `spans` is the collector that the agents use.
 pub(super) fn objects(

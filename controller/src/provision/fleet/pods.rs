@@ -1,6 +1,6 @@
-//! Parts shared by the Pods of both DaemonSets and the containers of a Deployment. Pods of
-//! DaemonSets use the node's network and process namespaces, because each supervises the processes
-//! of the other.
+//! Builds the parts shared by both DaemonSets' Pods and a Deployment's containers. DaemonSet Pods
+//! use the node's network and process namespaces, because the agent and the launcher supervise each
+//! other's processes.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,13 @@ use sesame_published::names::gateway_id;
 /// User and group of all containers, as in the images.
 pub(super) const USER: u32 = 65532;
 
-/// Directories of one fleet, on its nodes and in its containers. Paths are the same inside and
-/// outside, so that a path never refers to different directories in two fleets.
+/// Directories of one fleet, on its nodes and in its containers. Paths are the same on the node and
+/// in containers, so that a path never refers to different directories in two fleets.
 #[derive(Clone, Debug)]
 pub(super) struct HostDirectories {
     /// Files that Envoy watches, including keys. The directory must be on a tmpfs.
     pub(super) runtime: String,
-    /// Last configuration accepted by Envoy, including keys, for the next start of the node.
+    /// Last configuration accepted by Envoy, including keys, for the node's next start.
     pub(super) state: String,
 }
 
@@ -31,7 +31,7 @@ impl HostDirectories {
     }
 }
 
-/// Returns the fields of a Pod that do not depend on its containers.
+/// Returns the Pod fields that do not depend on its containers.
 pub(super) fn pod(fleet: &FleetSettings) -> Value {
     let every = || json!([{"operator": "Exists", "effect": "NoSchedule"}]);
     let tolerations = fleet.tolerations.as_ref();
@@ -65,7 +65,8 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // The executable file has the second capability, so it cannot start without that.
+            // The executable has the file capability `NET_BIND_SERVICE`, so it cannot start in a
+            // container without that capability.
             "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),
@@ -73,7 +74,7 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
     with_policy(container, fleet.image_pull_policy.as_ref())
 }
 
-/// Returns the arguments of the agent that settings of the fleet add.
+/// Returns the agent arguments that the fleet's settings add.
 pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = String> {
     let drain = fleet.drain_seconds;
     let drain = drain.map(|seconds| format!("--drain-seconds={seconds}"));
@@ -123,8 +124,7 @@ fn mounts(directories: &[(&str, &str)]) -> Value {
         .collect()
 }
 
-/// Returns volumes for these directories of the node. All but the last, shared memory, are created
-/// if missing.
+/// Returns volumes for these node directories. All except shared memory are created if missing.
 pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     let volume = |(name, path): &(&str, &str)| {
         let type_ = match *path {

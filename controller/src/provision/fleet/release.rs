@@ -8,14 +8,14 @@ use crate::provision::owned::{
     DIGEST_ANNOTATION, ExistingObject, OWNER_ANNOTATION, OwnedObject, is_gateway,
 };
 
-/// Annotation of an object released from a managed fleet: the UID of the Gateway.
+/// Annotation on an object released from a managed fleet, with the Gateway's UID.
 pub(crate) const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
 
-/// Returns the object without this Gateway as its owner. The specification is unchanged, so no Pod
+/// Returns the object without this Gateway as its owner. Its `spec` is unchanged, so no Pod
 /// restarts.
 pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
     let mut value = found.value.clone();
-    // Items of a list lack the kind.
+    // Items in a list have no `apiVersion` and `kind`.
     value["apiVersion"] = json!(key.0.api_version());
     value["kind"] = json!(key.0.as_str());
     let metadata = &mut value["metadata"];
@@ -34,7 +34,7 @@ pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) ->
     }
 }
 
-/// Returns true for a released workload of this Gateway.
+/// Returns true for a workload released from this Gateway.
 pub(crate) fn is_released_from(basis: &Basis, kind: OwnedKind, found: &ExistingObject) -> bool {
     let from: &Value = &found.value["metadata"]["annotations"][RELEASED_ANNOTATION];
     kind.is_workload() && found.owner.is_none() && *from == basis.uid.as_str()

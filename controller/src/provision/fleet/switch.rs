@@ -1,4 +1,4 @@
-//! Migration between workloads: the old workload is kept until the new one is serving. Pure.
+//! Migrates a fleet between workloads: the old workload is kept until the new one is serving. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(crate) fn meanwhile(
     let is_wanted = |kind| wanted.iter().any(|object| object.key.0 == kind);
     let on_pods = is_wanted(OwnedKind::Deployment);
     let done = if on_pods {
-        // The old workload is needed until the endpoints on nodes are removed.
+        // The old workload is needed until the Service no longer has endpoints on nodes.
         pods_serve(basis, existing)
             && !existing
                 .iter()
@@ -64,8 +64,8 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Returns true if the DaemonSets are ready on every node and as many hosts report that they are
-/// serving.
+/// Returns true if the DaemonSets are ready on every node, and at least that many nodes have a
+/// serving host.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

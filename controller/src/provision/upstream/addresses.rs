@@ -14,8 +14,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::Inventory;
 use crate::statuses::ServiceAddresses;
 
-/// Returns the addresses of a Gateway that has a second Gateway; `problem` is the plan's report on
-/// the second Gateway.
+/// Returns the addresses that a Gateway gets from its second Gateway; `problem` is the plan's
+/// report on the second Gateway.
 pub(in crate::provision) fn addresses(
     basis: &Basis,
     inventory: &Inventory,
@@ -93,7 +93,7 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Summarizes the conditions of the second Gateway itself that are missing or not True.
+/// Describes the second Gateway's own conditions that are False, or notes that none is reported.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],
@@ -109,7 +109,7 @@ fn own_complaints<'v>(
         .chain(complaints(upstream, &upstream["status"], types, of))
 }
 
-/// Returns the conditions in `status` with status False, with their messages.
+/// Describes the conditions in `status` that are False, with their messages.
 fn complaints<'v>(
     object: &'v Value,
     status: &'v Value,
@@ -129,7 +129,7 @@ fn complaints<'v>(
     })
 }
 
-/// Returns the conditions of the object's current generation.
+/// Returns the conditions for the object's current generation.
 fn current<'v>(object: &'v Value, status: &'v Value) -> Vec<&'v Value> {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
     let conditions = entries(status, "/conditions");

@@ -1,10 +1,11 @@
-//! A second Gateway, of another class, that forwards clients to a Gateway (`spec.publishing.type:
-//! UpstreamGateway`). Pure.
+//! Builds a second Gateway, with another class, that forwards clients to a Gateway
+//! (`spec.publishing.type: UpstreamGateway`). Pure.
 //!
-//! The second Gateway has a TCP or UDP listener for each port of the Gateway. From each listener, a
-//! TCPRoute or UDPRoute leads to the Gateway's Service, which has a cluster IP. Its addresses and
-//! problems are copied to the status of the Gateway ([`addresses`]). Cycles are impossible, because
-//! the second Gateway has another class and never gets a second Gateway of its own.
+//! The second Gateway has a TCP or UDP listener for each port of the Gateway. A TCPRoute or
+//! UDPRoute connects each listener to the Gateway's Service, which has a cluster IP. The second
+//! Gateway's addresses and problems are copied to the first Gateway's status ([`addresses`]).
+//! Cycles are impossible, because the second Gateway has another class and never has a second
+//! Gateway itself.
 
 mod addresses;
 mod claims;
@@ -23,9 +24,9 @@ use super::owned::beginning_of_names;
 use sesame_gateway_api::api::{NamespacedName, PublishingType};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Suffix of the name of a second Gateway.
+/// Suffix of a second Gateway's name.
 const END: &str = "-upstream";
-/// Kinds of routes of a second Gateway, which a cluster may lack.
+/// Route kinds that a second Gateway uses, which a cluster may lack.
 pub(super) const ROUTES: [OwnedKind; 2] = [OwnedKind::TcpRoute, OwnedKind::UdpRoute];
 
 /// Returns the name of a Gateway's second Gateway.

@@ -13,19 +13,19 @@ use crate::provision::plan::Inventory;
 use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, UpstreamSettings};
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Maximum number of listeners of a Gateway.
+/// Maximum number of listeners per Gateway.
 const MAX_LISTENERS: usize = 64;
 
 /// A second Gateway and its routes.
 #[derive(Debug)]
 pub(super) struct UpstreamObjects {
-    /// The objects, the Gateway first.
+    /// The objects, starting with the Gateway.
     pub(super) objects: Vec<OwnedObject>,
-    /// Message about omitted ports and the reason.
+    /// Message that lists the omitted ports with the reason.
     pub(super) left_out: Option<String>,
 }
 
-/// Returns the second Gateway of a Gateway, or why it is impossible.
+/// Returns a Gateway's second Gateway and its routes, or why they cannot be built.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,

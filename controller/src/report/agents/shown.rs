@@ -1,4 +1,4 @@
-//! The reports as shown to users. Never decides which reports to accept.
+//! Prepares the reports for display to users. Never decides which reports to accept.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ pub(in crate::report) struct ShownReport<'a> {
     /// Name under which the Gateway is published.
     pub(in crate::report) gateway: &'a NamespacedName,
     pub(in crate::report) agent: &'a GatewayAgent,
-    /// Time since the last report of the host.
+    /// Time since the host's last report.
     pub(in crate::report) silence: Duration,
-    /// True if the host is lost because of this silence.
+    /// True if the host counts as lost because of this silence.
     pub(in crate::report) lost: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Hosts on the status page, with their served and rejected configuration. Pure.
+//! Shows hosts on the status page, with their served and rejected configuration. Pure.
 
 use std::time::Duration;
 
@@ -89,7 +89,8 @@ fn age(silence: Duration) -> String {
     }
 }
 
-/// Shows the parts that hosts do not serve because they are missing or rejected by Envoy.
+/// Shows the parts of the configuration that hosts do not serve because they are missing or
+/// rejected by Envoy.
 pub(super) fn refused(page: &mut Page, agents: &Agents, now: ClockReading) {
     let mut rows = Rows::default();
     for shown in agents.shown(now) {

@@ -1,7 +1,8 @@
-//! The controller's status page for browsers: this replica's knowledge of Gateways, routes, hosts
-//! and certificates. Pure.
+//! Builds the controller's status page for browsers: what this replica knows about Gateways,
+//! routes, hosts and certificates. Pure.
 //!
-//! The page is read-only. It must never contain any part of a key except the name of its Secret.
+//! The page is read-only. It must never contain any part of a key; only the Secret's name may
+//! appear.
 
 mod hosts;
 mod objects;
@@ -21,7 +22,7 @@ pub(super) struct ReplicaFacts<'a> {
     pub(super) identity: &'a str,
     pub(super) leads: bool,
     pub(super) api_server_answers: bool,
-    /// Reason for not being ready.
+    /// Reason why the replica is not ready, if any.
     pub(super) unready: Option<&'a str>,
     /// Result of the last resolution; `None` before the first.
     pub(super) resolved: Option<&'a ResolvedStatuses>,
@@ -30,7 +31,7 @@ pub(super) struct ReplicaFacts<'a> {
     pub(super) now: ClockReading,
 }
 
-/// Returns the page.
+/// Builds the page.
 pub(super) fn page(facts: &ReplicaFacts<'_>) -> Page {
     let mut page = Page::new("Sesame controller");
     summary(&mut page, facts);

@@ -1,4 +1,4 @@
-//! Gateways, listeners and conditions on the status page. Pure.
+//! Shows Gateways, listeners and conditions on the status page. Pure.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +78,7 @@ fn gateway(
     ]
 }
 
-/// Returns the numbers of hosts that serve the current Gateway and of lost hosts.
+/// Returns how many hosts serve the current Gateway, and how many are lost.
 fn hosts(name: &NamespacedName, reports: &Reports<'_>) -> Cell {
     let Some(fleet) = reports.fleets.get(name) else {
         return "none".into();
@@ -163,7 +163,7 @@ pub(super) fn conditions(
     let fleets = reports.fleets.values();
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
-        // There can be very many routes, and hosts reject few of them.
+        // There can be very many routes, so compose the status only for the few that hosts reject.
         let is_layered = matches!(key.kind, Kind::Ingress | Kind::HttpProxy);
         if refused.is_empty() || is_layered || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);

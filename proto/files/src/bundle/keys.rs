@@ -1,4 +1,4 @@
-//! Reads the key files given as arguments of the bundle commands.
+//! Reads key files that are passed as arguments to the bundle commands.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ const MAX_SIGNING_KEY_BYTES: u64 = 64 << 10;
 /// Error for an unusable recipients file.
 #[derive(Debug, thiserror::Error)]
 pub enum RecipientsError {
-    /// The file cannot be trusted or read.
+    /// The file is not trusted or cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A line is not a public key.
@@ -48,13 +48,13 @@ pub fn read_recipients(path: &Path) -> Result<Vec<HostKey>, RecipientsError> {
         .collect()
 }
 
-/// Error for an unusable signing key file. Never contains text from the file.
+/// Error for an unusable signing key file. It never contains text from the file.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeyError {
-    /// The file cannot be trusted or read.
+    /// The file is not trusted or cannot be read.
     #[error("--signing-key {0}")]
     Open(OpenError),
-    /// The content is not a set of private keys.
+    /// The file does not contain valid private keys.
     #[error("--signing-key {path}: {reason}")]
     Keys {
         /// The file.

@@ -1,5 +1,6 @@
-//! Creates, reads and writes bundle files. Writes are atomic, and reads are limited. `arguments`
-//! contains the shared command-line arguments, and `keys` reads key files.
+//! Creates, reads and writes bundle files. Writes are atomic, and reads have a size limit.
+//! `arguments` contains the command-line arguments shared by bundle commands, and `keys` reads key
+//! files.
 
 #[cfg(feature = "arguments")]
 pub mod arguments;
@@ -21,25 +22,25 @@ pub use self::keys::{RecipientsError, SigningKeyError, read_recipients, read_sig
 use crate::open::{self, OpenError, Rule};
 use crate::random;
 
-/// Suffix of bundle file names. Other files in a bundle directory are ignored.
+/// Suffix of bundle file names. Files without it in a bundle directory are ignored.
 pub const SUFFIX: &str = ".bundle";
 
-/// Inputs for a bundle.
+/// Inputs from which a bundle is created.
 #[derive(Debug)]
 pub struct BundleOrder<'a> {
-    /// The label; its Gateway must be that of the snapshot.
+    /// The bundle's label, which must name the same Gateway as the snapshot.
     pub label: BundleLabel,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// Key pairs that the snapshot references; needed only if there are recipients.
+    /// Key pairs to which the snapshot refers; needed only if `hosts` is not empty.
     pub pairs: &'a [KeyPair],
-    /// Hosts to encrypt the keys for. If empty, the bundle omits the keys.
+    /// Hosts for which the keys are encrypted. If empty, the bundle omits the keys.
     pub hosts: &'a [HostKey],
     /// Keys to sign with.
     pub signing: &'a SigningKeys,
 }
 
-/// Error from creating a bundle.
+/// Error when creating a bundle.
 #[derive(Debug, thiserror::Error)]
 pub enum MakeError {
     /// The content does not fit into a bundle.
@@ -48,12 +49,12 @@ pub enum MakeError {
     /// The keys cannot be encrypted.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The kernel returned no random bytes.
+    /// The kernel did not return random bytes.
     #[error("no random numbers: {0}")]
     Random(io::Error),
 }
 
-/// Creates a bundle. Without recipients, the same input always produces the same bytes.
+/// Creates a bundle. If no keys are encrypted, the same input always produces the same bytes.
 pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     let BundleOrder {
         label,
@@ -81,14 +82,14 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
 }
 
-/// Reads a bundle. The file's owner need not be trusted, because the caller verifies the
+/// Reads a bundle. The file may belong to an untrusted user, because the caller verifies the
 /// signatures.
 pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     open::read(path, Rule::Vouched, MAX_BYTES)
 }
 
-/// Writes a file atomically: the file appears once all content is on disk. The name of a partial
-/// file begins with a dot.
+/// Writes a file atomically: it appears under its name only once its contents are on disk. Before
+/// that, its name starts with a dot.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut part = std::ffi::OsString::from(".");

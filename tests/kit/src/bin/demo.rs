@@ -1,6 +1,6 @@
 //! `make demo`: serves the quickstart until Ctrl-C.
 //!
-//! With `--check` it sends the example requests itself, and exits with 0 if every answer is as
+//! With `--check` it sends the example requests itself, and exits with 0 if every response is as
 //! documented.
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 

@@ -21,9 +21,9 @@ pub(crate) struct Churned {
 }
 
 impl Stage {
-    /// Changes two routes and a hundred endpoints per second. The rules of a third of the routes
-    /// change, and the endpoints of another third. The endpoints of the last third change while
-    /// being measured.
+    /// Measures two route changes and a hundred endpoint changes per second. The route changes
+    /// affect a third of the routes, and the endpoint changes another third. Also measures single
+    /// endpoint changes in the last third.
     pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;
@@ -77,8 +77,8 @@ impl Stage {
             }
             anyhow::Ok(samples)
         };
-        // Use a separate thread for each, because a client that waits for a response blocks its
-        // thread.
+        // Use a separate thread for each task, because a client that waits for a response blocks
+        // its thread.
         let runtime = tokio::runtime::Handle::current();
         let (changed, route_samples, endpoint_samples) = tokio::task::block_in_place(|| {
             std::thread::scope(|scope| {

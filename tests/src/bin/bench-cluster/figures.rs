@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::times::Times;
 
-/// All measurements of one size. Times are in milliseconds, memory in MiB.
+/// All measurements for one size. Times are in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Figures {
     pub(crate) routes: usize,

@@ -1,5 +1,5 @@
-//! The floors: how long Envoy alone takes to apply the agent's files. The benchmark renames them
-//! into place in the same run.
+//! Measures the floors: how long Envoy needs to apply the agent's files while no agent is running.
+//! The benchmark renames the files into place in the same run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,14 +25,15 @@ pub(crate) struct Floors {
     pub(crate) clusters: Times,
 }
 
-/// One of Envoy's files with two alternating contents.
+/// One of Envoy's configuration files, with two alternating contents.
 struct Variants {
     file: PathBuf,
     contents: [Vec<u8>; 2],
 }
 
 impl Variants {
-    /// Renames a file with the next content into place. `aside` must be on the same file system.
+    /// Writes the next content to `aside` and renames it into place. `aside` must be on the same
+    /// file system as the watched file.
     fn rename(&self, change: usize, aside: &Path) -> anyhow::Result<Instant> {
         std::fs::write(aside, &self.contents[change % 2])?;
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! The objects for the measurement.
+//! API objects that the benchmark creates and changes.
 
 use std::net::SocketAddr;
 

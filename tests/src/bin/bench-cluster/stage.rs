@@ -138,7 +138,7 @@ impl Stage {
             + self.controller.metric("publish_writes_total", "").await
     }
 
-    /// Waits until the Gateway counts this number of routes.
+    /// Waits until the listener's `attachedRoutes` equals this number.
     async fn settle(&self, attached: usize, writes_before: f64) -> anyhow::Result<Settled> {
         let start = Instant::now();
         loop {
@@ -157,7 +157,7 @@ impl Stage {
         }
     }
 
-    /// Changes one route to this Service and waits until the change is served.
+    /// Switches one route to this Service and waits until the change is served.
     pub(super) async fn route_change(
         &self,
         client: &mut Client,

@@ -1,5 +1,5 @@
-//! A process with many clients that only watch one ConfigMap. This is the lowest possible cost of
-//! any fan-out.
+//! A process with many clients that only watch one ConfigMap. Their cost is a lower bound for any
+//! fan-out.
 
 use std::time::Duration;
 

@@ -21,8 +21,8 @@ pub(crate) struct Crowd {
     children: Vec<Child>,
     lines: mpsc::UnboundedReceiver<(usize, Told)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
-    /// For each process, the time since which all its clients follow the cluster, or `None` while
-    /// one does not.
+    /// For each process, the time at which the last of its clients began to follow the cluster.
+    /// `None` while any client does not follow it.
     following: Vec<Option<f64>>,
 }
 
@@ -89,8 +89,8 @@ impl Crowd {
         self.until("one has lost the cluster", lost).await
     }
 
-    /// Waits until all clients follow the cluster, and returns the time at which the last one
-    /// started.
+    /// Waits until all clients follow the cluster, and returns the time at which the last one began
+    /// to.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();

@@ -45,7 +45,7 @@ pub(crate) struct Arrival {
     pub(crate) all: f64,
 }
 
-/// All measurements of one size. Times are in milliseconds, memory in MiB.
+/// All measurements for one size. Times are in milliseconds, memory in MiB.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) hosts: u32,

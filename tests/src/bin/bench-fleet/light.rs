@@ -81,7 +81,7 @@ fn start(
     });
 }
 
-/// Reports of a host whose Envoy accepts every revision immediately.
+/// Reports from a host whose Envoy accepts every revision immediately.
 struct AcceptedReports {
     newest: watch::Receiver<SourceUpdate>,
     address: String,

@@ -1,9 +1,9 @@
-//! `make bench-fleet`: the cost that a fleet causes for the API server and the controller, and how
-//! long a change takes to reach all hosts.
+//! `make bench-fleet`: measures what a fleet costs the API server and the controller, and how long
+//! a change takes to reach all hosts.
 //!
-//! Each size has a real API server, a controller with the permissions of `controller/deploy`, one
-//! Gateway, and that number of light agents in a few processes. A light agent has the source and
-//! reporter of the real agent, with its own connections and identity, but no Envoy. The *floor* is
+//! Each size has a real API server, a controller with the permissions of `controller/deploy`, and
+//! one Gateway. A few processes run that number of light agents. A light agent has the real agent's
+//! source and reporter, with its own connections and identity, but no Envoy. The *floor* is
 //! measured in the same run, with the same number of clients that only watch one ConfigMap. A line
 //! fitted to the smaller sizes is checked against the largest size. Extrapolations to larger fleets
 //! use a line fitted to all sizes.

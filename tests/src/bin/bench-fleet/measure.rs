@@ -1,4 +1,4 @@
-//! Measures one size step by step.
+//! Runs the measurement for one fleet size, step by step.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use super::stage::Stage;
 use super::told::now_ms;
 use super::usage::{Page, Usage};
 
-/// Interval between polls of the API server during a stampede. Its gauges hold the maximum over one
-/// second.
+/// Interval between polls of the API server during a stampede. The API server's gauges hold the
+/// maximum over one second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause between changes, long enough to keep them independent.
 const BETWEEN: Duration = Duration::from_secs(2);
@@ -130,7 +130,7 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
 
 /// Returns the cost of one idle second.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // Let the work that startup causes finish.
+    // Wait for the work that startup causes to finish.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -210,8 +210,8 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures the same number of clients that watch one ConfigMap. Its size equals the API server's
-/// output per agent for a route change.
+/// Measures the same number of clients that watch one ConfigMap. The ConfigMap is as large as the
+/// API server's output per agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(

@@ -1,4 +1,4 @@
-//! The objects for the measurement.
+//! API objects that the benchmark creates and changes.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;

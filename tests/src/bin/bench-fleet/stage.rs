@@ -21,7 +21,7 @@ use super::usage::{Page, Usage};
 /// Maximum number of concurrent API requests while objects are created.
 const AT_ONCE: usize = 16;
 
-/// Kind of identity of the hosts.
+/// Kind of identity that hosts use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum IdentityOfHosts {
     /// Pods of one ServiceAccount on separate nodes, like those of a DaemonSet.

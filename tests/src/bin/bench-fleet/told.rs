@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// An observation of one client.
+/// A client's revision and connection state at one point in time.
 pub(crate) struct Observation {
     client: usize,
     revision: Option<String>,

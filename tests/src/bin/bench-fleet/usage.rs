@@ -1,4 +1,4 @@
-//! Resource usage of the processes, from the counters of the kernel and the API server.
+//! Resource usage of the processes, read from kernel and API server counters.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,7 +18,7 @@ pub(crate) struct Usage {
     pub(crate) etcd_bytes: f64,
     pub(crate) controller_cpu: f64,
     pub(crate) clients_cpu: f64,
-    /// Requests that the API server has answered, except watches.
+    /// Requests that the API server has served, except watches.
     pub(crate) requests: f64,
     /// The number of host reports among `requests`.
     pub(crate) reports: f64,
@@ -86,7 +86,7 @@ impl Usage {
     }
 }
 
-/// Counts the metrics pages that were read from the API server.
+/// Number and cost of the metrics pages read from the API server.
 static PAGES: Pages = Pages {
     number: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
@@ -100,7 +100,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Returns the CPU time and bytes of all pages.
+    /// Returns the total CPU time and bytes for these pages.
     #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
     fn cost(&self) -> (f64, f64) {
         let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);

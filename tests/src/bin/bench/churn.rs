@@ -17,7 +17,7 @@ const REVISION: &str = "churn";
 /// Timeout for serving one change.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Measurements of one churn. CPU time is in seconds per minute of churn.
+/// Measurements from one churn. CPU time is in seconds per minute of churn.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Churn {
     pub(crate) route_change: Times,
@@ -35,9 +35,9 @@ pub(crate) struct Churn {
     pub(crate) errors: usize,
 }
 
-/// Measures a host with this number of routes for the given time. The rules of a third of the
-/// routes change, and the endpoints of another third. The endpoints of the last third change while
-/// being measured.
+/// Measures a host with this number of routes for the given time. The route changes affect a third
+/// of the routes, and the endpoint changes another third. Also measures single endpoint changes in
+/// the last third.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -130,7 +130,7 @@ impl Samples {
     }
 }
 
-/// Changes one route after another until the time is up.
+/// Changes one route after another until the time is up, and measures each change.
 fn change_routes(
     manifests: &WrittenManifests,
     client: &mut Client,

@@ -30,7 +30,7 @@ impl Client {
     }
 
     /// Sends requests until the response is as expected. Returns the number of 5xx responses before
-    /// that.
+    /// that one.
     pub(crate) fn wait_for(
         &mut self,
         host: &str,
@@ -107,7 +107,7 @@ impl Client {
     }
 }
 
-/// A backend that answers every request with its name.
+/// A backend that responds to every request with its name.
 pub(crate) struct Backend {
     port: u16,
 }

@@ -133,7 +133,7 @@ impl Host {
         Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    /// Returns for each endpoint set whether it has a file.
+    /// Returns, for each endpoint set, whether it has a file.
     pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
         let layout = self.layout()?;
         Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
@@ -249,7 +249,7 @@ impl Host {
         Ok(kill(pid, Signal::SIGKILL)?)
     }
 
-    /// Waits until Envoy has the cluster, or no longer has it.
+    /// Waits until Envoy has the cluster, or if `there` is false, until Envoy no longer has it.
     pub(crate) fn wait_cluster(
         &self,
         name: &str,
@@ -290,7 +290,8 @@ impl Host {
         Ok(std::fs::remove_dir_all(self.runtime())?)
     }
 
-    /// Starts Envoy alone on the current files, and returns the time until the first response.
+    /// Starts Envoy without an agent on the current files. Returns the time until the first
+    /// response.
     pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.take().context("no Envoy")?;
         let command = std::fs::read(format!("/proc/{pid}/cmdline"))?;

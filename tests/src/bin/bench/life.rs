@@ -1,5 +1,5 @@
-//! Measures restarts on a serving host: of the agent, of a killed Envoy, and hot restarts of Envoy
-//! under load.
+//! Measures restarts on a serving host: of the agent, of a killed Envoy, and hot restarts and
+//! handovers of Envoy under load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     }
     let started = Instant::now();
     host.kill_envoy()?;
-    // The killed Envoy may still answer for a moment.
+    // The killed Envoy may still respond for a moment.
     std::thread::sleep(Duration::from_millis(20));
     Client::new(host.address()).wait_for(hostname, Duration::from_secs(120), |answer| {
         answer.status == 200

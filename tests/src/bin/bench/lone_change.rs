@@ -1,4 +1,4 @@
-//! An isolated change: it is written and served, and a pause follows.
+//! Makes an isolated change: writes it, waits until it is served, and then pauses.
 
 use std::time::{Duration, Instant};
 

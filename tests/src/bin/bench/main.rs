@@ -1,9 +1,9 @@
-//! `make bench`: how long it takes until changes are served, compared to Envoy alone.
+//! `make bench`: measures how long changes take to be served, compared to Envoy without Sesame.
 //!
-//! Each size has one Gateway and that number of HTTPRoutes (or HTTPProxies or Ingresses). Each
-//! route is in one file with a Service and an EndpointSlice. The *floor* of a route change is the
-//! time until the same Envoy applies the same bytes, renamed by the benchmark in the same run. The
-//! rest of the time is spent in Sesame.
+//! Each size has one Gateway by default, and that number of HTTPRoutes (or HTTPProxies or
+//! Ingresses). Each route shares a file with its Service and EndpointSlice. The *floor* of a route
+//! change is the time that the same Envoy needs for the same bytes when the benchmark renames the
+//! file itself. The rest of the time is spent in Sesame.
 
 mod churn;
 mod client;
@@ -75,7 +75,7 @@ struct Args {
 /// Timeout for serving one change.
 const SERVED: Duration = Duration::from_secs(30);
 
-/// All measurements of one size. Times are in milliseconds, memory in MiB.
+/// All measurements for one size. Times are in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
 struct Figures {
     routes: usize,
@@ -124,7 +124,7 @@ fn main() -> anyhow::Result<()> {
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, &args).with_context(|| format!("{routes} routes"))?);
-        // Write after each size, so that a later failure loses nothing.
+        // Write the file after each size, so that a later failure does not lose earlier results.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
     }

@@ -1,4 +1,4 @@
-//! The manifests for the measurement.
+//! Manifests that the benchmark writes and changes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }
 
-/// The kind of the objects that contain the routes.
+/// Kind of the route objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "verbatim")]
 pub(crate) enum RouteKind {
@@ -49,7 +49,7 @@ pub(crate) struct Shape {
     pub(crate) routes: usize,
     /// Number of Gateways that share the routes.
     pub(crate) gateways: usize,
-    /// Number of endpoints of each Service.
+    /// Number of endpoints per Service.
     pub(crate) endpoints: u8,
     /// Number of ListenerSets, each with a listener for one route.
     pub(crate) listener_sets: usize,
@@ -58,12 +58,12 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the number of routes of the first Gateway, whose changes are measured.
+    /// Returns the number of routes attached to the first Gateway. Only their changes are measured.
     pub(crate) fn measured(self) -> usize {
         (self.routes / self.gateways).max(1)
     }
 
-    /// Returns the policies for requests. No request reaches their limits.
+    /// Returns policies that apply to requests, with limits that no request reaches.
     fn policies_of_requests(self) -> Vec<Value> {
         let policy = |name: &str, kind: &str, target: &str| {
             json!({
@@ -91,7 +91,7 @@ impl Shape {
         }
     }
 
-    /// Returns policies of the first Gateway that filter requests and responses.
+    /// Returns policies for the first Gateway that filter requests and responses.
     fn filters() -> Vec<Value> {
         let policy = |kind: &str, mut spec: Value| {
             spec["targetRefs"] = json!([{
@@ -225,7 +225,7 @@ impl WrittenManifests {
         Ok(())
     }
 
-    /// Sets the access log of the Gateways, and the Service `collector` at this address.
+    /// Sets the Gateways' access log, and points the Service `collector` at this address.
     pub(crate) fn write_access_log(
         &self,
         access_log: &Value,

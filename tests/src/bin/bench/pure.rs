@@ -1,4 +1,4 @@
-//! Measures `resolve` and `render` alone, in this process on one core.
+//! Measures `resolve` and `render` without a host, in this process and on one core.
 
 use std::time::Instant;
 

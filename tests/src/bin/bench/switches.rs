@@ -1,5 +1,5 @@
-//! Measures routes that switch to a backend that Envoy does not have yet. Envoy needs the cluster
-//! before the route table.
+//! Measures routes that switch to a backend that Envoy does not have yet. Envoy must receive the
+//! cluster before the route table.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) struct Switches {
     pub(crate) switch: Times,
     /// Floor for the cluster list. The floor for the route table is the same as for a route change.
     pub(crate) clusters_floor: Times,
-    /// Median of a switch, divided by the sum of both floors' medians.
+    /// Median switch time, divided by the sum of both floors' medians.
     pub(crate) ratio: f64,
 }
 
@@ -84,7 +84,8 @@ impl ClusterLists {
         })
     }
 
-    /// Alternates both lists for an Envoy without an agent. Envoy has the cluster before and after.
+    /// Alternates between both lists for an Envoy without an agent. Envoy has the cluster before
+    /// and after.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {

@@ -8,7 +8,7 @@ use std::process::Child;
 
 use anyhow::Context as _;
 
-/// Number of lines shown of a failed test.
+/// Number of lines to show for each failed test.
 const SHOWN: usize = 40;
 
 /// Follows the suite until it exits, and returns true if everything passed.

@@ -16,8 +16,7 @@ use sesame_tests::wait::eventually;
 
 use super::{Args, ChannelArg, leftovers, progress};
 
-/// Network of the Gateways' addresses. Every address in it is on the loopback device of this
-/// namespace.
+/// Network for the Gateways' addresses. Every address in it is on this namespace's loopback device.
 const POOL: &str = "203.0.113.0/24";
 /// Addresses for Gateways that request a specific address: one that is available, and one that is
 /// not on this host.

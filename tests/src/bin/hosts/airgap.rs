@@ -21,7 +21,7 @@ use crate::objects::{get, version, wait_version};
 use crate::packages::Packages;
 
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Verifies, unpacks and installs the archive.
+/// Script that verifies, unpacks and installs the archive.
 const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
@@ -132,7 +132,7 @@ async fn backend() -> Backend {
     backend.expect("the machine has the address")
 }
 
-/// Routes all traffic and DNS queries out of the machine, to a peer that does not answer.
+/// Routes all traffic and DNS queries out of the machine, to a peer that never responds.
 fn cut_off(inside: &Inside) {
     attach(inside);
     let resolver = format!("nameserver {SITE}\n");

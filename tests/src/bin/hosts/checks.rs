@@ -1,4 +1,4 @@
-//! Checks of packages and units that do not need traffic.
+//! Checks packages and units, without sending traffic.
 
 use std::fs;
 use std::path::Path;

@@ -39,7 +39,7 @@ impl Diagnosis {
         Self(said)
     }
 
-    /// Runs the remedy of this check's finding.
+    /// Runs the remedy that this check's finding suggests.
     fn follow(&self, inside: &Inside, check: &str) {
         let all = self.0["findings"].as_array().expect("findings");
         let finding = all.iter().find(|finding| finding["check"] == check);

@@ -24,7 +24,7 @@ impl Inside {
         Self { init }
     }
 
-    /// Returns the machine's first process, in this machine's PID namespace.
+    /// Returns the PID of the machine's first process in the test's PID namespace.
     pub(crate) fn init(&self) -> i32 {
         self.init
     }
@@ -113,7 +113,7 @@ impl Inside {
         fs::copy(file, to).expect("the machine takes a file");
     }
 
-    /// Returns the path at which this process can open a file of the machine.
+    /// Returns the path at which this process can open a file inside the machine.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.init))
     }
@@ -154,7 +154,7 @@ impl Inside {
     }
 
     /// Allows units to send to the backend on the machine itself. By default they reject endpoints
-    /// on their own host. Lasts until the machine stops.
+    /// on their own host. The change lasts until the machine stops.
     pub(crate) fn allow_host_endpoints(&self) {
         self.ok(&[
             "systemctl",
@@ -169,13 +169,13 @@ impl Inside {
         said.trim().to_owned()
     }
 
-    /// Returns a unit's main process, in the machine's PID namespace.
+    /// Returns the PID of a unit's main process in the machine's PID namespace.
     pub(crate) fn main_pid(&self, unit: &str) -> u32 {
         let pid = self.property(unit, "MainPID");
         pid.parse().expect("a number")
     }
 
-    /// Returns the serving Envoys, in the machine's PID namespace.
+    /// Returns the PIDs of the serving Envoys in the machine's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<u32> {
         let said = self.output(&[
             "pgrep",
@@ -187,7 +187,7 @@ impl Inside {
             .collect()
     }
 
-    /// Returns the last lines of the logs of all units.
+    /// Returns the last 60 lines of the journal for Sesame's units.
     pub(crate) fn log(&self) -> String {
         self.output(&[
             "journalctl",

@@ -25,9 +25,10 @@ use crate::packages::Packages;
 const AGENT: &str = "sesame-agent.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
 const TOKEN: &str = "/root/join-token";
-/// Time limit for a joining host to answer its first request.
+/// Time limit for a joining host to serve its first request.
 const JOIN: Duration = Duration::from_secs(60);
-/// Gives the agent a clock that the test controls, because namespaces share the machine's clock.
+/// Drop-in that gives the agent a clock controlled by the test. Namespaces share the machine's
+/// clock.
 const CLOCK_UNIT: &str = "/run/systemd/system/sesame-agent.service.d/clock.conf";
 const CLOCK: [&str; 2] = ["/usr/lib/clock.so", "/usr/lib/clock.offset"];
 
@@ -164,8 +165,8 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     refused(&left, "has not joined a cluster");
 }
 
-/// Joins again under another name, because nothing here cleans up after the first host. Revoking
-/// ends API access but not the traffic.
+/// Joins again under another name, because nothing here removes the first host's objects. Checks
+/// that revoking a host ends its API access but not its traffic.
 async fn revoked(site: &Site, inside: &Inside) {
     let token = invite(site, inside, "edge-2");
     inside.ok(&["sesame-agent", "join", "--token-file", TOKEN]);
@@ -280,7 +281,7 @@ fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
         .open(inside.path(CLOCK[1]));
     let offset = offset.expect("a file of the machine");
     move |seconds| {
-        // Write in place, because the file is mapped.
+        // Write in place, because the agent has mapped the file into memory.
         let set = offset.write_all_at(&seconds.to_ne_bytes(), 0);
         set.expect("the clock is set");
     }

@@ -15,7 +15,7 @@ use crate::telling;
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Mounts a small disk, which the scenario fills.
+/// Command that mounts a small disk for the scenario to fill.
 const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
 
 pub(crate) fn scenario(packages: &Packages) {
@@ -147,8 +147,8 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
 
-/// Checks that with a full disk, accepted versions are served without being stored. They are stored
-/// once there is space.
+/// Checks that while the disk is full, accepted versions are served without being stored. They are
+/// stored once there is space.
 pub(crate) fn full_disk(inside: &Inside) {
     in_runtime(fills(inside));
 }
@@ -202,7 +202,7 @@ async fn says(inside: &Inside, words: &'static str) {
         .await;
 }
 
-/// Waits until a unit is active with another main process.
+/// Waits until a unit is active with a new main process.
 async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
     inside
         .wait("another process is the unit's", move |inside| {

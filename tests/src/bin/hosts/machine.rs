@@ -33,8 +33,8 @@ pub(crate) struct Machine {
     guard: Child,
 }
 
-/// Waits until its input closes. Then kills the first processes of these control groups and
-/// unmounts the root.
+/// The guard's script. Waits until its input closes, then kills the first processes of these
+/// control groups and unmounts the root.
 const GUARD: &str = r#"read -r _
 root=$1; shift
 for group; do
@@ -42,7 +42,8 @@ for group; do
 done
 umount --recursive --lazy "$root""#;
 
-/// Returns an error if this machine cannot run other machines. It explains why, and how to fix it.
+/// Returns an error if this machine cannot run other machines. The error explains why, and how to
+/// fix it.
 pub(crate) fn can_run() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("machines need root; `sudo make test-hosts`".to_owned());
@@ -179,8 +180,8 @@ impl Drop for Machine {
     }
 }
 
-/// Kills the first process of the machine with this name, even if an earlier run left it. The
-/// kernel then kills the whole PID namespace. Killing nspawn is not enough, because the machine
+/// Kills the first process of the machine with this name, even if an earlier run left it behind.
+/// The kernel then kills the whole PID namespace. Killing nspawn is not enough, because the machine
 /// would keep running.
 fn end(name: &str) {
     for group in groups(name) {

@@ -1,5 +1,5 @@
-//! Gateway hosts with a real systemd: installs the packages, serves traffic, and counts failures
-//! while the host changes.
+//! Tests gateway hosts with a real systemd: installs the packages, serves traffic, and counts
+//! failures while the host changes.
 //!
 //! Each scenario has its own machine (`machine`) with only the packages installed. The load runs in
 //! the machine's network, because the machine has no other network. Needs root, systemd-nspawn and

@@ -10,7 +10,7 @@ use crate::inside::BACKEND;
 
 const HOST: &str = "host.test";
 
-/// Returns the YAML of a listener on port 80, and of a route with this number to a backend.
+/// Returns YAML with a listener on port 80 and a route to the backend. The number is in its path.
 pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));

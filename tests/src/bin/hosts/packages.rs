@@ -38,8 +38,8 @@ impl Packages {
         }
     }
 
-    /// Returns an agent package like that of older releases, with the source in an environment
-    /// variable, and the first version of Envoy.
+    /// Returns an agent package that takes its source from an environment variable, as older
+    /// releases did. Also returns the first version of Envoy.
     pub(crate) fn former(&self) -> Vec<PathBuf> {
         let mut packages = debs(&self.former, "sesame-agent");
         packages.extend(debs(&self.first, "sesame-envoy"));
@@ -100,7 +100,7 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
     fs::remove_dir_all(tree).expect("the tree was there");
 }
 
-/// Makes the package look like that of an older release, without a settings file and with the
+/// Makes the package look like one from an older release: without a settings file, and with the
 /// source in `/etc/default`.
 fn as_formerly(tree: &Path) {
     fs::remove_dir_all(tree.join("usr/share/sesame-agent")).expect("the settings file");

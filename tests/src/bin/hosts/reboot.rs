@@ -1,5 +1,5 @@
-//! A reboot while nothing else is available: the host serves the last version again. Compares the
-//! time with an Envoy without an agent.
+//! Reboots a host while nothing else is available, and checks that it serves the last version
+//! again. Compares the startup time to an Envoy without an agent.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -74,7 +74,7 @@ pub(crate) fn serve(inside: &Inside) {
 }
 
 /// Waits for the first responses. Neither the backend nor its address exists after the reboot, so
-/// the route answers with 503.
+/// the route responds with 503.
 pub(crate) fn race(inside: &Inside) {
     let begun = started(inside);
     let [sesame, plain] = [80, PLAIN_PORT].map(|port| {

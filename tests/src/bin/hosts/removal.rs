@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::objects::{backend, get, version, wait_version};
 use crate::packages::Packages;
 
-/// Lists all files except volatile ones and the databases of users and packages.
+/// Command that lists all files except volatile ones and the databases of users and packages.
 const NOT_OURS: &str = "find / -xdev '(' -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /dev -o -path /root \
  -o -path /var/log -o -path /var/lib/dpkg -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp ')' -prune -o -print";
 

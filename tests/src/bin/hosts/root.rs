@@ -1,13 +1,13 @@
 //! The root file system that all machines start from, built once from Debian packages.
 //!
-//! They come from the same source as this machine's packages: through its proxy, and from its
-//! mirrors if the Debian release is the same.
+//! The packages come from the same source as this machine's packages: through its proxy, and from
+//! its mirrors if the Debian release is the same.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Packages of a machine besides Debian's essential ones.
+/// Packages to install in addition to Debian's essential ones.
 const INCLUDED: &str = "systemd,systemd-sysv,dbus,udev,iproute2,procps,libnss-systemd,openssl";
 const SUITE: &str = "bookworm";
 /// apt options for downloads.
@@ -18,12 +18,12 @@ const FETCHING: [&str; 4] = [
     "Acquire::Retries",
 ];
 
-/// Returns the path of the root in this directory.
+/// Returns the path of the root file system in this directory.
 pub(crate) fn base(directory: &Path) -> PathBuf {
     directory.join(format!("root-{SUITE}"))
 }
 
-/// Creates the root unless it already exists.
+/// Creates the root file system unless it already exists.
 pub(crate) fn prepare(directory: &Path) {
     let base = base(directory);
     let included = base.with_extension("included");
@@ -73,7 +73,7 @@ fn fetching(dump: &str) -> Vec<String> {
 }
 
 /// Returns source list entries for the release, from lines of `URI RELEASE COMPONENT`. Returns an
-/// empty list if this machine has another release; the defaults are correct in that case.
+/// empty list if this machine runs another release; the defaults are correct in that case.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

@@ -13,7 +13,7 @@ use crate::node::{Node, ok};
 use crate::node_files::CONTAINERD_SOCKET;
 use crate::tools;
 
-/// Removes the archive of an earlier run.
+/// Removes the archive from an earlier run.
 pub(crate) fn remove() {
     // The archive may not exist.
     let _ = fs::remove_dir_all(directory());

@@ -1,4 +1,4 @@
-//! The columns of `kubectl get`. By default, they show what is served, where, and with which
+//! Checks the default columns of `kubectl get`: they show what is served, where, and with which
 //! problems.
 
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     plugin::shows(stage).await;
 }
 
-/// Waits until the row with this word has these cells, and returns it by column name.
+/// Waits until the row that contains this word has these cells. Returns the row by column name.
 async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)]) -> Value {
     let what = format!("kubectl get {kind} shows {word} as {wanted:?}");
     kubectl

@@ -1,5 +1,5 @@
-//! Namespaces and control groups for a whole cluster. They are removed with this process, even if
-//! it is killed.
+//! Namespaces and control groups for a whole cluster. They disappear when this process exits, even
+//! if it is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,7 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
     let guard = Guard::start(&tools::directory());
     let own = std::env::current_exe().expect("this program has a path");
-    // unshare blocks SIGTERM while it waits. Only SIGKILL stops it, together with everything
-    // inside.
+    // unshare blocks SIGTERM while it waits. Only SIGKILL stops it and everything inside.
     let mut inner = guard.spawn(
         Command::new("unshare")
             .args(["--mount", "--net", "--pid", "--ipc", "--uts"])
@@ -97,7 +96,7 @@ fn remove(group: &Path) {
     }
 }
 
-/// Removes the control groups and files of an earlier run. Panics if that run is still active.
+/// Removes the control groups and files from an earlier run. Panics if that run is still active.
 fn clear() {
     for group in groups().into_iter().chain([unified()]) {
         remove(&group);

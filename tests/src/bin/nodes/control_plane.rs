@@ -11,7 +11,7 @@ use sesame_tests::cluster::{Client, kube_binary};
 use crate::node::{log_file, ok};
 use crate::tools::{self, tool};
 
-/// Address of the control plane in the nodes' network.
+/// Address of the control plane on the nodes' network.
 const ADDRESS: &str = "10.77.0.1";
 const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
@@ -101,7 +101,7 @@ impl ControlPlane {
     }
 }
 
-/// Creates the network of all nodes, without a route to the outside.
+/// Creates the network for all nodes, without a route to the outside.
 fn network() {
     for arguments in [
         "link set lo up",

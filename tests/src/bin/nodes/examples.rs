@@ -1,5 +1,5 @@
-//! Examples and a page of the documentation, applied unmodified to a cluster without Sesame. Each
-//! one serves under load and is then removed.
+//! Applies examples and a documentation page, unmodified, to a cluster without Sesame. Each one
+//! serves under load and is then removed.
 
 use std::fs;
 use std::time::Instant;
@@ -47,7 +47,8 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Installs a custom DaemonSet on some nodes. It listens on a different port than clients use.
+/// Installs a custom DaemonSet on some nodes. It listens on a different port from the one that
+/// clients use.
 pub(crate) async fn own_daemonset(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/own-daemonset";
     let kubectl = stage.kubectl.clone();
@@ -83,7 +84,8 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Applies the page about fleets: a class with parameters, and a fleet that follows its nodes.
+/// Applies the objects on the page about fleets: a class with parameters, and a fleet that follows
+/// its nodes.
 pub(crate) async fn fleets_page(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let [first, second] = [0, 1].map(|i| stage.nodes[i].at(80));

@@ -8,9 +8,9 @@ use crate::node::ok;
 use crate::node_files::PAUSE;
 use crate::tools::{self, tool};
 
-/// Image of a backend that answers every request with status 200.
+/// Image of a backend that responds to every request with status 200.
 pub(crate) const ECHO: &str = "localhost/echo:test";
-/// Programs of the test images.
+/// Programs in the test images, each with its image's name.
 const OWN: &[(&str, &str)] = &[("pause", PAUSE), ("echo-basic", ECHO)];
 
 /// Builds the test images.
@@ -36,7 +36,7 @@ pub(crate) fn archives() -> Vec<PathBuf> {
     found
 }
 
-/// Returns the directory of Sesame's own images.
+/// Returns the directory with Sesame's own images.
 pub(crate) fn sesame() -> PathBuf {
     sesame_tests::envoy::workspace().join("target/images")
 }

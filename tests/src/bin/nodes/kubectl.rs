@@ -10,7 +10,7 @@ use sesame_tests::manifests::yaml;
 
 use crate::tools::tool;
 
-/// Timeout for any reaction of the cluster.
+/// Timeout for the cluster to react to any change.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Pause between polls, each of which starts a process.
 const PAUSE: Duration = Duration::from_millis(250);

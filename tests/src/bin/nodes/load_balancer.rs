@@ -28,8 +28,8 @@ const NAMESPACE: &str = "--namespace=default";
 const LABEL: &str = "example.com/balanced";
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Starts the fleet on the first node, extends it to both, removes it from the first node, and adds
-/// it there again.
+/// Starts the fleet on the first node, extends it to both nodes, removes it from the first node,
+/// and adds it back.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());

@@ -23,7 +23,7 @@ const ENVOY: &str = "daemonset/shop-shop-envoy";
 const CONFIGURATION: &str = "sesameconfiguration/shop";
 const GATEWAY: &str = "gateway/shop";
 
-/// Runs from applying a Gateway to a released fleet.
+/// Runs the scenario, from applying a Gateway to releasing its fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(PORT)).collect();

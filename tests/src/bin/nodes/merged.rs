@@ -24,7 +24,7 @@ const OLD: (&str, u16) = ("stall", 8094);
 const EAST: (&str, u16) = ("east", 8091);
 const WEST: (&str, u16) = ("west", 8092);
 
-/// Runs from applying a Gateway to the removal of the fleet.
+/// Runs the scenario, from applying a Gateway to removing the fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let at = |(_, port): (&str, u16)| -> Vec<SocketAddr> {
@@ -92,7 +92,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", configuration.0, NAMESPACE]);
 }
 
-/// Replaces a Gateway of another class, which has its own fleet, by a Gateway of this class. Both
+/// Replaces a Gateway of another class, which has its own fleet, with a Gateway of this class. Both
 /// exist for a while.
 async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     let kubectl = &stage.kubectl;

@@ -46,7 +46,7 @@ pub(crate) struct Node {
 
 struct Running {
     unshare: Child,
-    /// The node's first process, in our PID namespace.
+    /// PID of the node's first process in this program's PID namespace.
     init: i32,
     kubelet: Child,
     /// Other processes of the node, kept so that they are reaped.
@@ -125,7 +125,7 @@ impl Node {
         assert!(ended.status.success(), "{image} as {name}: {ended:?}");
     }
 
-    /// Returns the node's serving Envoys, in our PID namespace.
+    /// Returns the PIDs of the node's serving Envoys in this program's PID namespace.
     pub(crate) fn envoys(&self) -> Vec<i32> {
         let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let own = namespace(self.init());
@@ -159,7 +159,7 @@ impl Node {
         Ipv4Addr::new(10, 77, 0, self.number + 1)
     }
 
-    /// Returns the network of the node's Pods.
+    /// Returns the node's Pod network.
     fn pods(&self) -> String {
         format!("10.88.{}.0/24", self.number)
     }
@@ -216,7 +216,7 @@ impl Node {
     /// Connects the node to the network of all nodes.
     fn connect(&self, init: i32) {
         let (name, init_text) = (&self.name, init.to_string());
-        // The link of the previous start may still be disappearing.
+        // The link from the previous start may still be disappearing.
         let _ = Command::new("ip")
             .args(["link", "delete", name])
             .stderr(Stdio::null())
@@ -294,7 +294,7 @@ pub(crate) fn ok(command: &mut Command) {
     );
 }
 
-/// Returns a command on the node with this first process.
+/// Returns a command that runs on the node with this first process.
 fn enter(init: i32) -> Command {
     let mut command = Command::new("nsenter");
     command

@@ -10,7 +10,7 @@ pub(crate) const PAUSE: &str = "localhost/pause:test";
 /// containerd's socket on the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// Settings of a node that its programs need.
+/// Node settings that the node's programs need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeSettings<'a> {
     /// Name of the node.
@@ -36,8 +36,8 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     }
 }
 
-/// Uses the section names of containerd 1.6 and 1.7, which containerd 2 changed. Does not raise
-/// process limits, because some test containers do not permit that.
+/// containerd's configuration, with the section names of containerd 1.6 and 1.7, which containerd 2
+/// changed. It does not raise process limits, because some test containers do not permit that.
 const CONTAINERD: &str = r#"
 version = 2
 root = "/var/lib/containerd"

@@ -34,8 +34,8 @@ pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
     Request::get(node, HOST, path)
 }
 
-/// Returns a workload whose Pods answer every request. On termination they keep answering until all
-/// Envoys have had time to notice.
+/// Returns a workload whose Pods respond to every request. Terminating Pods keep responding until
+/// all Envoys have had time to notice.
 pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     let labels = json!({"app": name});
     json!({

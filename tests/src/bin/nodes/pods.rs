@@ -20,7 +20,7 @@ const CONFIGURATION: &str = "sesameconfiguration/walled";
 const PODS: &str = "--selector=app.kubernetes.io/name=sesame-gateway";
 const NODE_PORT: u16 = 30088;
 
-/// Runs from applying a Gateway to its deletion.
+/// Runs the scenario, from applying a Gateway to deleting it.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();

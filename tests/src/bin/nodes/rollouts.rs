@@ -23,7 +23,7 @@ pub(crate) async fn agent(stage: &mut Stage) {
     ended(load, "new image of the agent").await;
 }
 
-/// Rolls out a new Envoy image node by node. Each Pod takes over from another one on the same node.
+/// Rolls out a new Envoy image node by node. Each new Pod takes over from the old one on its node.
 pub(crate) async fn envoy(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -85,7 +85,7 @@ pub(crate) async fn controller(stage: &mut Stage) {
     ended(load, "controller restarted, then gone while agents restart").await;
 }
 
-/// Starts requests to every node.
+/// Starts sending requests to every node.
 pub(crate) async fn begun(stage: &Stage) -> Load {
     let load = stage.load();
     load.pass(100).await;
@@ -113,8 +113,8 @@ fn set_image(stage: &Stage, what: &str) {
     stage.kubectl.ok(&["set", "image", what, NAMESPACE, &image]);
 }
 
-/// Adds a tag to the image of a managed fleet's container on every node. Sets this field of the
-/// class's `configuration` to it, and waits until the workload has the new image.
+/// Tags the image of a managed fleet's container with a new name on every node. Sets this field of
+/// the class's `configuration` to that name, and waits until the workload uses it.
 pub(crate) async fn image_of_fleet(
     stage: &Stage,
     (configuration, of_configuration): (&str, &str),

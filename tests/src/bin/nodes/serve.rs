@@ -1,4 +1,5 @@
-//! Installs and serves as documented: with kubectl, or with the archive for air-gapped sites.
+//! Installs Sesame as documented, with kubectl or from the archive for air-gapped sites, and
+//! serves.
 
 use std::time::Instant;
 

@@ -26,8 +26,8 @@ const ADDRESS: &str = "10.77.0.101";
 /// Maximum time without the Service.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs from applying a Gateway to its deletion. Only one node serves, so that responses take the
-/// same path as requests.
+/// Runs the scenario, from applying a Gateway to deleting it. Only one node serves, so that
+/// responses take the same path as requests.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let cloud = StandInCloud::of(stage.control_plane.administrator());

@@ -1,5 +1,4 @@
-//! The cluster of a run: a control plane, two nodes, and the last applied version of the
-//! configuration.
+//! A run's cluster: a control plane, two nodes, and the last applied version of the configuration.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -34,7 +33,7 @@ impl Stage {
     pub(crate) async fn start() -> Self {
         let _ = fs::remove_dir_all(tools::logs());
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
-        // Make `/proc` show the processes of these namespaces instead of those of the machine.
+        // Make `/proc` show the processes in these namespaces instead of the whole machine's.
         crate::node::ok(Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
         let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
@@ -64,7 +63,7 @@ impl Stage {
         }
     }
 
-    /// Returns port 80 of each node.
+    /// Returns each node's address with port 80.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at(80)).collect()
     }
@@ -98,7 +97,7 @@ impl Stage {
         self.kubectl.ok(&delete);
     }
 
-    /// Applies the CRDs of the Gateway API.
+    /// Applies the Gateway API CRDs.
     pub(crate) fn define(&self) {
         let files = crd_files(Channel::Standard);
         let files = files.iter();
@@ -124,7 +123,7 @@ impl Stage {
     }
 }
 
-/// Saves the logs and descriptions of all Pods with the logs of the run.
+/// Saves the logs and descriptions of all Pods next to the run's logs.
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));

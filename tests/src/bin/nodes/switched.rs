@@ -21,7 +21,7 @@ const PODS: &str = "--selector=gateway.networking.k8s.io/gateway-name=mover";
 const PORT: u16 = 8090;
 const NODE_PORT: u16 = 30090;
 
-/// Runs from applying a Gateway to its deletion.
+/// Runs the scenario, from applying a Gateway to deleting it.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();

@@ -1,4 +1,4 @@
-//! Paths of programs, of build results, and of files that a run keeps for debugging.
+//! Paths of programs, build results, and files that a run keeps for debugging.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use sesame_tests::cluster::kube_version;
 use sesame_tests::envoy::workspace;
 use sesame_tests::pinned;
 
-/// Returns the directory of all files of a run.
+/// Returns the directory for all of a run's files.
 pub(crate) fn directory() -> PathBuf {
     workspace().join("target/nodes")
 }
@@ -16,7 +16,7 @@ pub(crate) fn logs() -> PathBuf {
     directory().join("log")
 }
 
-/// Returns the path of a program of Kubernetes or of a test image. It is in `$NODES_TOOLS`, or in
+/// Returns the path of a Kubernetes or test image program. The program is in `$NODES_TOOLS`, or in
 /// `.tools`, where `make` builds it.
 pub(crate) fn tool(name: &str) -> PathBuf {
     let directory = format!("nodes-{}", kube_version());

@@ -1,5 +1,5 @@
-//! A cluster without the CRDs of the Gateway API. Agents serve manifests from a ConfigMap, under
-//! load, and a controller waits until the CRDs exist.
+//! A cluster without the Gateway API CRDs. Agents serve manifests from a ConfigMap, under load, and
+//! a controller waits until the CRDs exist.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// Runs from a cluster without the CRDs to one with them. The CRDs are not removed.
+/// Runs the scenario, from a cluster without the CRDs to one with them. The CRDs are not removed.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");

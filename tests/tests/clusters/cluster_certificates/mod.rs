@@ -21,10 +21,10 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Time limit of the first attempt to observe handshakes that miss Envoy.
+/// Time limit for the first attempt to observe handshakes that miss Envoy.
 const ROUND: Duration = Duration::from_secs(15);
-/// Time limit of the longest attempt. It must be shorter than the wait for the condition inside the
-/// attempt.
+/// Time limit for the longest attempt. It must be shorter than the wait for the condition inside
+/// the attempt.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
 /// Number of listeners per ListenerSet.
 const OF_A_SET: usize = 64;

@@ -1,4 +1,4 @@
-//! Trust that starts and ends at the dates of certificates, without any object change.
+//! Trust that starts and ends with the certificates' validity, without any object change.
 
 use std::time::{Duration, SystemTime};
 
@@ -23,8 +23,8 @@ async fn show(cluster: &TestCluster, leaf: &Leaf) {
     cluster.merge(CLIENT, &change).await;
 }
 
-/// Waits until the condition of the Gateway and both policies has this status and reason, and a
-/// message with this string.
+/// Waits until the trust condition of the Gateway and of both policies has this status and reason,
+/// and a message that contains this string.
 async fn told_everywhere(cluster: &TestCluster, expected: (&str, &str), words: &str) {
     for path in [GATEWAY, POLICY, OCG_POLICY] {
         told(cluster, path, TRUSTED, expected, words).await;
@@ -80,7 +80,7 @@ async fn expired_certificate_loses_trust_without_object_change() {
     let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
     show(&cluster, &early).await;
     told_everywhere(&cluster, BAD, &format!("(before {})", second(after))).await;
-    // Use a valid certificate of an expired authority.
+    // Use a valid certificate from an expired authority.
     let lapsed = Authority::valid("lapsed", now - 3 * DAY, before);
     let trusted = json!({"data": bundle("", &lapsed)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;

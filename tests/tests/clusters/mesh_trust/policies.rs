@@ -1,4 +1,4 @@
-//! Policies of both sides in a cluster: their statuses, and the ConfigMap that the controller
+//! Policies for both sides in a cluster: their statuses, and the ConfigMap that the controller
 //! writes for the mesh.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,7 +20,7 @@ pub(super) const POLICY: &str =
 pub(super) const OCG_POLICY: &str = "/apis/projectsesame.io/v1alpha1/meshocgpolicies/mesh";
 pub(super) const CLIENT: &str = "/api/v1/namespaces/default/secrets/client";
 
-/// A peer address that receives no requests.
+/// Returns a peer address that receives no requests.
 pub(super) fn nowhere() -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 1), 80).into()
 }

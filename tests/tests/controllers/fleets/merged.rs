@@ -30,7 +30,7 @@ fn path(member: &str) -> String {
     format!("{GATEWAYS}/{member}")
 }
 
-/// Returns the paths of all objects of the fleet, the workload first.
+/// Returns the paths of all objects in the fleet, the workload first.
 fn fleet(workload: &[&str]) -> Vec<String> {
     let name = published_as();
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");

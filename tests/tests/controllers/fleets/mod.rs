@@ -23,7 +23,7 @@ fn access(plural: &str, gateway: &NamespacedName, more: &str) -> String {
     format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{plural}/{name}{more}")
 }
 
-/// Returns the paths of all objects of the fleet of a Gateway of class `edge`.
+/// Returns the paths of all objects in a Gateway's fleet. The Gateway must have class `edge`.
 fn fleet(gateway: &NamespacedName) -> [String; 6] {
     let name = format!("{}-edge", gateway.name);
     [

@@ -13,7 +13,7 @@ const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/default/deployments/edge-edge
 const BUDGET: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/edge-edge-envoy";
 const SERVICE: &str = "/api/v1/namespaces/default/services/edge-edge";
 
-/// Applies a class with a managed fleet with this workload, and its Gateway `edge`.
+/// Applies a class whose managed fleet has this workload, and its Gateway `edge`.
 async fn apply(cluster: &TestCluster, workload: &str) {
     let spec = json!({
         "fleet": {"management": "Managed", "workload": workload},

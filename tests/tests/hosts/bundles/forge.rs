@@ -95,7 +95,7 @@ pub(crate) fn raw(hex: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// Creates well-formed bundles of malformed snapshots.
+/// Creates well-formed bundles from malformed snapshots.
 pub(crate) struct Forge<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) keys: &'a SigningKeys,

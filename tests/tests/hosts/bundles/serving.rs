@@ -191,7 +191,7 @@ async fn host_without_network_serves_bundles() {
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
     assert!(agent.log().contains("applying an older bundle"));
-    // The existing Envoy answers immediately, so wait until the new agent is running.
+    // The existing Envoy responds immediately, so wait until the new agent is running.
     agent.restart();
     wait_for_agent(&agent).await;
     wait(&agent, &a).await;

@@ -49,7 +49,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     accepted(&agent, &first).await;
     wait(&agent, &a).await;
 
-    // Replace `theirs` by `third` while the agent is running.
+    // Replace `theirs` with `third` while the agent is running.
     trust(&agent, &["add", &workshop.at("third.pub")]);
     let second = workshop.create("second", &objects(&b), &["--sequence", "2"]);
     let path = second.to_string_lossy().into_owned();

@@ -66,8 +66,8 @@ impl Workshop {
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends listen on the loopback. Some commands lack the equivalent flag, so set the
-        // variable.
+        // Backends listen on the loopback interface. Some commands lack the equivalent flag, so set
+        // the variable.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())
         .output()
@@ -152,7 +152,7 @@ pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     .await;
 }
 
-/// Waits until this backend answers.
+/// Waits until this backend responds.
 pub(crate) async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     let request = agent.get(80, "bundle.test", "/");
     agent

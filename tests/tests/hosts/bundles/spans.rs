@@ -1,4 +1,4 @@
-//! Spans of a host with bundles.
+//! Spans that a host with bundles exports.
 
 use sesame_tests::backend::Backend;
 use sesame_tests::collecting::Collecting;

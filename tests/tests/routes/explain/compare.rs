@@ -30,9 +30,9 @@ pub(crate) fn compare(
             grpc_status,
             ..
         } => {
-            // Envoy's own responses may lack the marker of their route, but never have the marker
-            // of another route. The exception is the filter that rejects malformed authorities: its
-            // response has the headers of a route that `explain` does not determine.
+            // Envoy's own responses may lack their route's marker, but never have another route's
+            // marker. The exception is the filter that rejects malformed authorities: its response
+            // has the headers of a route that `explain` does not determine.
             let is_refused = route.is_none() && *status == 400;
             if marker.is_some() && !is_refused && marker != route.as_deref() {
                 return Err(format!("the route is {marker:?}, not {route:?}"));

@@ -1,4 +1,4 @@
-//! Gateways of generated worlds, separate or merged, with random settings.
+//! Gateways in generated worlds, separate or merged, with random settings.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use super::world::{one, rarely};
 
 /// Name of the second Gateway, if a world has one.
 pub(crate) const SECOND: &str = "second";
-/// Listeners. The flag is true if the listener belongs to the second Gateway of a merged world.
+/// Listeners. The flag is true if the listener belongs to the second Gateway in a merged world.
 pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("http", false),
     ("wide", false),
@@ -21,11 +21,11 @@ pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("tls-narrow", true),
 ];
 
-/// A setting for all Gateways of a world.
+/// A setting for all Gateways in a world.
 pub(crate) struct Setting {
     /// Field in `spec.edge` of a configuration.
     field: &'static str,
-    /// Equivalent annotation of a Gateway.
+    /// Equivalent annotation on a Gateway.
     annotation: &'static str,
     /// Value in the configuration. The annotation has it in lower case.
     value: &'static str,

@@ -133,7 +133,7 @@ async fn wait_for(agent: &AgentUnderTest, world: &GeneratedWorld, trust: &Arc<Ro
     }
 }
 
-/// Returns the only Gateway of a resolution.
+/// Returns the snapshot of the only Gateway in a resolution.
 fn only(gateways: Vec<sesame_gateway_api::resolve::ResolvedGateway>) -> Snapshot {
     let mut gateways = gateways.into_iter();
     let first = gateways.next().expect("a Gateway is accepted");

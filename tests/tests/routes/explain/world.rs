@@ -15,7 +15,7 @@ use super::gateways::{GatewayCount, LISTENERS, SECOND, any_settings, gateways, p
 
 /// Response header with the route and rule.
 pub(crate) const MARKER: &str = "x-rule";
-/// Path of the route that identifies the world that is being served.
+/// Path of the route that identifies the world being served.
 pub(crate) const READY: &str = "/ready-check";
 
 pub(crate) const HOSTS: [&str; 6] = [

@@ -1,5 +1,5 @@
-//! Listener filters: clients cannot forge the headers that they set, and changes to them do not
-//! affect other listeners.
+//! Listener filters: clients cannot forge the headers that the filters set, and changes to the
+//! filters do not affect other listeners.
 
 use serde_json::{Value, json};
 use sesame_agent::envoy::Admin;

@@ -238,7 +238,7 @@ async fn launched_envoys_log_to_launcher_stdout_or_files() {
     agent.kill9();
     agent.change_flag("--access-log=stdout", "--access-log=file");
     agent.restart();
-    // The previous Envoy may answer at first, so send requests until a line is in a file.
+    // The previous Envoy may respond at first, so send requests until a line is in a file.
     eventually("a line in a file", TEST_TIMEOUT, async || {
         agent.wait_ok(&agent.get(80, HOST, "/file")).await;
         let lines = lines(&agent);

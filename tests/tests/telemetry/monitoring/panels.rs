@@ -1,5 +1,5 @@
-//! The panels of the dashboards. `@` in an expression stands for the selection at the top of its
-//! dashboard.
+//! The dashboards' panels. `@` in an expression is a placeholder for the selection at the top of
+//! its dashboard.
 
 use super::traffic::{BACKENDS, TRAFFIC};
 

@@ -10,7 +10,7 @@ use sesame_tests::client::Request;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 
-/// Returns the directory of the programs. `make test-dashboards` sets it.
+/// Returns the directory with Prometheus and promtool, if `make test-dashboards` has set it.
 pub(crate) fn tools() -> Option<PathBuf> {
     std::env::var_os("PROMETHEUS_TOOLS").map(PathBuf::from)
 }

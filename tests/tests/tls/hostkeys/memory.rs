@@ -1,4 +1,4 @@
-//! Core dumps: the agent does not produce any, and those of Envoy do not contain its memory.
+//! The agent does not dump core, and Envoy's core dumps do not contain its memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ async fn crash_leaves_no_keys_in_core_dump() {
     let envoy = agent.wait_live().await;
     let directory = fs::read_link(format!("/proc/{envoy}/cwd")).expect("a directory");
     let key = Traces::of(&leaf);
-    // The search would find the key in a dump, because it finds it in Envoy's memory.
+    // The search finds the key in Envoy's memory, so it would find the key in a dump too.
     assert!(!key.in_memory_of(envoy).is_empty(), "Envoy holds the key");
 
     let lifted = let_dump(envoy);

@@ -1,4 +1,4 @@
-//! Pairs in files, renewed in the same way as by common tools.
+//! Pairs in files, renewed the way common tools do it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -31,7 +31,8 @@ use tokio::net::UnixStream;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A backend that only accepts clients of one authority, and the objects that route to it.
+/// A backend that accepts only clients with certificates from one authority, and the objects that
+/// route to it.
 struct Site {
     clients: Authority,
     _backend: Backend,
@@ -60,7 +61,7 @@ impl Site {
     }
 }
 
-/// The files of the request for `default/client`.
+/// The directory with the files for the `default/client` request.
 struct Carried(PathBuf);
 
 impl Carried {
@@ -231,7 +232,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // The second request gets the certificate of the first request, which is for another key.
+    // The second request receives the first request's certificate, which is for another key.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();

@@ -170,7 +170,7 @@ async fn the_real_systemd_creds_seals_where_it_is() {
     assert_eq!(seal.join("host.key").exists(), !by_systemd);
     let place = keys_at_rest(&status);
     assert_eq!(place.starts_with("systemd-creds"), by_systemd, "{place}");
-    // The agent must use systemd-creds exactly if it works for this user.
+    // The agent must use systemd-creds if and only if it works for this user.
     let tried = std::process::Command::new("systemd-creds")
         .args(["encrypt", "--name=sesame-seal-key", "/dev/null", "-"])
         .stdin(std::process::Stdio::null())

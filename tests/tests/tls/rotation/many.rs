@@ -13,7 +13,7 @@ use sesame_tests::manifests::{
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 
-/// Maximum number of listeners of a ListenerSet.
+/// Maximum number of listeners per ListenerSet.
 const OF_A_SET: usize = 64;
 
 fn host(number: usize) -> String {
@@ -106,7 +106,7 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         let expected = if number == 1 { 200 } else { 404 };
         assert_eq!(reply.status, expected, "{host}");
     }
-    // Rotate one Secret of the last set.
+    // Rotate the certificate of the last set's last listener.
     let leaf = authority.issue(&[&host(names - 1)]);
     let since = Instant::now();
     let name = format!("pair-{}", names - 1);

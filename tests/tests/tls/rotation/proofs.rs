@@ -56,7 +56,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     assert_eq!(listener_condition(&status, "l0", SHOWN), &Value::Null);
 }
 
-/// Returns a listener of every kind, each with a Secret of the same name.
+/// Returns a listener of every kind, each with a Secret that has the listener's name.
 fn every_kind() -> Vec<Value> {
     let with = |name: &str, options: &Value| {
         let hostname = format!("{name}.test");

@@ -59,7 +59,7 @@ impl Site {
         self.authority.issue(&[&Self::host(number)])
     }
 
-    /// Writes the Secret of a name.
+    /// Writes the Secret for a name.
     pub(crate) fn write(agent: &AgentUnderTest, number: usize, leaf: &Leaf) {
         let name = format!("pair-{number}");
         agent.write(&format!("{name}.yaml"), &yaml(&[leaf.secret(&name)]));

@@ -1,5 +1,5 @@
-//! TLS sessions are resumed after a rotation of certificates, a rotation of the session ticket
-//! keys, and a hot restart.
+//! TLS sessions are resumed after rotating certificates, after rotating the session ticket keys,
+//! and after a hot restart.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! SPIRE renews the files of a host every few seconds, under load. The Gateway uses an SVID as its
+//! SPIRE renews a host's files every few seconds, under load. The Gateway uses an SVID as its
 //! client certificate, and trusts SPIRE's bundle. SPIRE switches to another authority during the
 //! test. `make test-spire` builds SPIRE first.
 

@@ -1,4 +1,4 @@
-//! Peers that lose trust are cut off while other peers are still served. They lose trust by a
+//! Peers that lose trust are cut off while other peers are still served. They lose trust through a
 //! revocation list and a restart, or because a ReferenceGrant is deleted. Covers clients and
 //! backends.
 

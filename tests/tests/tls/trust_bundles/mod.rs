@@ -160,7 +160,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
         .await
         .clean("the old authority, in rotation");
 
-    // An overlap starts at the change, and is short here.
+    // An overlap starts when the bundle changes. Here it is short.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
@@ -216,7 +216,7 @@ async fn removed_authority_is_cut_off_at_once() {
     wait_retained(&agent, 0).await;
 }
 
-/// Returns the ConfigMap of authorities, with their revocation lists.
+/// Returns a ConfigMap with these authorities and their revocation lists.
 fn with_lists(name: &str, authorities: &[&Authority], lists: &str) -> Value {
     let mut map = Authority::config_map(name, authorities);
     map["data"]["ca.crl"] = json!(lists);

@@ -1,10 +1,10 @@
-//! The last declared trust bundles of a Gateway, and the certificates that rotations removed from
-//! them. Pure: the time is an argument.
+//! Remembers a Gateway's last declared trust bundles, and the certificates that rotations removed
+//! from them. Pure: the time is an argument.
 //!
 //! A change that both adds and removes certificates is a rotation: the removed certificates stay
 //! trusted for one overlap. A change that only removes certificates is a revocation, and takes
-//! effect immediately. Never trust a certificate that was not declared before, and never give it a
-//! second overlap because its source alternates between versions.
+//! effect immediately. Never trust a certificate that was not declared before, and never give a
+//! certificate a second overlap because its source alternates between versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,14 +20,14 @@ use crate::run::target::RetainedCertificate;
 /// Maximum number of lost certificates per bundle. The first to expire are forgotten first.
 const MAX_LOST: usize = 64;
 
-/// The bundles of one Gateway, by name.
+/// One Gateway's bundles, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct BundleMemory {
     bundles: BTreeMap<String, RememberedBundle>,
 }
 
-/// One bundle.
+/// The remembered state of one bundle.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct RememberedBundle {
@@ -68,8 +68,8 @@ impl BundleMemory {
         self.look_at_clock(overlap, time);
     }
 
-    /// Forgets expired entries. No trust lasts longer than one overlap from now, even if the clock
-    /// or the setting has changed.
+    /// Forgets expired entries. Limits all remaining trust to one overlap from now, even if the
+    /// clock or the setting has changed.
     pub(super) fn look_at_clock(&mut self, overlap: Duration, time: Timestamp) {
         let latest = after(time, overlap);
         let remembered = after(latest, overlap);
@@ -84,7 +84,7 @@ impl BundleMemory {
             .retain(|_, bundle| !bundle.declared.is_empty() || !bundle.lost.is_empty());
     }
 
-    /// Returns the retained CA certificates by the name of their bundle.
+    /// Returns the retained CA certificates by bundle name.
     pub(super) fn retained(&self, time: Timestamp) -> BTreeMap<String, RetainedAuthorities> {
         let bundles = self.bundles.iter();
         let retained = bundles.map(|(name, bundle)| (name.clone(), bundle.retained(time)));
@@ -150,7 +150,7 @@ impl RememberedBundle {
     }
 
     /// Returns the lost certificates that are still trusted. Once Envoy has any revocation list, it
-    /// rejects certificates of every CA without one. So lost certificates are trusted only if
+    /// rejects certificates from every CA without one. So lost certificates are trusted only if
     /// either both they and the declared ones have lists, or neither do. Otherwise they would break
     /// the declared ones, or not be trusted anyway.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
@@ -184,7 +184,7 @@ impl RememberedBundle {
     }
 }
 
-/// Returns the sections of a PEM string.
+/// Returns the sections in a PEM string.
 fn sections(pem: &str) -> BTreeSet<String> {
     let mut sections = BTreeSet::new();
     let mut section = String::new();

@@ -1,7 +1,7 @@
-//! Trust bundles in rotation: certificates that a bundle has replaced stay trusted for a while.
+//! Handles the rotation of trust bundles: keeps replaced certificates trusted for a while.
 //!
-//! The retained certificates and their end of trust are on disk before Envoy gets them. So neither
-//! a crash of the agent nor a reboot extends the trust. Must never change a snapshot, which
+//! The retained certificates, and when trust in them ends, are stored before Envoy gets them. So
+//! neither a crash of the agent nor a reboot extends the trust. Must never change a snapshot, which
 //! contains declared certificates only.
 
 mod memory;
@@ -21,7 +21,7 @@ use crate::host::durable::{create_directory, replace_file};
 use crate::host::remove_if_exists;
 use crate::run::target::Target;
 
-/// The file in a Gateway's state directory.
+/// Name of the file in a Gateway's state directory.
 const FILE: &str = "overlap.json";
 /// Size limit of the file: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
@@ -29,22 +29,22 @@ const MAX_BYTES: u64 = 32 << 20;
 /// adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The overlap of one Gateway.
+/// The retained certificates of one Gateway.
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,
     /// Content of the file; `None` if the file does not exist.
     stored: Option<BundleMemory>,
-    /// Duration of the overlap in the host's settings; `None` if the configuration decides.
+    /// Overlap duration from the host's settings; `None` if the configuration decides.
     setting: Option<Duration>,
-    /// Duration of the overlap in the newest snapshot.
+    /// Overlap duration from the newest snapshot.
     declared: Duration,
     /// The last target, and the same target with its retained certificates.
     last: Option<(Arc<Target>, Arc<Target>)>,
 }
 
 impl Overlap {
-    /// Reads the memory of an earlier agent. If it cannot be read, nothing is retained.
+    /// Reads the state that an earlier agent stored. If it cannot be read, nothing is retained.
     pub(super) fn open(directory: &Path, setting: Option<Duration>) -> Self {
         let path = directory.join(FILE);
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
@@ -143,7 +143,7 @@ impl Overlap {
     }
 
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
-        // It may be the first file stored for the Gateway.
+        // Create the directory, because this may be the first file stored for the Gateway.
         self.path.parent().map_or(Ok(()), create_directory)?;
         replace_file(&self.path, bytes)
     }

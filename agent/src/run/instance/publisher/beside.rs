@@ -18,15 +18,15 @@ impl Publisher {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns the part of this queue that may be applied before the change gets its turn. Returns
-    /// `None` if the part has to wait for the change.
+    /// Returns the part in this queue that may be applied before the whole change gets its turn.
+    /// Returns `None` if the part has to wait for the change.
     pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        // A target with fewer files is published with the whole change, which fits it again.
+        // A target with fewer files is published as a whole, because it has to be fitted again.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
@@ -39,7 +39,7 @@ impl Publisher {
     }
 
     /// Applies a part before its change. Returns false if Envoy does not accept the part, which is
-    /// then applied and judged with the change.
+    /// then applied with the whole change.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {

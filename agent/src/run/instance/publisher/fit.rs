@@ -1,8 +1,9 @@
-//! Fits a target into the free inotify instances. Content without a file is inlined;
-//! `sesame_render` decides the order. After a while, a fitted target is tried again with more
-//! files.
+//! Fits a target to the free inotify instances. Content without a file is inlined; `sesame_render`
+//! decides which content is inlined first. After a while, a fitted target is published again with
+//! more files if possible.
 //!
-//! Must never take a file from a running Envoy, except for a more valuable one or for a successor.
+//! Must never take a file from a running Envoy, except in favor of a more valuable file or a
+//! successor.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +20,11 @@ use crate::xds::XdsKind;
 
 /// Time until a fitted target may get more files. Each move replaces clusters or listeners.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Time for Envoy to close files that it no longer watches: the kernel needs 10 ms for each.
+/// Time for Envoy to close files that it no longer watches: the kernel needs 10 ms per file.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// A target with only as many files as there are inotify instances.
+/// A target that has only as many files as there are inotify instances.
 pub(super) struct FittedTarget {
     whole: Arc<Target>,
     fitted: Arc<Target>,
@@ -34,7 +35,8 @@ pub(super) struct FittedTarget {
 }
 
 impl Publisher {
-    /// Publishes the target with as many files as instances allow, and returns that target.
+    /// Publishes the target with as many files as the inotify instances allow, and returns the
+    /// target that was published.
     pub(super) async fn publish_fitted(
         &mut self,
         whole: &Arc<Target>,
@@ -77,7 +79,7 @@ impl Publisher {
         }
     }
 
-    /// Returns the target with as many files as instances allow.
+    /// Returns the target with as many files as the inotify instances allow.
     pub(super) fn fit(&mut self, whole: &Arc<Target>) -> Arc<Target> {
         let budget = self.instances.budget(whole.rendered.subscriptions);
         match &self.fitted {
@@ -136,7 +138,7 @@ impl Publisher {
         self.fitted.as_ref().map(|last| last.again)
     }
 
-    /// Returns true if a fitted target can get more files. Otherwise it waits again.
+    /// Returns true if a fitted target can get more files. Otherwise, it has to wait again.
     pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
         let Some(last) = &mut self.fitted else {
             return false;
@@ -148,7 +150,7 @@ impl Publisher {
         may
     }
 
-    /// Makes room for the successor of the running Envoy, if there is not enough.
+    /// Makes room for the successor of the running Envoy, if there is not enough room.
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);

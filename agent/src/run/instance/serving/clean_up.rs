@@ -14,17 +14,17 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Time after which a change removes unused clusters itself, unless there was an idle moment.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Envoy's unused clusters, if any.
+/// Tracks Envoy's unused clusters, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Time until which connections of removed listeners may use unused clusters.
+    /// Until when connections on removed listeners may still use unused clusters.
     draining: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
-    /// Time since which there are unused clusters.
+    /// When there first were unused clusters.
     since: Instant,
     last_change: Instant,
 }
@@ -49,8 +49,8 @@ impl CleanUp {
         Some(self.draining.map_or(quiet, |until| until.max(quiet)))
     }
 
-    /// Records whether anything is unused after a change. `tried` is true if the change should have
-    /// removed it.
+    /// Records whether a change left anything unused. `tried` is true if the change should have
+    /// removed unused resources.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
         let since = self.left.filter(|_| !tried).map_or(now, |left| left.since);
         self.left = is_left.then_some(LeftOver {
@@ -92,7 +92,7 @@ impl Serving {
         }
     }
 
-    /// Removes unused files, unless a change is waiting.
+    /// Removes unused clusters, unless a change is waiting.
     pub(super) async fn clean_up(&mut self) {
         if !self.may_clean_up() {
             return;

@@ -33,7 +33,7 @@ impl Serving {
         }
     }
 
-    /// Records why the selected target is not the newest one of the source, if it is not.
+    /// Records why the selected target is not the newest one from the source, if it is not.
     pub(super) fn record_held(&self) {
         let held = self.selector.held();
         self.instance

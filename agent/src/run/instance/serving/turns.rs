@@ -1,5 +1,5 @@
-//! Turns of frequent changes: which parts wait, which are sent ahead, and how much time of Envoy's
-//! main thread each has taken.
+//! Schedules frequent changes: decides which parts wait and which are sent ahead, and records how
+//! much of Envoy's main-thread time each has taken.
 //!
 //! Must not delay anything that does not come from the source.
 
@@ -17,8 +17,8 @@ pub(super) struct Began {
 }
 
 impl Serving {
-    /// Returns the queue of the selected target if it is the target's turn. Otherwise, sends ahead
-    /// the parts whose turn it is.
+    /// Returns the selected target's queue if it is the target's turn. Otherwise, sends ahead the
+    /// parts whose turn it is.
     pub(super) async fn its_turn(&mut self) -> Option<Queue> {
         loop {
             let target = self.selector.selected();
@@ -47,7 +47,7 @@ impl Serving {
     /// Records the cost of a change in this queue since it began.
     pub(super) fn record_cost(&mut self, queue: Queue, began: Began) {
         let times = self.main_thread_time().zip(began.used);
-        // If this time cannot be read, the main thread is assumed to be busy all the time.
+        // If the main thread's time cannot be read, the thread is assumed to be busy all the time.
         let cost = times.map_or_else(
             || began.at.elapsed(),
             |(now, before)| now.saturating_sub(before),

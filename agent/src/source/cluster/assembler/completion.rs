@@ -58,8 +58,8 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Returns the configuration of the manifest, by patching the complete revision if possible, or
-    /// else by joining all shards.
+    /// Returns the manifest's configuration, by patching the complete revision if possible, or else
+    /// by joining all shards.
     fn begin(&self, gateway: &NamespacedName, named: &CheckedManifest) -> Result<Next, Blocked> {
         let base = self.complete.as_ref().zip(self.base.as_ref());
         let patched =
@@ -120,8 +120,8 @@ impl RevisionAssembler {
         moved_endpoints(gateway, &named.manifest, &self.live, encoded)
     }
 
-    /// Drops pieces that the complete revision does not need. Keeps its stored shards, because the
-    /// next revision refers to most of them.
+    /// Drops pieces that the complete revision does not need. Keeps that revision's stored shards,
+    /// because the next revision refers to most of them.
     fn tidy(&mut self) {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             return;
@@ -134,7 +134,7 @@ impl RevisionAssembler {
             .collect();
         self.live
             .retain(|name, held| !held.gone || live.contains(name));
-        // The complete revision contains them.
+        // The complete revision contains the keys.
         self.keys = Vec::new();
         self.faults = Vec::new();
     }

@@ -1,5 +1,5 @@
 //! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the missing
-//! pieces, and `fetch` reads them.
+//! pieces for `fetch` to read.
 
 mod completion;
 
@@ -19,7 +19,7 @@ use super::pieces::{
 };
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, Trusted};
 
-/// Maximum bytes of one Gateway's compressed configuration.
+/// Maximum size in bytes of one Gateway's compressed configuration.
 const MAX_HELD_BYTES: usize = 128 << 20;
 
 /// The pieces and revisions of one Gateway.
@@ -32,14 +32,14 @@ pub(super) struct RevisionAssembler {
     manifest: Option<CheckedManifest>,
     /// Why the newest manifest is rejected; the previous one remains in use.
     manifest_fault: Option<String>,
-    /// Endpoint shards by the name of the object.
+    /// Endpoint shards by object name.
     live: BTreeMap<String, EndpointShard>,
     /// True if the endpoints of the complete revision may be outdated.
     endpoints_moved: bool,
     /// Configuration shards in stored form, by their verified digest.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
-    /// Configuration of the manifest, until the revision is complete.
+    /// The manifest's configuration, until the revision is complete.
     next: Option<Next>,
     complete: Option<GatewayRevision>,
     /// Shards of the complete revision, if they help to build the next one.
@@ -50,7 +50,7 @@ pub(super) struct RevisionAssembler {
 }
 
 impl RevisionAssembler {
-    /// Starts without knowing the Gateway.
+    /// Creates an assembler for a Gateway that is not known yet.
     pub(super) fn new(trusted: &Trusted) -> Self {
         Self {
             trusted: trusted.clone(),
@@ -58,7 +58,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Starts with a Gateway that is known before any of its objects was read.
+    /// Creates an assembler for a Gateway that is known before any of its objects is read.
     pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
         Self {
             gateway: Some(gateway.clone()),
@@ -200,7 +200,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Records that no other endpoint shards exist.
+    /// Records that only the endpoint shards in `there` exist.
     pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
         for (name, live) in &mut self.live {
             live.gone |= !there.contains(name);
@@ -256,7 +256,7 @@ impl RevisionAssembler {
         need
     }
 
-    /// Returns the update of the Gateway, or `None` if the Gateway is unknown.
+    /// Returns the Gateway's update, or `None` if the Gateway is unknown.
     pub(super) fn update(&self) -> Option<(NamespacedName, GatewayUpdate)> {
         let update = GatewayUpdate {
             complete: self.complete.clone(),
@@ -265,7 +265,7 @@ impl RevisionAssembler {
         Some((self.gateway.clone()?, update))
     }
 
-    /// Returns the problem of a complete revision, if there is one.
+    /// Returns the problem with a complete revision, if there is one.
     fn trouble(&self) -> Option<String> {
         if let Some(fault) = &self.manifest_fault {
             return Some(fault.clone());

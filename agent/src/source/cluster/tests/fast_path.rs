@@ -1,5 +1,5 @@
-//! The fast path to the next revision gives the same result as a join of all shards, and is
-//! actually used.
+//! Tests that the fast path to the next revision gives the same result as a join of all shards, and
+//! is actually used.
 
 use proptest::prelude::*;
 use sesame_proto::delta::{
@@ -78,7 +78,7 @@ fn change() -> impl Strategy<Value = Change> {
 enum Wrong {
     Nothing,
     Revision,
-    /// The manifest has the revision of the previous one.
+    /// The manifest has the previous manifest's revision.
     OldRevision,
     /// Two shards are swapped.
     Order(usize),
@@ -118,7 +118,7 @@ enum Answer {
     /// Garbage instead of the first piece.
     Garbage,
     Fault,
-    /// The answer arrives too late, after another manifest.
+    /// The response arrives too late, after another manifest.
     None,
 }
 
@@ -466,7 +466,7 @@ fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<Gate
     let need = assembler.advance().expect("a shard is missing");
     assert!(need.shards.len() <= 3, "{}", need.shards.len());
     let mut fetched = fetched(&need, second);
-    // Reading any of these fails verification.
+    // Reading any of these shards would fail verification.
     let others = second.manifest.config.iter();
     let others = others.filter(|shard| !need.shards.contains(shard));
     let others: Vec<_> = others

@@ -1,4 +1,4 @@
-//! The setting for a certificate request, as `secret=NAMESPACE/NAME,commonName=NAME,…`. Pure.
+//! Parses the setting for a certificate request: `secret=NAMESPACE/NAME,commonName=NAME,…`. Pure.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 use crate::source::local::fields::SettingFields;
 
-/// Maximum number of names of one kind.
+/// Maximum number of names per kind.
 const MAX_NAMES: usize = 16;
-/// Maximum bytes of a common name (RFC 5280, `ub-common-name`).
+/// Maximum length in bytes of a common name (RFC 5280, `ub-common-name`).
 const LONGEST_COMMON_NAME: usize = 64;
-/// Maximum bytes of a URI, as in SPIFFE.
+/// Maximum length in bytes of a URI, as in SPIFFE.
 const LONGEST_URI: usize = 2048;
 /// Valid lifetimes in seconds; the API server rejects shorter ones.
 const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
@@ -25,7 +25,7 @@ pub struct CertificateRequest {
     pub names: RequestedNames,
     /// Use of the certificate.
     pub usage: RequestedUsage,
-    /// The answerer.
+    /// Who or what answers the request.
     pub answerer: Answerer,
     /// Directory of the request, its answer and the key.
     pub directory: PathBuf,
@@ -38,16 +38,16 @@ pub struct RequestedNames {
     pub common_name: Option<String>,
     /// DNS names.
     pub dns_names: Vec<String>,
-    /// URIs, such as a SPIFFE identity.
+    /// URIs, such as a SPIFFE ID.
     pub uris: Vec<String>,
 }
 
 /// Use of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedUsage {
-    /// As a client of backends.
+    /// For a client of backends.
     Client,
-    /// As a server, in a listener.
+    /// For a server, in a listener.
     Server,
 }
 
@@ -58,7 +58,7 @@ pub enum Answerer {
     Operator,
     /// A program, with its arguments.
     Command(Vec<String>),
-    /// A signer of the cluster.
+    /// A signer in the cluster.
     Signer {
         /// Name of the signer.
         name: String,

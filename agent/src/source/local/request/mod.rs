@@ -1,10 +1,11 @@
-//! Certificates for keys that the agent generates: a key, a PKCS#10 request for it, and an answer
-//! that is accepted only for that key.
+//! Obtains certificates for keys that the agent generates: creates a key and a PKCS#10 request for
+//! it, and accepts an answer only for that key.
 //!
 //! `entry` parses the setting, `pkcs10` generates a key and its request, and `store` manages the
 //! files: the pair in use, and a key with a pending request. The answerer (an operator, a command
-//! or a cluster signer) writes the certificate to one file. Never let a key leave the host, serve a
-//! certificate with a different key, or drop a pair before the next one is complete and verified.
+//! or a cluster signer) writes the certificate to one file. Never let a key leave the host, or
+//! serve a certificate with a different key. Never drop a pair before the next one is complete and
+//! verified.
 
 mod entry;
 mod pkcs10;

@@ -1,4 +1,4 @@
-//! One request on disk, in a separate directory:
+//! Stores one request on disk, in its own directory:
 //!
 //! | file | content |
 //! |---|---|
@@ -28,7 +28,7 @@ use crate::host::remove_if_exists;
 use crate::seal::SealingKeys;
 use crate::source::problem::Severity;
 
-/// Maximum bytes of a file.
+/// Maximum size in bytes of a file.
 const MAX_BYTES: u64 = 1 << 20;
 /// Mode of public files.
 const SHOWN: u32 = 0o644;
@@ -62,7 +62,7 @@ pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     two_thirds - moment % (life / 15 + 1)
 }
 
-/// A pair from disk, with the times of its leaf.
+/// A pair from disk, with its renewal time and the expiry of its leaf certificate.
 struct Current {
     kept: KeptPair,
     checked: CheckedPair,
@@ -167,7 +167,7 @@ struct RequestFiles<'a> {
 }
 
 impl RequestFiles<'_> {
-    /// Returns the pair in use after a step, and the waiting request or why there is none.
+    /// Advances the request. Returns the pair in use afterwards, and the waiting request, if any.
     fn advance(
         &self,
         current: Option<Current>,
@@ -320,7 +320,8 @@ impl RequestFiles<'_> {
         self.tidy()
     }
 
-    /// Removes a request that is no longer needed, because its names were changed and restored.
+    /// Removes a request that is no longer needed, because its names were changed and then changed
+    /// back.
     fn withdraw(&self) -> Result<(), String> {
         if self.path("pending").exists() {
             self.tidy()?;

@@ -1,4 +1,4 @@
-//! Tests for a crash at each step, and for the answers that an agent may find.
+//! Tests crashes at each step, and the answers that an agent may find.
 
 use std::fs;
 use std::path::Path;

@@ -143,7 +143,7 @@ fn the_objects_have_every_field_that_is_modelled() {
 
 #[test]
 fn the_last_endpoint_of_a_service_goes() {
-    // As kube-controller-manager writes it.
+    // As kube-controller-manager sends it.
     let value = json!({
         "metadata": {"name": "app-x7k2p", "namespace": "shop", "generateName": "app-", "generation": 7,
             "creationTimestamp": "2026-11-22T10:00:00Z",

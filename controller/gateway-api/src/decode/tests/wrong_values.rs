@@ -1,5 +1,5 @@
-//! A wrong value in any field of any kind is reported with the object, path, value, expectation and
-//! line.
+//! A wrong value in any field of any kind is reported with the object, path, value, expected value
+//! and line.
 
 use serde_json::{Value as Json, json};
 
@@ -77,7 +77,7 @@ fn path(place: &str, is_secret: bool) -> String {
     path
 }
 
-/// Returns true for fields of an HTTPProxy whose content is not read.
+/// Returns true for HTTPProxy fields whose contents are not read.
 fn is_noted(kind: &str, place: &str) -> bool {
     const NOTED: [&str; 13] = [
         "/authorization",

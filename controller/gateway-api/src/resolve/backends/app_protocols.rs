@@ -1,13 +1,13 @@
-//! The `appProtocol` of a Service port, and the protocol that Envoy uses for it.
+//! Maps the `appProtocol` of a Service port to the protocol that Envoy uses for it.
 //!
-//! Kubernetes reserves the field for IANA names and its own names (`kubernetes.io/h2c`), but other
-//! names are common. An unknown name is rejected, because a wrong guess could send plaintext to a
-//! backend that expects another protocol.
+//! Kubernetes reserves unprefixed names for IANA service names and defines some prefixed names,
+//! such as `kubernetes.io/h2c`. Other names are common, too. An unknown name is rejected, because a
+//! wrong guess could send plaintext to a backend that expects another protocol.
 
 use sesame_proto::schema::AppProtocol;
 
-/// Returns the protocol of a port for a plain HTTP route. Returns `None` if the name is unknown, or
-/// requires TLS that no policy configures.
+/// Returns the protocol for HTTP requests to a port. Returns `None` if the name is unknown, or if
+/// it requires TLS and no policy configures TLS.
 pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),
@@ -15,8 +15,8 @@ pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<App
         Some(name) if name.eq_ignore_ascii_case("http") || name.eq_ignore_ascii_case("tcp") => {
             Some(AppProtocol::Http1)
         }
-        // The last three names are common but not registered. In upper case, `HTTP2` means HTTP/2
-        // over TLS at one cloud provider.
+        // The last three names are common but not registered. Matching is case-sensitive, because
+        // one cloud provider uses upper-case `HTTP2` for HTTP/2 over TLS.
         Some("kubernetes.io/h2c" | "grpc" | "h2c" | "h2" | "http2") => Some(AppProtocol::Http2),
         Some("kubernetes.io/ws") => Some(AppProtocol::Websocket),
         // Never send plaintext to a port that requires HTTPS.

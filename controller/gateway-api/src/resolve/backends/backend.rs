@@ -1,4 +1,4 @@
-//! Backends in a snapshot: their protocols and names.
+//! Builds the Backends in a snapshot, with their protocols and names.
 
 use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls};
@@ -11,8 +11,8 @@ use crate::api::{Metadata, NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
-/// Returns the Backend for this traffic on this port. With plain HTTP and default settings, it has
-/// the name of the port. Any other combination needs a separate Backend.
+/// Builds the Backend for this kind of traffic to a port. With plain HTTP and default settings, it
+/// is named after the port. Any other combination needs a separate Backend.
 pub(super) fn backend(
     service: &Metadata,
     port: &ServicePort,
@@ -50,7 +50,8 @@ pub(super) fn backend(
     Ok(backend)
 }
 
-/// Returns the protocol for this traffic on this port. `http` is the protocol for requests.
+/// Chooses the protocol for this kind of traffic to a port. `http` is the port's protocol for HTTP
+/// requests.
 fn protocol(
     key: &NamespacedName,
     port: &ServicePort,
@@ -95,7 +96,7 @@ fn protocol(
     })
 }
 
-/// Returns the name of a Backend that differs from plain HTTP to the port.
+/// Returns the name for a Backend that uses anything but plain HTTP with default settings.
 fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
@@ -103,16 +104,16 @@ fn distinct_name(port: &str, backend: &Backend) -> String {
 /// How a Gateway reaches a Backend that has no TLS policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MeshTransport<'a> {
-    /// Using the protocol of the port.
+    /// With the port's own protocol.
     Plain,
-    /// Using TLS to a mesh.
+    /// Over TLS to a mesh.
     Mesh(&'a BackendTls),
     /// Not at all: mesh traffic is rejected.
     Refused,
 }
 
-/// Returns the Backend as seen by a Gateway. A Backend with TLS gets the client key. A TLS policy
-/// takes precedence over `transport`.
+/// Returns the Backend as this Gateway reaches it. A Backend with TLS gets the Gateway's client
+/// key. A TLS policy takes precedence over `transport`.
 pub(crate) fn reached_by(
     backend: &Backend,
     client_key: Option<&str>,
@@ -128,10 +129,10 @@ pub(crate) fn reached_by(
         (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
             reached.tls = Some(Box::new(tls.clone()));
         }
-        // Datagrams cannot use TLS. Without endpoints, nothing is sent.
+        // Datagrams cannot use TLS. Nothing is sent to a Backend without endpoints.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
-    // Only Backends of ports have TLS, so the endpoint set has the name of the port.
+    // The original endpoint set is named after the port or XBackend.
     reached.name = distinct_name(&backend.endpoints, &reached);
     reached
 }

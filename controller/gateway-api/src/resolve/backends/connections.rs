@@ -14,7 +14,7 @@ use crate::api::{MAX_CONTOUR_CHARACTERS, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
-/// A protocol, by Contour's name. It takes precedence over `appProtocol`.
+/// An upstream protocol, as Contour names it. It takes precedence over `appProtocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
     /// HTTP/2 in plaintext.
@@ -48,8 +48,8 @@ impl UpstreamProtocol {
         }
     }
 
-    /// Returns the protocol that Contour's annotations on a Service assign to a port. `appProtocol`
-    /// takes precedence. If there are several annotations, protocols with TLS take precedence.
+    /// Returns the protocol that Contour's Service annotations assign to a port. `appProtocol`
+    /// takes precedence. If several annotations list the port, protocols with TLS take precedence.
     fn annotated(service: &Service, port: &ServicePort) -> Option<Self> {
         let app_protocol = port.app_protocol.as_deref().unwrap_or_default();
         let is_meant =
@@ -65,7 +65,7 @@ impl UpstreamProtocol {
         all.find(lists).filter(|_| app_protocol.is_empty())
     }
 
-    /// Returns the protocol for requests.
+    /// Returns the protocol for HTTP requests.
     pub(super) fn http(self) -> AppProtocol {
         match self {
             Self::H2c | Self::H2 => AppProtocol::Http2,
@@ -81,14 +81,15 @@ impl UpstreamProtocol {
     }
 }
 
-/// TLS settings that a referrer requires, and the trust bundle. They override a policy.
+/// TLS settings that a referrer requires, and their trust bundle. They override any
+/// BackendTLSPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OwnTls {
     pub(crate) tls: BackendTls,
     pub(crate) bundle: Arc<TrustBundle>,
 }
 
-/// The settings that a referrer requests for its connections to a Service.
+/// The settings that a referrer requests for connections to a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Connection {
     pub(crate) protocol: Option<UpstreamProtocol>,
@@ -127,8 +128,8 @@ impl Connection {
 }
 
 impl<'w> Backends<'w> {
-    /// Resolves the Service and port of an HTTPProxy or Ingress. Annotations on the Service apply
-    /// unless `connection` has a protocol.
+    /// Resolves a Service port that an HTTPProxy or Ingress references. Annotations on the Service
+    /// apply unless `connection` sets a protocol.
     pub(crate) fn of_service(
         &mut self,
         service: BackendName<'w>,
@@ -137,7 +138,7 @@ impl<'w> Backends<'w> {
         mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        // TLS that is passed through belongs to the client.
+        // Passed-through TLS is negotiated by the client itself.
         if traffic.heeds_policies()
             && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)

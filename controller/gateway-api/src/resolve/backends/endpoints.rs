@@ -1,4 +1,4 @@
-//! Endpoints from EndpointSlices.
+//! Reads endpoints from EndpointSlices.
 //!
 //! Only ready endpoints are used. If no endpoint is ready, terminating endpoints that still serve
 //! are used, as in kube-proxy. Addresses that could reach the host itself or its cloud metadata are
@@ -51,8 +51,8 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// Returns all possible endpoint sets of a Service, computed from its slices, and the problems of
-/// the slices and annotations. Nothing else in a resolution depends on slices.
+/// Computes the endpoint set for each port of a Service from its slices. Also returns the problems
+/// found in the slices and annotations. Nothing else in a resolution depends on slices.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],
@@ -84,7 +84,7 @@ pub(crate) fn service_port<'s>(
     same_number.find(|port| transport_of(&port.protocol) == transport)
 }
 
-/// Returns the name of the endpoint set of a Service port. TCP and UDP ports may share a number.
+/// Returns the name of a Service port's endpoint set. TCP and UDP ports may share a number.
 pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {
         "UDP" => format!("Service/{service}/{number}/UDP"),
@@ -116,7 +116,7 @@ fn of_port(
         .collect()
 }
 
-/// Returns the port number in a slice for a Service port, if present.
+/// Returns the port number that a slice lists for a Service port, if any.
 fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     ports.iter().find_map(|slice_port| {
         let SlicePort {
@@ -131,7 +131,7 @@ fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     })
 }
 
-/// Returns the transport that a port's `protocol` stands for.
+/// Returns a port's transport protocol; an empty `protocol` means TCP.
 fn transport_of(protocol: &str) -> &str {
     match protocol {
         "" => "TCP",
@@ -142,8 +142,8 @@ fn transport_of(protocol: &str) -> &str {
 /// Addresses and ports.
 type Found = Vec<(IpAddr, u16)>;
 
-/// Adds the endpoints of a slice to the ready endpoints, or to the terminating endpoints that still
-/// serve.
+/// Adds each endpoint in a slice to `ready`, or to `terminating` if it still serves while
+/// terminating.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,
@@ -208,7 +208,7 @@ fn read(
     }
 }
 
-/// Returns the address of an endpoint. The error explains why it is rejected.
+/// Parses an endpoint's address. The error explains why the address is rejected.
 pub(super) fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
     let address = text
         .parse::<IpAddr>()

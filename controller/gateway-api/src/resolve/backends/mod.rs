@@ -1,7 +1,8 @@
-//! Backends: the Service ports and XBackends that routes reference, as snapshot types.
+//! Converts the Service ports and XBackends that routes reference to snapshot Backends.
 //!
-//! Each port or XBackend has one Backend per protocol, regardless of the number of routes. An
-//! invalid reference is kept as a value, so that its share of the traffic can be rejected.
+//! A port or XBackend has one Backend per combination of protocol and settings, regardless of the
+//! number of routes. An invalid reference is kept as a value so that its share of the traffic can
+//! be rejected.
 
 mod app_protocols;
 mod backend;
@@ -65,15 +66,16 @@ impl BackendTarget {
     }
 }
 
-/// A resolved reference.
+/// A resolved backend reference.
 pub(crate) struct ResolvedRef<'w> {
-    /// The referenced object, once for each kind of status that lists its Gateways.
+    /// The referenced object, with one entry per kind of status that must list the Gateways sending
+    /// traffic to it.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
-/// Index of the entry for a Service port. The inner error explains why its traffic is rejected; the
-/// outer error is the error of the reference.
+/// Index of the entry for a Service port. The outer error means that the reference is invalid; the
+/// inner error explains why traffic to the port is rejected.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
 /// The objects that routes may reference, and their policies, after validation.
@@ -162,7 +164,7 @@ impl<'w> Backends<'w> {
         bundles
     }
 
-    /// Resolves a reference of `referrer`.
+    /// Resolves a backend reference in `referrer`.
     pub(crate) fn resolve(
         &mut self,
         referrer: Referrer<'w>,
@@ -193,7 +195,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns an entry for each kind of policy that the Service has.
+    /// Returns one entry per kind of policy that targets the Service.
     fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
         let CheckedBackends {
             tls_policies,
@@ -214,8 +216,8 @@ impl<'w> Backends<'w> {
         policed
     }
 
-    /// Resolves a reference to a collector. The flag is true if the protocol is HTTP instead of
-    /// gRPC, which depends on the port.
+    /// Resolves a reference to a telemetry collector. The flag is true if the port's protocol is
+    /// HTTP rather than gRPC.
     pub(crate) fn collector(
         &mut self,
         referrer: Referrer<'_>,
@@ -338,9 +340,9 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// Returns a Backend by the name that [`Self::resolve`] returned, and its endpoints. Endpoints
-    /// are not cached: they are as large as everything else combined, and nearly every Backend is
-    /// in only one snapshot.
+    /// Looks up a Backend by the name that [`Self::resolve`] returned, with its endpoints.
+    /// Endpoints are not cached: they are as large as everything else combined, and nearly every
+    /// Backend is in only one snapshot.
     pub(crate) fn named(
         &self,
         name: &str,
@@ -375,7 +377,7 @@ impl<'w> Backends<'w> {
 /// Returns the key for the digests that represent an object's endpoints in sessions.
 ///
 /// The key is the same for all Gateways, hosts and revisions, so sessions survive changes to these.
-/// The UID is unknown to clients. Objects from files usually lack one.
+/// Clients do not know the UID. Objects loaded from files usually have none.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,

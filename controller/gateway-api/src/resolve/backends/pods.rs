@@ -1,4 +1,4 @@
-//! Endpoints of XBackends: the Pods that their labels select.
+//! Finds the endpoints of XBackends: the Pods that their labels select.
 //!
 //! As with EndpointSlices, only ready Pods are used. If no Pod is ready, terminating Pods that
 //! still serve are used. Addresses that could reach the host itself are rejected unless allowed.

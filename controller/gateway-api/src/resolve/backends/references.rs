@@ -1,4 +1,4 @@
-//! Backend references: the Service and port of each reference, or an error.
+//! Checks backend references, and looks up the Service port that each one names.
 
 use super::traffic::Traffic;
 use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, Service, ServicePort, ServiceSpec};
@@ -7,7 +7,7 @@ use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The default target of backend references.
+/// Services, the default target of backend references.
 pub(super) const SERVICES: Expected = Expected {
     group: "",
     kind: "Service",
@@ -16,7 +16,7 @@ pub(super) const SERVICES: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// The alternative target of backend references.
+/// XBackends, the alternative target of backend references.
 pub(super) const X_BACKENDS: Expected = Expected {
     group: EXPERIMENTAL_GATEWAY_GROUP,
     kind: "XBackend",
@@ -25,7 +25,7 @@ pub(super) const X_BACKENDS: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// Namespace and name of a traffic target.
+/// Namespace and name of a backend.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
 /// A backend whose status, or whose policies' status, lists the Gateways that send traffic to it.
@@ -41,7 +41,7 @@ pub(crate) enum PolicedBackend<'w> {
     XBackend(BackendName<'w>),
 }
 
-/// Returns the port of a Service with this number.
+/// Returns a Service's port with this number. The error explains why traffic cannot be sent to it.
 pub(super) fn service_port<'w>(
     key: &NamespacedName,
     service: &'w Service,

@@ -1,4 +1,4 @@
-//! Load balancing, health checks, limits and connection settings of a Backend.
+//! Applies load balancing, health checks, limits and connection settings to a Backend.
 
 use sesame_proto::schema::health_check::Kind as CheckKind;
 use sesame_proto::schema::{
@@ -12,8 +12,8 @@ use crate::resolve::context::Problems;
 use crate::resolve::syntax::{limits, names};
 use crate::world::Kind;
 
-/// Settings of a reference to a Backend; `None` uses the default. References with the same settings
-/// share a Backend.
+/// Settings that a backend reference requests; `None` uses the default. References with the same
+/// settings share a Backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BackendSettings {
     pub(crate) load_balancer: Option<LoadBalancer>,
@@ -150,7 +150,7 @@ pub(crate) fn http_check(
 
 type Limit = fn(&mut CircuitBreaker) -> &mut u32;
 
-/// Contour's annotations on Services.
+/// Contour's annotations for Services, with the limit that each one sets.
 const ANNOTATIONS: [(&str, Limit); 5] = [
     ("projectcontour.io/max-connections", |it| {
         &mut it.max_connections
@@ -165,8 +165,8 @@ const ANNOTATIONS: [(&str, Limit); 5] = [
     }),
 ];
 
-/// Returns the limits that annotations on a Service set, or `None` if they set no limits. As in
-/// Contour, 0 means no limit.
+/// Returns the limits that a Service's annotations set, or `None` if they set none. As in Contour,
+/// 0 means no limit.
 fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     let mut breaker = CircuitBreaker::default();
     for (name, limit) in ANNOTATIONS {
@@ -179,7 +179,7 @@ fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     (breaker != CircuitBreaker::default()).then_some(breaker)
 }
 
-/// Reports invalid values of these annotations as problems.
+/// Reports invalid values in these annotations as problems.
 pub(super) fn check(service: &Metadata, problems: &mut Problems) {
     for (name, _) in ANNOTATIONS {
         if let Some(text) = service.annotations.get(name)

@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: the policy for each Service port, and the TLS settings that it configures.
+//! Checks BackendTLSPolicies, and finds the policy and TLS settings for each Service port.
 //!
 //! An invalid policy still applies to its targets: their traffic is rejected, never sent in
 //! plaintext.
@@ -19,7 +19,7 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames, PATTERNS};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A checked policy.
+/// A checked BackendTLSPolicy.
 pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
@@ -119,8 +119,8 @@ fn check<'w>(
     }
 }
 
-/// Reads the options. An invalid Sesame option invalidates the policy, because its author relies on
-/// the protection.
+/// Reads `spec.options`. An invalid Sesame option invalidates the policy, because the policy's
+/// author relies on the protection.
 fn patterns(
     options: &BTreeMap<String, String>,
     policy: &ObjectKey,

@@ -1,22 +1,22 @@
-//! Traffic types: the protocol to the backend, and the response if a backend is invalid.
+//! Kinds of traffic: the protocol used to the backend, and the response if a backend is invalid.
 
 use sesame_proto::refusal;
 
-/// The type of traffic that a route sends to its backends.
+/// The kind of traffic that a route sends to its backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Traffic {
-    /// Requests of HTTPRoutes.
+    /// Requests routed by HTTPRoutes.
     Http,
-    /// Requests of GRPCRoutes.
+    /// Requests routed by GRPCRoutes.
     Grpc,
-    /// Connections of TLSRoutes where TLS is passed through.
+    /// Connections routed by TLSRoutes that pass TLS through.
     Connections,
-    /// Connections of TCPRoutes: raw bytes, over TLS if a policy requires it.
+    /// Connections routed by TCPRoutes: raw bytes, over TLS if a policy requires it.
     Bytes,
-    /// Connections of TLSRoutes whose listener terminates TLS. A policy determines whether TLS is
-    /// used to the backend.
+    /// Connections routed by TLSRoutes on a listener that terminates TLS. A policy determines
+    /// whether TLS is used to the backend.
     Terminated,
-    /// Datagrams of UDPRoutes.
+    /// Datagrams routed by UDPRoutes.
     Datagrams,
 }
 
@@ -31,7 +31,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the transport protocol in the notation of Services.
+    /// Returns the transport protocol, as in the `protocol` field of a Service port.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",
@@ -39,7 +39,8 @@ impl Traffic {
         }
     }
 
-    /// Returns true if BackendTLSPolicies apply. TLS that is passed through belongs to the client.
+    /// Returns true if BackendTLSPolicies apply. They do not apply to passed-through TLS, which the
+    /// client negotiates itself.
     pub(super) fn heeds_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,

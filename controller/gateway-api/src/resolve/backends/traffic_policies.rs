@@ -1,5 +1,5 @@
-//! XBackendTrafficPolicies: their targets, and unsupported settings. A policy with an unsupported
-//! setting has no effect at all.
+//! Checks the targets and settings of XBackendTrafficPolicies. A policy with an unsupported setting
+//! has no effect at all.
 
 use super::references::BackendName;
 use crate::api::{RetryConstraint, XBackendTrafficPolicy, XBackendTrafficPolicySpec};
@@ -8,7 +8,7 @@ use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A checked policy.
+/// A checked XBackendTrafficPolicy.
 pub(crate) struct XTrafficPolicy<'w> {
     pub(crate) object: &'w XBackendTrafficPolicy,
     pub(crate) accepted: Verdict,
@@ -60,7 +60,7 @@ fn check<'w>(
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // Read with the rules that keep the sessions.
+        // Read later, with the rules that use the persistence.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();
@@ -69,7 +69,7 @@ fn check<'w>(
         object.metadata.unknown.refusal(""),
     );
     targets.add(&object.metadata, target_refs, &mut accepted, cx);
-    // Destructure all fields, so that a new field is noticed.
+    // Destructure all fields so that the compiler flags new ones.
     if let Some(RetryConstraint {
         budget: _,
         min_retry_rate: _,

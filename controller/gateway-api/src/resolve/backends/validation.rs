@@ -1,5 +1,5 @@
-//! Validation of backend certificates, for both BackendTLSPolicies and XBackends. An unreadable
-//! check is an error; it is never omitted.
+//! Reads the backend certificate validation that BackendTLSPolicies and XBackends configure. A
+//! check that cannot be read is an error; it is never skipped.
 
 use std::sync::Arc;
 
@@ -17,9 +17,8 @@ use crate::world::Kind;
 /// Backend certificate validation that an object configures.
 pub(super) struct Validation<'w> {
     pub(super) of: &'w BackendTlsValidation,
-    /// Field name for messages.
+    /// Field path for messages.
     pub(super) at: &'static str,
-    /// Kind of the object.
     pub(super) kind: Kind,
     pub(super) metadata: &'w Metadata,
     /// Accepted name patterns, in addition to the names in `of`.

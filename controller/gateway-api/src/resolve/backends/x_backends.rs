@@ -1,4 +1,4 @@
-//! XBackends: validation and conversion to Backends. An XBackend with an unsupported setting gets
+//! Validates XBackends and converts them to Backends. An XBackend with an unsupported setting gets
 //! no traffic at all.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,7 +19,7 @@ use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
 use crate::world::Kind;
 
-/// Maximum number of selector labels of an XBackend, as in the API.
+/// Maximum number of selector labels per XBackend, as in the API schema.
 const MAX_LABELS: usize = 64;
 
 /// A checked XBackend.
@@ -68,7 +68,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // Read with the rules that keep the sessions.
+        // Read later, with the rules that use the persistence.
         session_persistence: _,
         tls,
     } = &object.spec;
@@ -115,7 +115,8 @@ fn check<'w>(
     }
 }
 
-/// Returns the TLS settings for endpoints, and the trust bundle. Errors are added to the verdict.
+/// Reads the TLS settings for an XBackend's endpoints, and the trust bundle. Errors are added to
+/// the verdict.
 fn read_tls<'w>(
     object: &'w XBackend,
     tls: Option<&'w XBackendTls>,
@@ -192,7 +193,7 @@ impl CheckedXBackend<'_> {
         selector.map(|EndpointSelector { match_labels }| match_labels)
     }
 
-    /// Returns the Backend for this traffic.
+    /// Builds the Backend for this kind of traffic.
     pub(super) fn backend(
         &self,
         traffic: Traffic,
@@ -225,7 +226,7 @@ impl CheckedXBackend<'_> {
             let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
             return Err((Reason::UnsupportedProtocol, message));
         };
-        // TLS that is passed through belongs to the client.
+        // Passed-through TLS is negotiated by the client itself.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let mut backend = Backend {
@@ -247,7 +248,7 @@ impl CheckedXBackend<'_> {
 }
 
 impl Backends<'_> {
-    /// Returns the target for an XBackend.
+    /// Resolves a reference to an XBackend. The reference must not set a port.
     pub(super) fn x_backend(
         &mut self,
         name: BackendName<'_>,

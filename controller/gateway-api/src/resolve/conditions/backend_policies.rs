@@ -1,4 +1,4 @@
-//! Conditions of BackendPolicies: an entry for each Gateway that sends traffic to a target.
+//! Conditions of BackendPolicies, with one status entry per Gateway that sends traffic to a target.
 
 use super::policies::{StatusesOfKind, add_programmed, of_backends};
 use crate::resolve::backends::{Backends, PolicedBackend};

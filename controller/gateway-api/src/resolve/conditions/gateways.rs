@@ -126,7 +126,7 @@ fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {
     mesh.verdict().meshed(&message, generation)
 }
 
-/// Returns an explanation if no host can serve the Gateway.
+/// Returns the reason and message if no host can serve the Gateway.
 fn not_programmed<'g>(
     gateway: &'g CheckedGateway<'_>,
     verdict: &'g Verdict,

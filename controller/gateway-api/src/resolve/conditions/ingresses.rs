@@ -1,5 +1,6 @@
-//! Conditions of Ingresses. The API has no conditions for them: hosts display them, and a cluster
-//! receives their reasons and messages in another form. The parent is the Gateway of the class.
+//! Conditions of Ingresses. The Ingress API has no conditions, so hosts display them, and in a
+//! cluster Events carry their reasons and messages. The parent is the Gateway that serves the
+//! Ingress's class.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,8 @@ use crate::resolve::tables::LostRequests;
 use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all Ingresses. `lost` has the requests that other routes receive.
+/// Returns the statuses of all Ingresses. `lost` lists the requests that other routes receive
+/// instead.
 pub(crate) fn statuses(
     ingresses: &[CheckedIngress<'_>],
     routes: &Routes<'_>,

@@ -11,7 +11,7 @@ use crate::status::{
     Condition, ConditionStatus, ConditionType, ListenerSetStatus, Reason, Verdict,
 };
 
-/// Returns the statuses of the ListenerSets of one Gateway.
+/// Returns the statuses of a Gateway's ListenerSets.
 pub(crate) fn statuses(
     attached: &AttachedGateway<'_, '_>,
     policies: &TrafficPolicies<'_>,
@@ -27,8 +27,8 @@ pub(crate) fn statuses(
     })
 }
 
-/// Returns the verdict on the Gateway for its ListenerSets. It hides the actual problem, which
-/// other tenants may own.
+/// Returns the verdict on the Gateway that its ListenerSets report. It hides the actual problem,
+/// which may be another tenant's.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();
@@ -46,7 +46,7 @@ fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     verdict
 }
 
-/// Returns the number of ListenerSets that are attached to the Gateway.
+/// Returns the number of accepted ListenerSets that are attached to the Gateway.
 pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     let for_sets = for_listener_sets(gateway);
     let accepted = |set: &&CheckedListenerSet<'_>| {

@@ -43,7 +43,8 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
         certificate_overlaps,
         ..
     } = listener;
-    // Certificates take precedence (Gateway API, `ListenerConditionOverlappingTLSConfig`).
+    // Overlapping certificates take precedence over overlapping hostnames (Gateway API,
+    // `ListenerConditionOverlappingTLSConfig`).
     let reason = if !certificate_overlaps.is_empty() {
         Reason::OverlappingCertificates
     } else if !overlaps.is_empty() {
@@ -73,7 +74,8 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
     Some(Condition::new(type_, status, reason, &message, generation))
 }
 
-/// Returns the condition ResolvedRefs, with warnings about certificates that are flawed but served.
+/// Returns the condition ResolvedRefs, including warnings about certificates that are flawed but
+/// served.
 fn resolved_refs(listener: &CheckedListener<'_>, generation: i64) -> Condition {
     let condition = listener.resolved.resolved_refs(generation);
     if listener.advice.is_empty() {

@@ -1,4 +1,4 @@
-//! Conditions of GatewayMeshPolicies: an entry for each targeted Gateway.
+//! Conditions of GatewayMeshPolicies, with one status entry per targeted Gateway.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::resolve::gateways::mesh_policies::MeshPolicies;
 use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies that target our Gateways.
+/// Returns the statuses of all policies that target Gateways of Sesame classes.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &MeshPolicies<'_>,

@@ -1,4 +1,4 @@
-//! Conditions of MeshOCGPolicies: an entry for each targeted XMesh.
+//! Conditions of MeshOCGPolicies, with one status entry per targeted XMesh.
 
 use std::collections::BTreeMap;
 

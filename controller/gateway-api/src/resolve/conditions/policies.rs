@@ -1,5 +1,5 @@
-//! Conditions of policies. BackendTLSPolicies have an entry for each Gateway that sends traffic to
-//! a target.
+//! Conditions of policies. A BackendTLSPolicy has one status entry per Gateway that sends traffic
+//! to a target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// Maximum number of ancestors in the API's schema. Additional entries are dropped when the status
-/// is written.
+/// Maximum number of status ancestors in the API schema. Additional entries are dropped when the
+/// status is written.
 const MAX_ANCESTORS: usize = 16;
 
 pub(super) type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
 
-/// Everything that the statuses of policies depend on.
+/// Everything that policy statuses depend on.
 pub(crate) struct PolicyInput<'a, 'w> {
     pub(crate) attached: &'a [AttachedGateway<'a, 'w>],
     pub(crate) gateways: &'a [CheckedGateway<'w>],
@@ -36,7 +36,7 @@ pub(crate) struct PolicyInput<'a, 'w> {
 }
 
 impl<'w> PolicyInput<'_, 'w> {
-    /// Returns the statuses of all kinds of policies, and of XBackends.
+    /// Returns the statuses of policies of all kinds, and of XBackends.
     pub(crate) fn statuses(
         &self,
         cx: &mut ResolveContext<'w, '_>,
@@ -141,14 +141,14 @@ fn statuses(
     statuses
 }
 
-/// The index of a policy, and its error for a target.
+/// The index of a policy, and its error for a target, if any.
 pub(super) type Judged = (usize, Option<Grounds>);
 
-/// A Gateway, the index of a policy that affects it, and the errors of the policy there.
+/// A Gateway, the index of a policy that affects it, and the policy's errors for that Gateway.
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
-/// Returns the policies of a kind that affect each Gateway, sorted by Gateway name. `judge` returns
-/// the policies for all targets of a Gateway.
+/// Returns the policies of one kind that affect each Gateway, sorted by Gateway name. `judge`
+/// returns the policies for all targets of a Gateway.
 pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,
@@ -179,8 +179,8 @@ pub(super) fn of_backends<'r>(
     })
 }
 
-/// Adds a Gateway's entry to the status of a Sesame policy. The entry of an accepted policy waits
-/// for the hosts.
+/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the entry's
+/// condition Programmed stays Unknown until hosts report.
 pub(super) fn add_programmed(
     statuses: &mut StatusesOfKind,
     policy: &Metadata,
@@ -198,7 +198,7 @@ pub(super) fn add_programmed(
     status.ancestors.push(ancestor);
 }
 
-/// Returns an entry for a Gateway in the status of a policy.
+/// Returns a Gateway's entry for the status of a policy.
 pub(super) fn ancestor(
     gateway: &NamespacedName,
     controller_name: &str,
@@ -218,8 +218,8 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the targets of the Gateway's routes, authorizations, spans and log lines whose status
-/// lists the Gateway.
+/// Returns the backends of the Gateway's routes, authorization filters, tracing and access log
+/// whose status must list the Gateway.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,

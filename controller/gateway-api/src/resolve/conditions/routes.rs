@@ -15,9 +15,9 @@ use crate::status::{
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all routes of the Gateway API. `displaced` contains the traffic that a
-/// route loses, by index of the route and its parent. `unreached` contains the unreachable matches,
-/// by index of the route.
+/// Returns the statuses of all Gateway API routes. `displaced` explains which traffic a route
+/// loses, keyed by route index and parent index. `unreached` lists unreachable matches, keyed by
+/// route index.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
@@ -121,7 +121,7 @@ fn conditions(
     conditions
 }
 
-/// Returns the verdicts on a route and its references for one parent.
+/// Returns the verdicts on a route and on its references for one parent.
 fn verdicts<'r>(
     route: &'r CheckedRoute<'_>,
     parent: &RouteParent<'_>,

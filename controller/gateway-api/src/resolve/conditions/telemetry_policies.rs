@@ -1,4 +1,4 @@
-//! Conditions of XTelemetryPolicies: an entry for each targeted Gateway.
+//! Conditions of XTelemetryPolicies, with one status entry per targeted Gateway.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies for our Gateways. The number of targets limits the entries.
+/// Returns the statuses of all policies that target Gateways of Sesame classes. A policy has at
+/// most as many entries as targets.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &TelemetryPolicies<'_>,

@@ -1,5 +1,5 @@
-//! Conditions of TrafficPolicies and AccessPolicies: an entry for each Gateway whose requests they
-//! affect.
+//! Conditions of TrafficPolicies and AccessPolicies, with one status entry per Gateway whose
+//! requests they affect.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::world::Kind;
 
-/// Returns the statuses of all policies of a kind that affect a Gateway.
+/// Returns the statuses of all policies of one kind that affect a Gateway.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,

@@ -1,5 +1,5 @@
-//! Conditions of XBackends and XBackendTrafficPolicies: an entry for each Gateway that sends
-//! traffic there.
+//! Conditions of XBackends and XBackendTrafficPolicies, with one status entry per Gateway that
+//! sends traffic to the XBackend or to a target of the policy.
 
 use std::collections::BTreeMap;
 
@@ -47,8 +47,8 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the statuses of the XBackendTrafficPolicies with a target to which a Gateway sends
-/// traffic.
+/// Returns the statuses of XBackendTrafficPolicies if a Gateway sends traffic to one of their
+/// targets.
 pub(crate) fn of_policies(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -81,9 +81,9 @@ pub(crate) fn of_policies(
     statuses
 }
 
-/// Adds an error for a session configuration that is invalid in every rule.
+/// Rejects session persistence settings that are invalid in every rule.
 fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
-    // The name generated for a rule does not matter here.
+    // The session name generated for a rule does not matter here.
     let fault = session.and_then(|session| sessions::read(session, "", 0).err());
     let fault = fault.map(|why| format!("spec.{why}"));
     verdict.refuse_if(Reason::UnsupportedValue, fault);

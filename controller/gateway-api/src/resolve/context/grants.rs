@@ -1,5 +1,5 @@
-//! ReferenceGrants: permission to refer to objects in another namespace. Every reference across
-//! namespaces requires a grant.
+//! Decides whether an object may refer to an object in another namespace. Every such reference
+//! requires a ReferenceGrant or, for some Secrets, a TLSCertificateDelegation.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,15 +7,14 @@ use std::sync::Arc;
 use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All grants, keyed by the granting namespace and the receiving namespace. Also the delegations of
-/// Secrets.
+/// All grants, keyed by granting and receiving namespace, and all delegations of Secrets.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
     /// TLSCertificateDelegations, keyed by Secret: the namespaces that may refer to it, or `*`.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 
-/// The referring object, as described in grants.
+/// The referring object, as a grant's `from` describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     pub(crate) group: &'a str,
@@ -23,7 +22,7 @@ pub(crate) struct Referrer<'a> {
     pub(crate) namespace: &'a str,
 }
 
-/// The referenced object.
+/// The referenced object, as a grant's `to` describes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referent<'a> {
     pub(crate) group: &'a str,
@@ -80,7 +79,7 @@ impl<'w> Grants<'w> {
     }
 
     /// Returns true if the reference stays within its namespace or is permitted. In a grant, every
-    /// `from` applies to every `to`. A `to` without a name means all objects of the kind.
+    /// `from` applies to every `to`. A `to` without a name means all objects of that kind.
     fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;

@@ -20,26 +20,26 @@ pub enum ResolvedFor {
     Cluster,
 }
 
-/// Options of resolution.
+/// Options for a resolution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Name of the controller. GatewayClasses with this name belong to it.
+    /// Name of the controller, which owns the GatewayClasses with this `controllerName`.
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses.
     pub allow_local_endpoints: bool,
-    /// Supports Gateways outside the cluster and its mesh. Otherwise objects that refer to them are
-    /// rejected.
+    /// Supports Gateways that are outside the cluster and send traffic to its mesh. If false,
+    /// objects that configure this are rejected.
     pub extra_minimal_ocg: bool,
     /// Source of the objects.
     pub resolved_for: ResolvedFor,
-    /// Maximum size of the routes of all Gateways together, in bytes as in `sesame_proto::sizes`.
+    /// Maximum total size of all Gateways' routes, in bytes as computed by `sesame_proto::sizes`.
     pub most_of_gateways: u64,
     /// Enables incremental resolution. Otherwise every change resolves the whole world.
     pub incremental: bool,
-    /// Namespace of the controller. Gateways that are served together are published there under the
+    /// Namespace of the controller. Gateways that are served together are published in it under the
     /// name of their class.
     pub namespace: String,
-    /// The controller's own configuration: the default settings of all Gateways.
+    /// The controller's own configuration, which sets the defaults for all Gateways.
     pub configuration: Option<Arc<SesameConfiguration>>,
 }
 
@@ -58,14 +58,14 @@ impl Default for Options {
     }
 }
 
-/// A message for the author of an object that has no suitable condition in the API.
+/// A message for an object's author that no status condition in the API can carry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The affected object.
     pub object: ObjectKey,
     /// States the field, the value and the consequence.
     pub message: String,
-    /// The match that receives the requests of an unreachable match, as
+    /// The match that receives the requests instead of an unreachable match, as
     /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other problems.
     pub hidden_by: Option<String>,
 }
@@ -81,13 +81,13 @@ impl Problem {
     }
 }
 
-/// The input for every step of a resolution, and the problems that the steps add.
+/// The input to every step of a resolution, and the problems that the steps add.
 pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) world: &'w World,
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// Total size in bytes of the routes of each published Gateway if none were excluded.
+    /// Total size in bytes of each published Gateway's routes, before any are excluded.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
 }
 
@@ -124,7 +124,7 @@ impl Problems {
         });
     }
 
-    /// Adds a problem about unknown fields of an object that has no status.
+    /// Reports unknown fields of an object whose kind has no status.
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),

@@ -1,4 +1,4 @@
-//! References to objects: the expected kind, permission, and the syntax of names.
+//! Validates references to objects: kind, permission and name syntax.
 
 use super::grants::{Grants, Referent, Referrer};
 use crate::api::{BackendRef, CollectorRef, ObjectRef};
@@ -15,7 +15,7 @@ pub(crate) struct CoreReference<'w> {
 }
 
 impl<'w> CoreReference<'w> {
-    /// Returns a reference to an object of the core group.
+    /// Returns a reference to an object in the core API group.
     pub(crate) fn of_kind(kind: &'w str, namespace: Option<&'w str>, name: &'w str) -> Self {
         Self {
             group: None,
@@ -50,7 +50,7 @@ impl<'w> From<&'w BackendRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The port is looked up in the Service.
+            // The caller looks up the port in the Service.
             port: _,
             // The caller handles weights and filters.
             weight: _,
@@ -72,7 +72,7 @@ impl<'w> From<&'w CollectorRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The port is looked up in the Service.
+            // The caller looks up the port in the Service.
             port: _,
         } = reference;
         Self {
@@ -88,9 +88,9 @@ impl<'w> From<&'w CollectorRef> for CoreReference<'w> {
 pub(crate) struct Expected {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
-    /// The kind of references that do not specify one.
+    /// The kind of a reference that does not specify one.
     pub(crate) default: &'static str,
-    /// The reason for rejecting another kind.
+    /// The reason for rejecting a reference to any other kind.
     pub(crate) wrong_kind: Reason,
     /// The reason for rejecting an invalid name.
     pub(crate) wrong_name: Reason,

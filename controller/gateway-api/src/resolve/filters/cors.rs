@@ -1,4 +1,4 @@
-//! The CORS filter. Translates origins to exact matches or regular expressions.
+//! Reads CORS filters, and translates origins to exact matches or regular expressions.
 
 use sesame_proto::schema;
 
@@ -71,14 +71,14 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     })
 }
 
-/// Expression for a wildcard in a host. It excludes URL delimiters, so that no other part of a URL
-/// can match as the host.
+/// Regular expression for a wildcard in a host. It excludes URL delimiters, so that no other part
+/// of a URL can match as the host.
 const OPEN_HOST: &str = "[a-z0-9._-]+";
 
 /// Reads `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with `*.`.
 ///
-/// Browsers omit the default port of the scheme, so it is removed here too. `*` matches any number
-/// of labels.
+/// Browsers omit the scheme's default port, so it is removed here too. A `*` in the host matches
+/// one or more labels.
 pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
     use schema::cors_origin::Kind;
     const SHAPE: &str =
@@ -115,7 +115,7 @@ pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
         return Ok(Kind::Regex(format!("^{scheme}://{OPEN_HOST}{port}$")));
     }
     let name = host.strip_prefix("*.").unwrap_or(host);
-    // Unlike the hostnames of routes, the host of an origin may be an IP address.
+    // Unlike a route's hostname, the host of an origin may be an IP address.
     if name.parse::<std::net::Ipv4Addr>().is_err() || name.len() < host.len() {
         hostnames::check_precise(name).map_err(|_| SHAPE)?;
     }

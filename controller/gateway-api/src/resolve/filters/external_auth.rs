@@ -1,7 +1,7 @@
-//! The ExternalAuth filter of rules and listeners.
+//! Reads the ExternalAuth filters of rules and listeners.
 //!
-//! The service is looked up elsewhere. A filter that cannot be applied exactly as configured is
-//! rejected as a whole, never weakened.
+//! Their authorization services are resolved elsewhere. A filter that cannot be applied exactly as
+//! configured is rejected as a whole, never weakened.
 
 use sesame_proto::field_names;
 use sesame_proto::schema;
@@ -11,12 +11,12 @@ use crate::api::{BackendRef, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, F
 use crate::resolve::backends::Traffic;
 use crate::resolve::syntax::{limits, names};
 
-/// An authorization filter with an unresolved service.
+/// An authorization filter whose service is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct AuthorizeBy<'w> {
     /// Index in the filter list.
     pub(crate) index: usize,
-    /// The service.
+    /// Reference to the authorization service.
     pub(crate) backend: &'w BackendRef,
     /// The protocol for requests to the service.
     pub(crate) traffic: Traffic,
@@ -65,7 +65,7 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
-/// Headers that are always sent to the service.
+/// Headers that are always sent to the authorization service.
 const ALWAYS_SENT: [&str; 2] = ["host", "content-length"];
 
 fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String> {
@@ -102,7 +102,7 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     })
 }
 
-/// Returns sorted header names in lower case.
+/// Reads header names, and returns them sorted in lower case without duplicates.
 fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     limits::entries(field, list.len(), 0..=limits::MAX_AUTH_HEADERS)?;
     let mut found = Vec::with_capacity(list.len());
@@ -115,8 +115,8 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Returns the path prefix for requests to the service. Requests must not be able to escape from
-/// it.
+/// Reads the path prefix for requests to the authorization service. Requests must not be able to
+/// escape from it.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::characters("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));
@@ -140,7 +140,7 @@ fn read_prefix(path: &str) -> Result<String, String> {
             "must not have empty elements, elements \".\" and \"..\", or escaped dots and slashes",
         );
     }
-    // The request path that is appended starts with a slash.
+    // The request path that Envoy appends starts with a slash.
     Ok(path.trim_end_matches('/').to_owned())
 }
 

@@ -1,7 +1,7 @@
-//! Filters of rules and backends, validated and grouped by effect.
+//! Reads and validates the filters of rules and backend references, and groups them by effect.
 //!
 //! References in filters are resolved elsewhere. A filter that cannot be served is never skipped:
-//! its requests get an error instead.
+//! requests to its rule get an error instead.
 
 pub(crate) mod cors;
 pub(crate) mod external_auth;
@@ -24,7 +24,7 @@ fn incompatible(message: impl Into<String>) -> Grounds {
     (Reason::IncompatibleFilters, message.into())
 }
 
-/// A filter that cannot be served. Its requests get an error.
+/// A filter that cannot be served. Requests to its rule get an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
     /// An ExtensionRef to a filter that does not exist or is invalid.
@@ -48,8 +48,8 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at index `i`, whose member matches its type. All members are destructured,
-    /// so that none is forgotten.
+    /// Adds the filter at index `i`, whose field for its type is known to be set. All fields are
+    /// destructured so that none is forgotten.
     fn add(
         &mut self,
         i: usize,
@@ -91,7 +91,7 @@ impl<'w> RuleFilters<'w> {
             self.cors = Some(cors::read(cors).map_err(below)?);
         }
         if let Some(auth) = external_auth {
-            // Without this rule, its requests might reach a rule without authorization.
+            // Keep the rule: without it, its requests might match a rule without authorization.
             match external_auth::read(i, auth) {
                 Ok(auth) => self.external_auth = Some(auth),
                 Err(why) => {
@@ -155,7 +155,7 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if any of these filters, or of the backends' filters, might be security-relevant.
+/// Returns true if any of a rule's own filters or backend filters might be security-relevant.
 /// Requests that such a rule loses must not reach another route.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
@@ -168,7 +168,7 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     })
 }
 
-/// A mirror with an unresolved backend.
+/// A mirror whose backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
     /// Index in the rule's filter list.
@@ -178,8 +178,8 @@ pub(crate) struct MirrorTo<'w> {
     pub(crate) denominator: u32,
 }
 
-/// Reads the filters of a rule. `one_prefix` is true if the only match of the rule is a PathPrefix
-/// match: prefix replacement requires that. Without a `scope`, RouteFilters are not supported.
+/// Reads a rule's filters. `one_prefix` is true if the rule's only match is a PathPrefix match, as
+/// prefix replacement requires. Without a `scope`, RouteFilters are not supported.
 pub(crate) fn read<'w>(
     filters: &'w [Filter],
     one_prefix: bool,

@@ -1,4 +1,4 @@
-//! RequestRedirect and URLRewrite filters: the scheme, host, port and path that they set.
+//! Reads RequestRedirect and URLRewrite filters: the scheme, host, port and path that they set.
 
 use sesame_proto::schema;
 
@@ -8,7 +8,7 @@ use crate::resolve::syntax::{hostnames, limits, names};
 /// A redirect whose port may depend on the listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedirectTo {
-    /// `http` or `https`; empty keeps the scheme of the request.
+    /// `http` or `https`; empty keeps the request's scheme.
     pub(crate) scheme: &'static str,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
@@ -29,8 +29,8 @@ impl RedirectTo {
     }
 
     /// Returns the redirect for a listener with this scheme and port. The port is the explicit port
-    /// if set, else the default port of the redirect's scheme, else the listener's port outside. It
-    /// is omitted if the scheme implies it.
+    /// if set, else the default port of the redirect's scheme, else the listener's external port.
+    /// It is omitted if the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme
@@ -103,7 +103,7 @@ pub(crate) fn read_redirect(
     })
 }
 
-/// Rewrites that the backends of a rule may use.
+/// URL rewrites that a rule's backend references support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendRewrites {
     /// No rewrites, as in GRPCRoutes.

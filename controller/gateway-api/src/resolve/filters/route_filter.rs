@@ -1,4 +1,4 @@
-//! RouteFilters, which rules reference with `extensionRef`.
+//! Reads RouteFilters, which rules reference with `extensionRef`.
 
 use sesame_proto::schema::{self, DirectResponse, path_modifier};
 
@@ -11,7 +11,7 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{limits, names};
 use crate::world::{Kind, World};
 
-/// The namespace of a rule, in which its RouteFilters are looked up.
+/// The world and the namespace in which a rule's RouteFilters are looked up.
 pub(crate) struct FilterScope<'a, 'w> {
     pub(crate) world: &'w World,
     pub(crate) namespace: &'a str,
@@ -26,7 +26,7 @@ pub(crate) enum FilterEffect {
     Redirect(RedirectTo),
 }
 
-/// Returns the effect of the referenced filter. The error message continues "extensionRef: ...".
+/// Returns the effect of the referenced filter. The error message follows `extensionRef: `.
 pub(super) fn read(
     reference: &ObjectRef,
     scope: Option<&mut FilterScope<'_, '_>>,
@@ -35,7 +35,7 @@ pub(super) fn read(
         group,
         kind,
         name,
-        // The schema has no namespace: the filter is in the route's namespace.
+        // The API schema has no namespace here: the filter is in the route's namespace.
         namespace: _,
     } = reference;
     let (group, kind) = (group.as_deref(), kind.as_deref());
@@ -177,7 +177,7 @@ pub(crate) fn substitution(
     })
 }
 
-/// Combines two rewrites, or returns `None` if both set the same part.
+/// Combines two rewrites, or returns `None` if both set the host or both set the path.
 pub(super) fn merge(
     one: schema::UrlRewrite,
     other: &schema::UrlRewrite,

@@ -1,6 +1,6 @@
-//! Requested addresses of a Gateway (`GatewaySpec.addresses`).
+//! Reads a Gateway's requested addresses (`GatewaySpec.addresses`).
 //!
-//! A Gateway with an unsupported address type is rejected. An invalid value is only omitted.
+//! A Gateway with an unsupported address type is rejected. An invalid value is merely omitted.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use crate::api::{AddressType, GatewayAddress};
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 
-/// The addresses of a Gateway.
+/// A Gateway's requested addresses.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayAddresses {
-    /// IP addresses in the order of the object. If empty, the host chooses.
+    /// IP addresses in the order of `spec.addresses`. If empty, the host chooses.
     pub(crate) usable: Vec<String>,
     /// Messages about entries with an unsupported routability. These entries get no address.
     pub(crate) unassigned: Vec<String>,
@@ -78,8 +78,8 @@ impl GatewayAddresses {
         found
     }
 
-    /// Moves the addresses to the request for a load balancer and returns them. The hosts then
-    /// listen on all of their addresses.
+    /// Takes the addresses for the load balancer request. The hosts then listen on all of their
+    /// addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)

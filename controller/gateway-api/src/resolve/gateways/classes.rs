@@ -1,4 +1,4 @@
-//! Our GatewayClasses, and their statuses.
+//! Checks this controller's GatewayClasses and computes their statuses.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use crate::status::{
 };
 use crate::world::{Definitions, World};
 
-/// A class of our controller.
+/// A GatewayClass that belongs to this controller.
 pub(crate) struct CheckedClass<'w> {
     pub(crate) verdict: Verdict,
     metadata: &'w Metadata,
     pub(crate) parameters: Parameters<'w>,
-    /// Default settings of the Gateways of the class.
+    /// Default settings for the class's Gateways.
     pub(crate) settings: GatewaySettings,
 }
 
 impl CheckedClass<'_> {
-    /// Returns the value of a label of the class.
+    /// Returns the value of a label on the class.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.metadata.labels.get(name)
     }
 
-    /// Returns how the Gateways of the class are served.
+    /// Returns how the class's Gateways are served.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         self.settings.gateways()
     }
 }
 
-/// The classes of our controller.
+/// The GatewayClasses that belong to this controller.
 pub(crate) struct Classes<'w> {
     all: BTreeMap<&'w str, CheckedClass<'w>>,
     definitions: &'w Definitions,
@@ -77,7 +77,7 @@ impl<'w> Classes<'w> {
         }
     }
 
-    /// Returns the class if it is ours.
+    /// Returns the class if it belongs to this controller.
     pub(crate) fn get(&self, name: &str) -> Option<&CheckedClass<'w>> {
         self.all.get(name)
     }

@@ -1,4 +1,4 @@
-//! The client key of a Gateway for backends: in a Secret, or in files on the hosts.
+//! Finds the client key that a Gateway presents to backends: in a Secret, or in files on the hosts.
 
 use super::ReferencedObjects;
 use crate::api::{Gateway, GatewayBackendTls};

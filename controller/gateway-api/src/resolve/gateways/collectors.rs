@@ -1,6 +1,6 @@
-//! Collectors for the telemetry of Gateways: spans and access logs.
+//! Resolves the collectors that receive a Gateway's spans and access logs.
 //!
-//! Nothing is ever sent to a target without permission to refer to it.
+//! Nothing is ever sent to a collector without permission to refer to it.
 
 use super::tracing::{self, TracedGateway};
 use super::{CheckedGateway, ReferencedObjects, log_output};
@@ -14,12 +14,12 @@ use crate::status::{Grounds, Reason};
 pub(super) struct FoundCollector {
     /// Name of the collector's Backend.
     pub(super) backend: String,
-    /// True if the protocol is HTTP instead of gRPC.
+    /// True if the collector's protocol is HTTP rather than gRPC.
     pub(super) http: bool,
 }
 
 /// Looks up a collector and records it for the statuses. Fails if the Gateway is `meshed`. `what`
-/// describes the telemetry in the message.
+/// describes the telemetry in error messages.
 pub(super) fn find<'w>(
     collector: &CollectorRef,
     referrer: Referrer<'_>,
@@ -46,7 +46,7 @@ pub(super) fn find<'w>(
 }
 
 impl<'w> CheckedGateway<'w> {
-    /// Sets tracing and the access log.
+    /// Resolves tracing and the access log, including their collectors.
     pub(super) fn collect(
         &mut self,
         cx: &ResolveContext<'w, '_>,

@@ -1,5 +1,5 @@
-//! The Envoys of a Gateway, and which parts of the snapshot it gets there. A Gateway that is not
-//! accepted must never get more.
+//! Determines which Envoys serve a Gateway, and which of its listeners are in their snapshot. A
+//! Gateway that is not accepted must never add listeners that serve requests.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ impl CheckedGateway<'_> {
         self.merged.clone().unwrap_or_else(|| self.name())
     }
 
-    /// Returns the grouping key of the snapshot: Gateways with the same key are served together. A
-    /// Gateway that is not accepted shares its key with no other Gateway.
+    /// Returns the key that groups Gateways into snapshots: Gateways with the same key are served
+    /// together. A Gateway that is not accepted shares its key with no other Gateway.
     pub(crate) fn order(&self) -> (NamespacedName, bool) {
         let merged = self.merged.clone().filter(|_| self.accepted.good());
         let is_merged = merged.is_some();
@@ -22,7 +22,7 @@ impl CheckedGateway<'_> {
     }
 
     /// Returns the key of the Gateway's Envoys, whether or not the Gateway is accepted. Gateways
-    /// with the same Envoys share ports. A Gateway that is not accepted only keeps its own ports.
+    /// with the same Envoys share ports. A Gateway that is not accepted keeps only its own ports.
     pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
         (self.published_as(), self.merged.is_some())
     }

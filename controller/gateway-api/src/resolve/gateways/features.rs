@@ -1,21 +1,22 @@
-//! The features of Sesame, with the names that the conformance suite uses. This table is the source
-//! of `supportedFeatures` and of the documentation page. It never lists an unsupported feature.
+//! Features that Sesame supports, under the names that the conformance suite uses. This table is
+//! the source of `supportedFeatures` and of the documentation page. It never lists an unsupported
+//! feature.
 //!
-//! Whether a feature is claimed depends on the installed definition of its kind: its release and
-//! channel must have the fields, and know the name of the feature.
+//! Whether a feature is claimed depends on the installed definition of its kind. The definition's
+//! release and channel must have the feature's fields and know its name.
 
 use std::ops::RangeInclusive;
 
 use crate::world::{ApiRelease, DefinitionRelease, Definitions, Kind, ReleaseChannel};
 
-/// Minor releases of Gateway API 1 that Sesame supports.
+/// First and last minor release of Gateway API v1 that Sesame supports.
 pub(crate) const FIRST: u32 = 5;
 pub(crate) const LAST: u32 = 7;
 
-/// Minor releases of Gateway API 1 that have a feature in a channel.
+/// Minor releases of Gateway API v1 that have a feature in one channel.
 type Releases = RangeInclusive<u32>;
 
-/// The range for a channel without the feature.
+/// Range for a channel that lacks the feature.
 #[expect(clippy::reversed_empty_ranges, reason = "it holds no release")]
 const NEVER: Releases = 1..=0;
 
@@ -147,8 +148,8 @@ pub(crate) const FEATURES: &[Feature] = &[
     within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
 ];
 
-/// The feature for Gateways outside the cluster. The fields are in a Sesame kind, so the feature is
-/// claimed if it is enabled.
+/// Feature for Gateways outside the cluster. Its fields are in a Sesame kind, so it is claimed
+/// whenever it is enabled.
 const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
 
 /// Release that determines the feature names if no definitions are installed.
@@ -210,7 +211,7 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// Describes supported definitions: one release, or several if kinds differ.
+/// Describes the supported definitions: one release, or several if kinds differ.
 pub(crate) fn supported(definitions: &Definitions) -> String {
     let Definitions::Installed(all) = definitions else {
         return format!("Gateway API {} is supported", OWN.0);

@@ -1,5 +1,5 @@
-//! Policies that target Gateways in the same namespace: the policies of each Gateway, and target
-//! errors. This module never reads other fields of a policy.
+//! Finds the policies that target each Gateway, which must be in the policy's own namespace. Also
+//! checks the policies' target references. This module never reads other fields of a policy.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use crate::world::Kind;
 
 /// A kind of policy that targets Gateways.
 pub(crate) trait GatewayPolicy {
-    /// The kind itself.
+    /// The kind of the policies.
     const KIND: Kind;
 
-    /// Returns the metadata of a policy.
+    /// Returns the policy's metadata.
     fn metadata(&self) -> &Metadata;
 
-    /// Returns the targets of a policy.
+    /// Returns the policy's targets.
     fn targets(&self) -> &[LocalPolicyTargetRef];
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct CheckedPolicy<'w, P> {
     pub(crate) accepted: Verdict,
 }
 
-/// All policies of a kind in order of precedence: oldest first.
+/// All policies of one kind in order of precedence: oldest first.
 pub(crate) struct GatewayPolicies<'w, P> {
     all: Vec<CheckedPolicy<'w, P>>,
     /// Indices of the policies, keyed by the namespace and name of the Gateway.

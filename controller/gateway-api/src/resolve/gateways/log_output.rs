@@ -1,7 +1,7 @@
-//! Format and receivers of each Gateway's access log.
+//! Resolves the format and receivers of each Gateway's access log.
 //!
 //! Nothing is sent to an unusable receiver. The other receivers and all requests are unaffected,
-//! and the status of the Gateway reports the error.
+//! and the Gateway's status reports the error.
 
 use sesame_proto::schema::{LogOutput, LogSink, extra_field::Source, log_sink::Protocol};
 
@@ -13,7 +13,7 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::settings::access_log::{self, ConfiguredLog, ConfiguredSinks};
 use crate::world::Kind;
 
-/// Access log of a Gateway.
+/// A Gateway's access log.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayLog<'w> {
     /// Format and receivers for the snapshot, or `None` to use the defaults.
@@ -22,7 +22,7 @@ pub(crate) struct GatewayLog<'w> {
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Returns the access log of a Gateway, and an error for each unusable receiver.
+/// Resolves a Gateway's access log. Also returns an error for each unusable receiver.
 pub(super) fn check<'w>(
     configured: &ConfiguredLog,
     meshed: bool,
@@ -95,7 +95,7 @@ fn find<'w>(
     Ok(Some(read))
 }
 
-/// Returns a message for each field that OTLP receivers do not get.
+/// Returns a message for each log field that OTLP receivers do not get.
 fn unsent_fields(output: &LogOutput) -> impl Iterator<Item = String> {
     let mut sinks = output.sinks.iter();
     let by_otlp = sinks.any(|sink| sink.protocol() != Protocol::Envoy);

@@ -1,9 +1,9 @@
 //! GatewayClasses whose Gateways are served together, by the same Envoys.
 //!
 //! These Gateways are published under one name: the name of the class, in the controller's
-//! namespace. The name does not change when Gateways are added or removed. The class determines the
-//! settings that exist once per Envoy. A Gateway with a different value is rejected and does not
-//! affect other Gateways. If it was already served, it keeps its last state.
+//! namespace. This name does not change when Gateways are added or removed. The class determines
+//! the settings that exist once per Envoy. A Gateway with a different value is rejected and does
+//! not affect other Gateways. If it was already served, it keeps its last state.
 
 use std::collections::BTreeSet;
 
@@ -22,19 +22,18 @@ use crate::world::{ObjectKey, ServedTogether, World};
 /// A Gateway that is served together with others of its class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergedGateway {
-    /// Name under which the Gateways of the class are published.
+    /// Name under which the class's Gateways are published.
     pub published_as: NamespacedName,
-    /// Names of the keys of this Gateway.
+    /// Names of this Gateway's keys.
     pub keys: BTreeSet<String>,
 }
 
-/// Returns the name under which merged Gateways of a class are published.
+/// Returns the name under which a class's merged Gateways are published.
 pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
     NamespacedName::new(&options.namespace, class)
 }
 
-/// Returns the name under which the Gateways of this class are merged, or `None` if they are not
-/// merged.
+/// Returns the name under which this class's Gateways are merged, or `None` if they are not merged.
 pub(super) fn published_as(
     class: &str,
     checked: &CheckedClass<'_>,
@@ -44,14 +43,14 @@ pub(super) fn published_as(
     merged.then(|| merged_name(class, options))
 }
 
-/// Returns true if the Gateways of a class are published under this name.
+/// Returns true if a class publishes its Gateways under this name.
 pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options: &Options) -> bool {
     let class = classes.get(&name.name);
     let is_merged = class.is_some_and(|class| class.settings.is_merged());
     is_merged && *name == merged_name(&name.name, options)
 }
 
-/// Rejects a Gateway whose name is reserved for publishing the Gateways of a class.
+/// Rejects a Gateway whose name is reserved for publishing a class's Gateways.
 pub(super) fn check_name(
     name: &NamespacedName,
     classes: &Classes<'_>,
@@ -119,7 +118,7 @@ pub(super) fn check(
 }
 
 /// Returns the ports of merged Gateways, for the next world. Ports come from these snapshots, or
-/// from the previous world for Gateways that keep their last state.
+/// from the previous world if a Gateway keeps its last state.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -142,8 +141,8 @@ pub(crate) fn served_together<'s>(
     served
 }
 
-/// Returns the names that cannot be published now because the parameters are invalid. The last
-/// publications remain in effect.
+/// Returns the names under which nothing can be published now, because parameters are invalid.
+/// Their last publications remain in effect.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -153,7 +152,7 @@ pub(crate) fn retained(
     for gateway in checked.iter().filter(|it| it.parameters_refused) {
         let class = classes.get(gateway.class);
         if class.is_some_and(|class| class.parameters == Parameters::Refused) {
-            // It is unknown which of these names was published.
+            // Any of these names may have been published.
             retained.extend([gateway.name(), merged_name(gateway.class, options)]);
         } else if gateway.merged.is_none() {
             retained.insert(gateway.name());

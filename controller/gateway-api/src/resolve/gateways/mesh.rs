@@ -1,5 +1,5 @@
-//! The mesh of a Gateway outside the cluster: which routes are meshed, and the TLS settings for
-//! their backends.
+//! Determines the mesh of a Gateway outside the cluster: which routes are meshed, and the TLS
+//! settings for their backends.
 //!
 //! If the mesh is unusable, all traffic of meshed routes is rejected. It is never sent in plaintext
 //! or to an unverified peer.
@@ -16,23 +16,23 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Default key in a ConfigMap with a trust bundle.
+/// Default key of a trust bundle in a ConfigMap.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Message about a mesh if the feature is disabled.
+/// Message for mesh settings while the feature is disabled.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
-/// The mesh of a Gateway.
+/// The mesh to which a Gateway sends traffic.
 pub(crate) struct CheckedMesh<'w> {
     world: &'w World,
     /// Name of the Gateway.
     pub(crate) gateway: String,
-    /// `None` if the selector is invalid; then all routes count as meshed.
+    /// `None` if the selector is invalid; all routes then count as meshed.
     selector: Option<&'w LabelSelector>,
-    /// Metadata of the policy, or `None` if the Gateway's own field sets the mesh.
+    /// Metadata of the policy, or `None` if the Gateway's own field configures the mesh.
     policy: Option<&'w Metadata>,
-    /// The object or field that sets the mesh.
+    /// The object or field that configures the mesh.
     pub(crate) source: String,
     /// Verdict on the fields; `resolved` is the verdict on their references.
     pub(crate) accepted: Verdict,
@@ -56,7 +56,7 @@ impl CheckedMesh<'_> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
 
-    /// Returns true if this policy sets the mesh.
+    /// Returns true if this policy configures the mesh.
     pub(crate) fn is_of(&self, policy: &MeshPolicy<'_>) -> bool {
         self.policy == Some(&policy.object.metadata)
     }
@@ -76,8 +76,8 @@ impl CheckedMesh<'_> {
     }
 }
 
-/// Returns the mesh of a Gateway, if any. The Gateway's own field takes precedence; otherwise its
-/// oldest policy applies.
+/// Returns a Gateway's mesh, if any. The Gateway's own field takes precedence; otherwise its oldest
+/// policy applies.
 pub(super) fn check<'w>(
     gateway: &'w Gateway,
     client_key: Option<&str>,
@@ -145,8 +145,8 @@ pub(super) fn check<'w>(
     })
 }
 
-/// Returns the subject alternative names of which the peer must have at least one. Without names,
-/// any certificate that the bundle trusts is accepted.
+/// Returns the subject alternative names, at least one of which the peer's certificate must
+/// contain. Without names, any certificate that the bundle trusts is accepted.
 fn checked_names(
     names: &[SubjectAltName],
     patterns: &[String],
@@ -176,7 +176,7 @@ fn checked_names(
     })
 }
 
-/// The mesh of a Gateway, and where it is configured.
+/// A Gateway's mesh settings and their source.
 struct NamedMesh<'w> {
     source: String,
     policy: Option<&'w Metadata>,
@@ -227,7 +227,7 @@ fn checked_selector<'w>(
     }
 }
 
-/// Returns the bundle that a reference refers to. Any namespace is permitted, because bundles are
+/// Looks up a referenced bundle. References to other namespaces need no grant, because bundles are
 /// public.
 pub(super) fn find_bundle<'w>(
     reference: &'w TrustBundleRef,

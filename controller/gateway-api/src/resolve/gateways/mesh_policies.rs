@@ -1,4 +1,4 @@
-//! GatewayMeshPolicies and their target Gateways.
+//! GatewayMeshPolicies and the Gateways that they target.
 
 use super::gateway_policies::{CheckedPolicy, GatewayPolicies, GatewayPolicy};
 use crate::api::{GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef, Metadata};

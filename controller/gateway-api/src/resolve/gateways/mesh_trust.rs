@@ -1,4 +1,4 @@
-//! Whether meshes trust the certificates of Gateways outside the cluster.
+//! Checks whether meshes trust the certificates of Gateways outside the cluster.
 //!
 //! The result never changes traffic: each mesh decides which certificates it accepts.
 
@@ -35,21 +35,22 @@ pub(crate) struct TrustingMesh<'w> {
     gateways: &'w [GatewayRef],
     /// True if Sesame writes the bundle.
     is_published: bool,
-    /// Gateways whose certificates the bundle trusts. `untrusted` lists the other Gateways.
+    /// Gateways whose certificates the bundle trusts. `untrusted` lists the others.
     trusted: Vec<SignatureTrust>,
     untrusted: Vec<String>,
 }
 
-/// Trust of all meshes. A mesh's own field comes first, then its policies in order of precedence.
+/// The trust configured for all meshes. The fields of XMeshes come first, then policies in order of
+/// precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
-    /// Contents of ConfigMaps that policies request.
+    /// Contents of the ConfigMaps that policies request.
     pub(crate) bundles: OcgBundles,
 }
 
 impl<'w> MeshTrust<'w> {
-    /// Looks up all bundles, and checks the certificates of the Gateways against them.
+    /// Looks up all bundles, and checks the Gateways' certificates against them.
     pub(crate) fn check_all(
         gateways: &[CheckedGateway<'w>],
         certificates: &Certificates<'w, '_>,
@@ -183,7 +184,7 @@ impl<'w> TrustingMesh<'w> {
         }
     }
 
-    /// Looks up the bundle, and checks the certificates of the Gateways against it.
+    /// Looks up the bundle, and checks the Gateways' certificates against it.
     fn compare(
         &mut self,
         ocg: &'w MeshOcg,
@@ -244,7 +245,7 @@ impl<'w> TrustingMesh<'w> {
         )
     }
 
-    /// Returns the condition that reports whether the mesh trusts the certificates of all Gateways.
+    /// Returns the condition that reports whether the mesh trusts all Gateways' certificates.
     /// Returns `None` if there are no such certificates.
     pub(crate) fn of_all(&self, generation: i64) -> Option<Condition> {
         let type_ = ConditionType::ClientCertificateTrusted;

@@ -1,5 +1,6 @@
-//! Gateways of our classes. Each is checked with its own listeners and the listeners of its
-//! ListenerSets, and against all listeners that are served together. Routes are not known yet.
+//! Checks the Gateways of Sesame classes with their own listeners and the listeners of their
+//! ListenerSets. Listeners are also compared with all others on the same Envoys. Routes are not
+//! known yet.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
@@ -57,7 +58,7 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) metadata: &'w Metadata,
     pub(crate) class: &'w str,
     /// Name under which the Gateway is published together with others of its class, or `None` if it
-    /// is published alone.
+    /// is published separately.
     pub(crate) merged: Option<NamespacedName>,
     /// The listeners in the Gateway's spec, followed by the listeners of the objects in `sets`.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
@@ -65,7 +66,7 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
     /// Number of listeners in the Gateway's spec.
     own: usize,
-    /// Maximum number of rate limits that policies apply to the requests of any listener.
+    /// Highest number of rate limits that policies apply to requests on any one listener.
     pub(crate) most_limits: usize,
     /// Filters that all listeners have in common, or `None` if their filters differ.
     pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
@@ -78,7 +79,7 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) frontend: FrontendValidation,
     /// Name of the client key for backends.
     pub(crate) client_key: Option<String>,
-    /// The mesh to which the Gateway sends traffic.
+    /// The mesh to which the Gateway sends traffic, if any.
     pub(crate) mesh: Option<CheckedMesh<'w>>,
     /// Tracing of requests.
     pub(crate) tracing: GatewayTracing<'w>,
@@ -93,8 +94,8 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) passed_over: Verdict,
 }
 
-/// Input of the checks: referenced objects (each read once), Backends for authorization, and
-/// policies that target Gateways.
+/// Inputs to the checks: referenced objects (each read once), Backends for authorization and
+/// telemetry, and policies that target Gateways.
 pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
@@ -104,7 +105,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Checks all Gateways of our classes except `unserved`, sorted by name.
+/// Checks all Gateways of Sesame classes except `unserved`. The result is sorted by name.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -202,7 +203,7 @@ fn check<'w>(
         infrastructure: _,
         allowed_listeners,
         tls,
-        // Checked with the policies that also set a mesh.
+        // Checked together with the policies that also configure a mesh.
         mesh: _,
         default_scope,
     } = &gateway.spec;
@@ -265,7 +266,7 @@ fn check<'w>(
     accepted.refuse_if(Reason::Invalid, too_many);
     let frontend =
         FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
-    // With too many listeners, each message would list all the others.
+    // Ignore excess listeners: each conflict message could otherwise list all of them.
     let looked_at = listeners.get(..limits::MAX_LISTENERS).unwrap_or(listeners);
     let mut listeners = listeners::check(&owner, 0, looked_at);
     let own = listeners.len();
@@ -307,7 +308,7 @@ impl<'w> CheckedGateway<'w> {
         NamespacedName::new(self.owner.namespace, self.owner.name)
     }
 
-    /// Returns the listeners in the Gateway's spec.
+    /// Returns the listeners that the Gateway's spec defines.
     pub(crate) fn own_listeners(&self) -> &[CheckedListener<'w>] {
         self.listeners.get(..self.own).unwrap_or_default()
     }
@@ -330,7 +331,8 @@ impl<'w> CheckedGateway<'w> {
         std::iter::once((self.owner.key(), self.own_listeners())).chain(sets)
     }
 
-    /// Returns the listeners of the ListenerSet with this index, or the Gateway's own for `None`.
+    /// Returns the listeners of the ListenerSet with this index, or the Gateway's own listeners for
+    /// `None`.
     pub(crate) fn parent_listeners(&self, set: Option<usize>) -> ParentListeners<'_, 'w> {
         let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
             Some(set) => (&set.owner, &set.refused, set.range.clone()),

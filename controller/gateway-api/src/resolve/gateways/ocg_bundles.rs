@@ -1,7 +1,8 @@
-//! CA certificates of Gateways outside the cluster, for ConfigMaps from which meshes read them.
+//! Collects the CA certificates of Gateways outside the cluster for the ConfigMaps from which
+//! meshes read them.
 //!
-//! Only CA certificates ever leave this module, whatever the Secrets contain. If the certificates
-//! of any Gateway are unavailable, the ConfigMap is not changed.
+//! Only CA certificates ever leave this module, whatever the Secrets contain. If any Gateway's CA
+//! certificates are unavailable, the ConfigMap is not changed.
 
 use std::collections::BTreeMap;
 
@@ -15,17 +16,17 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
 use crate::resolve::tls::pem;
 use crate::status::{Reason, Verdict};
 
-/// Content of a ConfigMap from which a mesh reads the CA certificates of Gateways.
+/// Content of a ConfigMap from which a mesh reads the Gateways' CA certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcgBundle {
     /// Name of the MeshOCGPolicy that requests the ConfigMap.
     pub policy: String,
     /// UID of the policy, which owns the ConfigMap.
     pub uid: String,
-    /// Key of the ConfigMap.
+    /// Key within the ConfigMap.
     pub key: String,
-    /// The CA certificates as PEM. If the certificates of any Gateway are unavailable, this is
-    /// `None` and the ConfigMap is not changed.
+    /// The CA certificates as PEM. If any Gateway's CA certificates are unavailable, this is `None`
+    /// and the ConfigMap is not changed.
     pub pem: Option<String>,
     /// True if the ConfigMap is up to date.
     pub is_written: bool,
@@ -52,7 +53,7 @@ pub(super) fn add(
         );
     }
     if namespace.is_empty() || namespace == cx.options.namespace {
-        // The check of the reference already reports this.
+        // The reference check has already reported this.
         return;
     }
     if let Some(other) = bundles.get(&name) {
@@ -104,7 +105,8 @@ impl OcgBundle {
     }
 }
 
-/// Returns the distinct CA certificates of all Gateways. The error is a full sentence.
+/// Returns the distinct CA certificates of the named Gateways as PEM. The error is a complete
+/// message.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],
@@ -144,7 +146,8 @@ fn authorities(
     Ok(text)
 }
 
-/// Returns each CA certificate as canonical PEM. The error message continues "x …".
+/// Parses CA certificates and encodes each as canonical PEM. The error message follows the name of
+/// the field.
 fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {

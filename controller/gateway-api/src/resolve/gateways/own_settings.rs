@@ -1,4 +1,5 @@
-//! The settings of a Gateway: the class's settings, overridden by the Gateway's own where allowed.
+//! Determines a Gateway's settings: the controller's settings, overridden by the class and then by
+//! the Gateway itself where allowed.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +14,15 @@ use crate::resolve::tls::certificate_source::{CertificateSource, GATEWAY_ANNOTAT
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// The settings of a Gateway.
+/// A Gateway's settings, and the problems found in them.
 pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
     /// Messages about unknown annotations. The defaults apply instead.
     pub(super) not_understood: Vec<String>,
     /// True if the settings lack parameters because the parameters are invalid.
     pub(super) parameters_refused: bool,
-    /// Name under which the class is merged, or `None` if the Gateway is published alone.
+    /// Name under which the class's Gateways are merged, or `None` if this Gateway is published
+    /// separately.
     pub(super) merged: Option<NamespacedName>,
     /// Verdict on the Gateway's own settings if they are ignored so that its last state remains in
     /// effect.
@@ -28,8 +30,9 @@ pub(super) struct OwnSettings {
 }
 
 impl OwnSettings {
-    /// Determines the settings of a Gateway with these ListenerSets and Ingresses. Unusable
-    /// settings are rejected in `accepted`, unless the Gateway was already served without them.
+    /// Determines the settings of a Gateway that has these ListenerSets, HTTPProxies and Ingresses.
+    /// Unusable settings are rejected in `accepted`, unless the Gateway was already served without
+    /// them.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
@@ -93,7 +96,7 @@ fn own_parameters<'w>(
     let Some(infrastructure) = &gateway.spec.infrastructure else {
         return Parameters::Absent;
     };
-    // Labels and annotations concern the created objects, not the served configuration.
+    // Labels and annotations apply to the created objects, not to the served configuration.
     let Infrastructure {
         labels: _,
         annotations: _,
@@ -104,8 +107,8 @@ fn own_parameters<'w>(
     parameters::find(field, parameters_ref.as_ref(), scope, cx.world, refused)
 }
 
-/// Returns the ports on which a Gateway with these ListenerSets and Ingresses was served together
-/// with others.
+/// Returns the ports on which a Gateway with these ListenerSets, HTTPProxies and Ingresses was
+/// served together with other Gateways.
 fn served_before(
     published_as: &NamespacedName,
     gateway: &Gateway,

@@ -6,9 +6,9 @@ use crate::status::Verdict;
 /// The listeners of a parent: a Gateway itself, or one of its ListenerSets.
 pub(crate) struct ParentListeners<'g, 'w> {
     pub(crate) owner: &'g ListenerOwner<'w>,
-    /// Why the parent has no listeners on the Gateway, if it has none.
+    /// Why the parent as a whole is rejected, if it is.
     pub(crate) refused: &'g Verdict,
-    /// Index of the first listener in the Gateway's list.
+    /// Index of the parent's first listener in the Gateway's list.
     pub(super) start: usize,
     pub(super) listeners: &'g [CheckedListener<'w>],
 }

@@ -1,4 +1,4 @@
-//! The valid settings of a Gateway for its Service.
+//! A Gateway's request for its Service: external ports and addresses.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use sesame_proto::schema::{Protocol, Transport};
 use super::CheckedGateway;
 use crate::api::PublishingType;
 
-/// The settings of a Gateway for its Service.
+/// The ports and addresses that one Gateway, or several merged Gateways, request for their Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRequest {
     /// External ports of all accepted listeners, including ListenerSets.
@@ -32,7 +32,7 @@ impl ServiceRequest {
         self.addresses.extend(addresses);
     }
 
-    /// Returns the request of a Gateway.
+    /// Returns the Service request of one Gateway.
     pub(crate) fn of(gateway: &CheckedGateway<'_>) -> Self {
         let accepted = gateway.listeners.iter().filter(|it| it.accepted.good());
         let ports = accepted.filter_map(|listener| {
@@ -50,7 +50,7 @@ impl ServiceRequest {
                 PublishingType::ClusterIp
                 | PublishingType::LoadBalancer
                 | PublishingType::UpstreamGateway => true,
-                // Pod addresses are short-lived.
+                // Pod addresses are short-lived, so clients cannot use them.
                 PublishingType::NodePort => gateway.settings.is_on_pod_network(),
                 _ => false,
             },

@@ -1,4 +1,4 @@
-//! XTelemetryPolicies and their target Gateways.
+//! XTelemetryPolicies and the Gateways that they target.
 
 use super::gateway_policies::{CheckedPolicy, GatewayPolicies, GatewayPolicy};
 use crate::api::{

@@ -1,11 +1,11 @@
-//! The parts of listeners that depend on referenced objects and policies.
+//! Resolves the parts of listeners that depend on referenced objects and policies.
 
 use super::{CheckedGateway, ReferencedObjects};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::{filters, termination};
 
 impl<'w> CheckedGateway<'w> {
-    /// Sets the TLS termination, the filters and the rate limits of all listeners.
+    /// Sets TLS termination, filters and rate limits on all listeners.
     pub(super) fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,

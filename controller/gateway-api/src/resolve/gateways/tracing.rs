@@ -1,4 +1,5 @@
-//! Tracing of each Gateway: the oldest XTelemetryPolicy, or else the settings, and the collector.
+//! Resolves each Gateway's tracing, including the collector, from its oldest XTelemetryPolicy or
+//! else from its settings.
 //!
 //! Unsupported settings disable tracing entirely. Requests are unaffected, and a status reports the
 //! error.
@@ -17,7 +18,7 @@ use crate::status::{Grounds, Reason, Verdict};
 use crate::world::Kind;
 use sesame_proto::schema;
 
-/// Tracing of a Gateway.
+/// A Gateway's tracing.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTracing<'w> {
     /// The policy that applies, or `None` if the settings apply or tracing is unset.
@@ -26,7 +27,7 @@ pub(crate) struct GatewayTracing<'w> {
     pub(crate) accepted: Verdict,
     /// Verdict on the collector reference.
     pub(crate) resolved: Verdict,
-    /// Tracing for the snapshot, or `None` if it is disabled.
+    /// Tracing settings for the snapshot, or `None` if tracing is disabled.
     pub(crate) traces: Option<schema::Tracing>,
     /// The collector's Backend, for the statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
@@ -35,14 +36,15 @@ pub(crate) struct GatewayTracing<'w> {
 /// The properties of a Gateway that determine its tracing.
 pub(super) struct TracedGateway<'g> {
     pub(super) metadata: &'g Metadata,
-    /// Name under which the class is merged, or `None` if the Gateway is published alone.
+    /// Name under which the class's Gateways are merged, or `None` if this Gateway is published
+    /// separately.
     pub(super) merged: Option<&'g NamespacedName>,
     /// True if the Gateway sends traffic to a mesh.
     pub(super) meshed: bool,
     pub(super) configured: Option<&'g ConfiguredTracing>,
 }
 
-/// Returns the tracing of a Gateway, and an error if its settings are unsupported.
+/// Resolves a Gateway's tracing. Also returns an error if its configured settings cannot be used.
 pub(super) fn check<'w>(
     gateway: &TracedGateway<'_>,
     policies: &TelemetryPolicies<'w>,

@@ -1,9 +1,9 @@
-//! Backends that appear and disappear with changed routes and Services.
+//! Finds the Backends that appear or disappear when routes and Services change.
 //!
-//! A Backend exists while a reachable match sends to it, and the matches of neighbors are only
-//! partly known. If a Service changed, or a changed route started or stopped using it, all routes
-//! that use it are treated as changed. For any other Service, this module must never report that a
-//! Backend has appeared or disappeared.
+//! A Backend exists while a reachable match sends to it, and the neighbors' matches are only partly
+//! known. If a Service changed, or a changed route started or stopped using it, all routes that use
+//! it are treated as changed. For any other Service, this module must never report that a Backend
+//! has appeared or disappeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,18 +17,19 @@ use crate::resolve::Problem;
 use crate::world::references::{self, ServiceReference};
 use crate::world::{Kind, ObjectKey, World};
 
-/// The previous versions of changed Services; `None` for Services that did not exist.
+/// Previous versions of changed Services; `None` if the Service did not exist.
 pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 
 /// Services that only changed routes use.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
-/// Returns the endpoint sets of Services, and the problems of their EndpointSlices.
+/// Function that returns the endpoint sets of Services, and the problems found in their
+/// EndpointSlices.
 pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
-/// Adds the unchanged routes that use a Service that changed, or that the changed routes started or
-/// stopped using. Returns the Services that no other route uses.
+/// Adds unchanged routes to `routes` if they use a Service that changed, or that a changed route
+/// started or stopped using. Returns the Services among these that no other route uses.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,
@@ -108,7 +109,7 @@ fn users(
     known.collect()
 }
 
-/// The Backends of a Gateway, and their endpoint sets (without endpoints).
+/// A Gateway's Backends, and their endpoint sets without endpoints.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     pub(super) backends: Vec<Backend>,
@@ -116,7 +117,8 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if a Backend that appears or disappears here does so in the whole world.
+    /// Returns true if a Backend that appears or disappears here also does so in the whole world.
+    /// Returns `None` if no Backend here has this name.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
             .backends
@@ -126,8 +128,8 @@ impl Upstreams {
     }
 }
 
-/// Returns the difference between the Backends, or `None` if only a full resolution can determine
-/// it.
+/// Returns the changes to Backends and endpoint sets, or `None` if only a full resolution can
+/// determine them.
 pub(super) fn difference(
     then: Upstreams,
     now: Upstreams,
@@ -136,7 +138,7 @@ pub(super) fn difference(
 ) -> Option<(BackendDelta, EndpointDelta)> {
     let mut services = BTreeSet::new();
     let mut changes = |backend: &Backend| {
-        // Other dependencies may have users that are missing here.
+        // TLS settings and session keys may have users that are missing here.
         let is_plain = backend.tls.is_none() && backend.session_key.is_empty();
         let service = service_of(backend).filter(|service| is_plain && known.contains(service))?;
         services.insert(service);
@@ -177,7 +179,8 @@ pub(super) fn difference(
     (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 
-/// Returns the Service of a Backend, or `None` if the Backend is no Service or never has endpoints.
+/// Returns a Backend's Service, or `None` if the Backend does not belong to a Service or never has
+/// endpoints.
 fn service_of(backend: &Backend) -> Option<NamespacedName> {
     let mut parts = backend.endpoints.split('/');
     let is_service = parts.next()? == Kind::Service.as_str();

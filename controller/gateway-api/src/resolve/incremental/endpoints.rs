@@ -1,4 +1,4 @@
-//! The endpoints of a few Services, without rereading every EndpointSlice.
+//! Computes the endpoints of a few Services without rereading every EndpointSlice.
 //!
 //! Nothing else in a resolution depends on EndpointSlices, so changes to them only affect endpoint
 //! sets.
@@ -12,7 +12,7 @@ use crate::api::{EndpointSlice, NamespacedName};
 use crate::resolve::{Options, Problem, endpoint_sets};
 use crate::world::{AnyObject, World};
 
-/// The names of EndpointSlices, keyed by the namespace and name of the Service.
+/// Names of EndpointSlices, keyed by the namespace and name of their Service.
 #[derive(Clone, Debug, Default)]
 pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
 

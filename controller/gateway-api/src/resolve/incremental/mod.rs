@@ -1,10 +1,10 @@
-//! Incremental resolution: the result of a full resolution after changes to a few routes or
-//! endpoints. Pure.
+//! Incremental resolution: computes the result of a full resolution after changes to a few routes
+//! or endpoints. Pure.
 //!
 //! `routes` resolves changed routes together with only their `neighbours`, and `backends` finds the
 //! Backends that appear and disappear. `endpoints` reads only the EndpointSlices of changed
-//! Services. The result must never differ from a full resolution (property tests compare them).
-//! Whenever it might, there is no result.
+//! Services. The result must never differ from a full resolution (property tests compare them). If
+//! it might differ, no result is returned, and the caller resolves the whole world.
 
 mod backends;
 mod endpoints;
@@ -34,8 +34,8 @@ pub struct Delta {
     pub endpoints: Vec<EndpointSet>,
 }
 
-/// Returns the changes between two worlds that differ in these objects, or `None` if a full
-/// resolution is needed. `resolver` must have resolved `before`.
+/// Returns the changes between two worlds that differ only in the `changed` objects, or `None` if a
+/// full resolution is needed. `resolver` must have resolved `before`.
 pub fn resolve(
     before: &World,
     world: &World,

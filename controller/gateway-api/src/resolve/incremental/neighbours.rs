@@ -1,4 +1,4 @@
-//! The neighbors of routes: all objects that the results of the routes depend on.
+//! Finds the neighbors of routes: all objects that the results of the routes depend on.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,11 +15,11 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// Maximum number of neighbors per kind. With more, a full resolution costs hardly more.
+/// Maximum number of neighbors per kind. With more, a full resolution is hardly more expensive.
 const MAX_NEIGHBOURS: usize = 256;
 
 /// Returns all objects that the results of the routes depend on, before and after the change.
-// Long: it handles every kind of object, so that none is forgotten.
+// Long: handles every kind of object, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,
     before: &PreviousRoutes,
@@ -71,7 +71,7 @@ pub(super) fn neighbourhood(
         http_proxies,
         tls_certificate_delegations,
         services,
-        // Tables do not depend on endpoints, and neither do Backends.
+        // Neither tables nor Backends depend on endpoints.
         endpoint_slices: _,
         pods: _,
         secrets,
@@ -121,7 +121,7 @@ pub(super) fn neighbourhood(
     })
 }
 
-/// Returns the parent Gateways, and all Gateways of classes in which Gateways depend on each other.
+/// Returns the parent Gateways, and all Gateways of classes whose Gateways depend on each other.
 fn around(
     gateways: &Objects<Gateway>,
     parents: &BTreeSet<(&str, &str)>,
@@ -140,7 +140,7 @@ fn around(
     around
 }
 
-/// Returns the hostnames of a route, and its parent Gateways.
+/// Returns a route's hostnames and parent Gateways.
 fn reach<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,
@@ -153,8 +153,8 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Returns the Ingresses nearby. Other Ingresses with listeners are returned without rules, because
-/// their listeners compete with others.
+/// Returns the neighboring Ingresses. Other Ingresses with listeners are returned without rules,
+/// because their listeners compete with others.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
@@ -179,7 +179,7 @@ fn near_ingresses(
 }
 
 /// Returns the root HTTPProxies with listeners, without their routes. Returns `None` if one of them
-/// is nearby, because its routes come from other HTTPProxies.
+/// is a neighbor, because its routes come from other HTTPProxies.
 fn far_proxies(
     proxies: &Objects<HttpProxy>,
     near: impl Fn(&str) -> bool,
@@ -213,7 +213,7 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // Listeners of all Ingresses are kept.
+        // The listeners of all Ingresses are kept anyway.
         tls: _,
         rules,
     } = &ingress.spec;

@@ -1,16 +1,17 @@
 //! Resolves a few changed routes with only their neighbors.
 //!
-//! The virtual hosts and the status of a route depend on listeners, Services and so on. They also
-//! depend on other routes, but only on its neighbors: routes that share a hostname with it. So a
-//! world with only these is resolved twice, with the routes before and after the change. In it, a
-//! changed route has the same status as in the whole world, and its virtual hosts have the same
-//! content. If the two results differ only in virtual hosts and route statuses, the whole world
-//! differs in the same way. If they differ in anything else, a full resolution is needed.
+//! A route's virtual hosts and status depend on listeners, Services and other objects. They also
+//! depend on other routes, but only on its neighbors, which share a hostname with it. So a world
+//! with only these neighbors is resolved twice, with the routes before and after the change. In
+//! this world, a changed route has the same status as in the whole world, and its virtual hosts
+//! have the same content. If the two results differ only in virtual hosts and route statuses, the
+//! whole world differs in the same way. If they differ in anything else, a full resolution is
+//! needed.
 //!
-//! Neighbors are only partly resolved: their other virtual hosts lack the neighbors' neighbors.
-//! A match that seems reachable there may be hidden. So these worlds cannot show that a Backend has
-//! lost its last user, or that a match has become unreachable. The changed virtual hosts must use
-//! the same Backends as before and hide the same matches.
+//! Neighbors are only partly resolved: their other virtual hosts lack the neighbors' neighbors. A
+//! match that seems reachable in these worlds may be hidden in the whole world. So these worlds
+//! cannot show that a Backend has lost its last user, or that a match has become unreachable. The
+//! changed virtual hosts must use the same Backends as before and hide the same matches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +27,7 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// Maximum number of changed routes. With more, a full resolution costs hardly more.
+/// Maximum number of changed routes. With more, a full resolution is hardly more expensive.
 pub(super) const MAX_CHANGED: usize = 32;
 
 /// The previous versions of changed routes.
@@ -41,7 +42,7 @@ pub struct PreviousObjects {
     pub services: PreviousServices,
 }
 
-/// The result for changed routes.
+/// The changes that follow from changed routes.
 #[derive(Debug, Default)]
 pub struct RouteDelta {
     /// The changes to each affected Gateway.
@@ -50,7 +51,7 @@ pub struct RouteDelta {
     pub statuses: Vec<RouteStatusChange>,
 }
 
-/// A change to the status of a route.
+/// A change to a route's status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteStatusChange {
     /// The route.
@@ -66,9 +67,9 @@ pub fn is_incremental(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// Returns the result for routes and Services whose previous versions are in `before`, or `None` if
-/// a full resolution is needed. `sets_of` reads endpoints from the world. `resolver` must have
-/// resolved the whole world, and every change since.
+/// Returns the changes that follow from routes and Services whose previous versions are in
+/// `before`, or `None` if a full resolution is needed. `sets_of` reads endpoints from the world.
+/// `resolver` must have resolved the whole world, and every change since.
 pub fn resolve(
     world: &World,
     before: PreviousObjects,
@@ -112,9 +113,9 @@ pub fn resolve(
     Some(delta)
 }
 
-/// Returns the sizes of whole Gateways after a change, given the sizes of the neighbors then and
-/// now. Returns `None` if a Gateway, or all Gateways together (`most`), may exceed a limit, because
-/// the excluded routes then depend on all other routes.
+/// Returns each Gateway's total size after a change, given the neighbors' sizes `then` and `now`.
+/// Returns `None` if a Gateway may exceed its limit, or all Gateways together may exceed `most`.
+/// The excluded routes would then depend on all other routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
     then: &BTreeMap<NamespacedName, u64>,
@@ -244,7 +245,7 @@ fn differences_of(
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
-    // A neighbor that seems to reach a Backend, or to keep sessions there, may not do so in the
+    // A neighbor that seems to reach a Backend, or to keep sessions on it, may not do so in the
     // whole world.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());

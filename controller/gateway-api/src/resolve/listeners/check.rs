@@ -124,7 +124,7 @@ fn check_one<'w>(
     }
 }
 
-/// Returns the errors in the name of a listener.
+/// Returns the errors in a listener's name.
 fn name_faults(name: &str, unique: bool) -> Vec<String> {
     let mut faults = Vec::new();
     if !is_dns_subdomain(name) {

@@ -10,7 +10,7 @@ use super::overlaps;
 use crate::resolve::syntax::limits::MAX_ATTACHED_LISTENERS;
 use crate::status::Reason;
 
-/// A Gateway whose listeners are compared.
+/// A Gateway whose listeners take part in the comparison.
 pub(crate) struct ComparedGateway<'c, 'w> {
     /// Name for messages: `Gateway namespace/name`.
     pub(crate) name: String,
@@ -18,7 +18,8 @@ pub(crate) struct ComparedGateway<'c, 'w> {
     pub(crate) listeners: &'c mut [CheckedListener<'w>],
     /// Number of the Gateway's own listeners. The listeners of ListenerSets follow.
     pub(crate) own: usize,
-    /// Ranges of the remaining listeners, each with the namespace of the ListenerSet.
+    /// Index ranges of the remaining listeners, each with the namespace of the object that defines
+    /// them.
     pub(crate) sets: Vec<(&'w str, Range<usize>)>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
 }
 
 /// Finds listeners whose certificates cover each other's hostnames, among Gateways that are served
-/// together. Call it once the certificates are known.
+/// together. Call this once the certificates are known.
 pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListener<'_>])]) {
     let names: Vec<String> = gateways.iter().map(|(name, _)| name.clone()).collect();
     let all = gateways
@@ -48,8 +49,8 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
     overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
-/// Rejects the listeners with which a namespace exceeds its share. With a single Gateway, only
-/// ListenerSets count; with several, the Gateways do, too.
+/// Rejects the listeners with which a namespace exceeds its share. With a single Gateway, only the
+/// listeners of ListenerSets count; with several, the Gateways' own listeners do too.
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
@@ -105,7 +106,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     }
 }
 
-/// The number of listeners that each namespace requests, and the ports that only it uses.
+/// The cost of the listeners that each namespace requests, and the ports already included in it.
 #[derive(Default)]
 struct Asked<'w> {
     counts: BTreeMap<&'w str, usize>,
@@ -113,8 +114,8 @@ struct Asked<'w> {
 }
 
 impl<'w> Asked<'w> {
-    /// Adds a listener, and its port unless a Gateway has it. Returns the cost: a port needs
-    /// sockets and a share of the connections, so it also counts.
+    /// Adds a listener and returns its cost. A port needs sockets and a share of the connections,
+    /// so a new port also counts. `port` is `None` if a Gateway has already opened the port.
     fn add(&mut self, namespace: &'w str, port: Option<u16>) -> usize {
         let opens = port.is_some_and(|port| self.ports.insert((namespace, port)));
         let cost = 1 + usize::from(opens);
@@ -124,17 +125,17 @@ impl<'w> Asked<'w> {
 }
 
 impl<'w> ComparedGateway<'_, 'w> {
-    /// Returns the ranges of listeners that count towards the share of a namespace. If the Gateway
-    /// is `alone`, its own listeners do not count.
+    /// Returns the ranges of listeners that count towards a namespace's share. If the Gateway is
+    /// `alone`, its own listeners do not count.
     fn shared(&self, alone: bool) -> Vec<(&'w str, Range<usize>)> {
         let own = (!alone).then_some((self.namespace, 0..self.own));
         own.into_iter().chain(self.sets.iter().cloned()).collect()
     }
 }
 
-/// Returns the maximum for each namespace out of `room`. Requests below the equal share are granted
-/// in full, and the rest is shared equally. So large requests take nothing from small ones,
-/// regardless of order.
+/// Returns the maximum that any one namespace gets out of `room`. Requests below the equal share
+/// are granted in full, and the rest is shared equally. So large requests take nothing from small
+/// ones, regardless of order.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();
@@ -150,7 +151,7 @@ fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     usize::MAX
 }
 
-/// Rejects conflicting listeners among the listeners that are still valid.
+/// Finds conflicts among the listeners that are still valid, and rejects the conflicting listeners.
 fn find_conflicts(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let mut indices = Vec::new();
     let mut claims = Vec::new();

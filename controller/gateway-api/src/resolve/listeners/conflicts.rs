@@ -1,7 +1,7 @@
 //! Conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
 //! Within one object there is no winner: all conflicting listeners are rejected. Between objects,
-//! the Gateway takes precedence over its ListenerSets, which take precedence in order. Among
+//! the Gateway takes precedence over its ListenerSets, and each ListenerSet over later ones. Among
 //! Gateways that are served together, the first Gateway wins, along with its ListenerSets. A losing
 //! listener does not affect other listeners. The input must only contain valid listeners with a
 //! supported protocol.
@@ -50,7 +50,8 @@ fn port_key(claim: &Claim<'_>) -> PortKey {
     (family(claim.protocol) == Family::Udp, claim.port)
 }
 
-/// Returns the conflict of each claim. `gateways` are the Gateways' names, by precedence.
+/// Returns each claim's conflict, if any. `gateways` are the Gateways' names in order of
+/// precedence.
 pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
@@ -69,8 +70,8 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // If the Gateway's own listeners conflict with each other, no other object may take the
-            // claim.
+            // If a Gateway's own listeners conflict with each other, no other object may win their
+            // claims.
             if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
             }
@@ -97,7 +98,7 @@ impl<'a> PortClaims<'a> {
         claims.push(claim);
     }
 
-    /// Returns a different claim that cannot share the port with this one.
+    /// Returns another claim that cannot share the port with this one.
     fn refusing(&self, claim: &Claim<'_>) -> Option<&'a Claim<'a>> {
         let of_claim = family(claim.protocol);
         let whole_port = matches!(of_claim, Family::Tcp | Family::Udp);
@@ -117,8 +118,8 @@ impl<'a> PortClaims<'a> {
     }
 }
 
-/// Returns the conflict of a claim with objects that take precedence. The message names no objects
-/// other than Gateways, because they may belong to other tenants.
+/// Returns a claim's conflict with objects that take precedence. The message names only Gateways,
+/// because the other objects may belong to other tenants.
 fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Option<Grounds> {
     let port = claim.port;
     let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
@@ -144,7 +145,7 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     Some((Reason::HostnameConflict, message))
 }
 
-/// Returns the conflict of a claim with other claims of the same object.
+/// Returns a claim's conflict with other claims of the same object.
 fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     let port = claim.port;
     if own.refusing(claim).is_some() {
@@ -170,7 +171,7 @@ fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     })
 }
 
-/// Returns the protocol in the API's notation.
+/// Returns the protocol as the API spells it.
 fn word(protocol: schema::Protocol) -> &'static str {
     match protocol {
         schema::Protocol::Http => "HTTP",
@@ -300,7 +301,7 @@ mod tests {
                 (0, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),
             ],
-            // Two listeners of a set conflict: the next set may have the hostname.
+            // Two listeners of a ListenerSet conflict: the next ListenerSet may have the hostname.
             &[
                 (1, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),

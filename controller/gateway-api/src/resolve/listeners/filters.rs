@@ -1,7 +1,8 @@
 //! Filters of listeners, which apply before routing.
 //!
-//! If the filters of a listener cannot be served, the listener keeps its hostname and rejects all
-//! requests. Otherwise the requests would reach a wider listener, which may have no filters at all.
+//! If a listener's filters cannot be served, the listener keeps its hostname and rejects all
+//! requests. Otherwise the requests would reach a listener with a wider hostname, which may have no
+//! filters at all.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, VirtualHost};
@@ -22,11 +23,11 @@ pub(crate) struct CheckedFilters<'w> {
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
     /// True if all requests are rejected because some filters cannot be served.
     pub(crate) refuse: bool,
-    /// The backends of the filters whose status, or whose policies' status, lists the Gateway.
+    /// The filters' backends whose status, or whose policies' status, lists the Gateway.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Resolves the filters of a listener. `meshed` is true if the Gateway sends traffic to a mesh.
+/// Resolves a listener's filters. `meshed` is true if the Gateway sends traffic to a mesh.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -34,7 +35,7 @@ pub(crate) fn resolve<'w>(
     backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    // A listener with other errors may still hold its hostname. `hold` decides that later.
+    // A listener with other errors may still hold its hostname, which `hold` decides later.
     let was_good = listener.accepted.good();
     let withheld = listener.withheld.take();
     let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));
@@ -96,7 +97,7 @@ pub(crate) fn resolve<'w>(
     listener.filters = found;
 }
 
-/// Checks the filter list as a whole.
+/// Checks a listener's filter list as a whole.
 fn check(
     listener: &CheckedListener<'_>,
     ListenerFilters { requests }: &ListenerFilters,

@@ -1,7 +1,8 @@
 //! Hostnames that listeners hold although they cannot be served.
 //!
-//! Otherwise a listener with a wider hostname on the port would receive their requests, with its
-//! own certificate, filters and routes. A served listener never loses a hostname this way.
+//! Otherwise a listener with a wider hostname on the port would receive requests for these
+//! hostnames, and apply its own certificate, filters and routes. A served listener never loses a
+//! hostname this way.
 
 use std::collections::HashSet;
 
@@ -14,8 +15,8 @@ use crate::resolve::syntax::hostnames::Hostname;
 type HostnameKey = (u16, bool, String);
 
 /// Makes each unserved listener hold its hostname if a listener with a wider hostname is served.
-/// `listeners` are all listeners on the same Envoys, in order of precedence and otherwise complete.
-/// The flag is false if the Gateway is not accepted.
+/// `listeners` are all listeners on the same Envoys, fully checked and in order of precedence. The
+/// flag is false if the listener's Gateway is not accepted.
 pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     let mut served: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter() {
@@ -42,7 +43,7 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
             && held.insert((port, tls, name))
         {
             listener.holds = Some(HeldHostname { tls, hostname });
-            // The TLS handshake is rejected.
+            // Without TLS settings, the TLS handshake is rejected.
             listener.tls = None;
         }
     }
@@ -54,8 +55,8 @@ fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     listener.hostname.clone().or_else(text)
 }
 
-/// Returns the keys that a listener may hold: none for protocols without hostnames, and both the
-/// plain and the TLS key for an unknown protocol.
+/// Returns the hostname keys that a listener may hold. Protocols without hostnames have none; an
+/// unknown protocol has both the plain and the TLS key.
 fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey> {
     let families: &[bool] = match listener.protocol {
         Some(schema::Protocol::Http) => &[false],

@@ -22,11 +22,11 @@ pub struct ImplicitListeners<'w> {
     pub metadata: &'w Metadata,
     /// The listeners.
     pub listeners: Vec<Listener>,
-    /// The client validation of these listeners.
+    /// The client certificate validation on these listeners.
     pub clients: Option<HostClients>,
 }
 
-/// The client validation of a host.
+/// The client certificate validation for a host.
 #[derive(Clone, Debug)]
 pub struct HostClients {
     /// Whether clients need a certificate, and whether it must be valid.
@@ -35,14 +35,14 @@ pub struct HostClients {
     pub authorities: Option<ObjectRef>,
     /// The Secret with revocation lists issued by these authorities.
     pub revoked: Option<ObjectRef>,
-    /// True if only the leaf is checked against the revocation lists.
+    /// True if only the leaf certificate is checked against the revocation lists.
     pub leaf_only: bool,
     /// The details of the client certificate that are forwarded to backends.
     pub forward: Option<ForwardClientCertificate>,
 }
 
-/// Returns the name of an implicit listener in the snapshot. The name does not depend on the object
-/// with the host. So connections survive when another object takes over the host with the same
+/// Returns an implicit listener's name in the snapshot. The name does not depend on which object
+/// defines the host. So connections survive when another object takes over the host with the same
 /// certificate.
 pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     format!(
@@ -51,7 +51,7 @@ pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     )
 }
 
-/// Returns an HTTPS listener. Its name does not depend on other hosts.
+/// Builds the HTTPS listener for a host. Its name does not depend on other hosts.
 pub(crate) fn listener<'o>(
     host: &Hostname,
     certificate_refs: Vec<ObjectRef>,

@@ -39,7 +39,7 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Checks the object: unknown fields and the name.
+    /// Checks the object for unknown fields and for an invalid name.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
         verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
         self.check_name(verdict);
@@ -57,7 +57,7 @@ impl<'w> ListenerOwner<'w> {
         self.kind.named(name)
     }
 
-    /// Returns the owner in the form that ReferenceGrants use.
+    /// Returns the owner as a ReferenceGrant's `from` describes it.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
         Referrer {
             group: self.kind.group(),
@@ -66,7 +66,7 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the field of a listener's certificate for messages.
+    /// Returns the field that refers to a listener's certificate, for messages.
     pub(crate) fn certificate_field(&self, index: usize, reference: &ObjectRef) -> String {
         match self.kind {
             Kind::Ingress | Kind::HttpProxy => format!("tls.secretName {:?}", reference.name),
@@ -92,7 +92,7 @@ pub(crate) struct Rank {
 /// A hostname that listeners with a wider hostname on the port must not serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldHostname {
-    /// True on a port of HTTPS and TLS listeners, false on a port of HTTP listeners.
+    /// True for HTTPS and TLS listeners, false for HTTP listeners.
     pub(crate) tls: bool,
     pub(crate) hostname: Hostname,
 }
@@ -110,8 +110,7 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) protocol: Option<schema::Protocol>,
     /// `None` if the port is invalid.
     pub(crate) port: Option<u16>,
-    /// `None` if the hostname is invalid. Then the listener has no hostname in common with any
-    /// route.
+    /// `None` if the hostname is invalid. No route then has a hostname in common with the listener.
     pub(crate) hostname: Option<Hostname>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
@@ -122,18 +121,19 @@ pub(crate) struct CheckedListener<'w> {
     /// Message of the condition Accepted if the listener is accepted.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
-    /// True if the namespace has exceeded its share of listeners.
+    /// True if the listener exceeds its namespace's share of listeners.
     pub(crate) beyond_share: bool,
-    /// The hostname that the listener keeps from wider listeners, although it is not served. All
+    /// The hostname that the unserved listener keeps from listeners with wider hostnames. All
     /// requests for it are rejected.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
     /// Limits and defaults for requests.
     pub(crate) traffic: TrafficSettings,
-    /// HTTPS listeners on the port with overlapping hostnames, as far as the author may see them.
+    /// HTTPS listeners on the same port with overlapping hostnames, as far as this listener's
+    /// author may see them.
     pub(crate) overlaps: Vec<String>,
-    /// Some of the listeners with overlapping certificates: the certificate of one listener covers
-    /// the hostname of the other.
+    /// Some of the listeners with overlapping certificates: one listener's certificate covers the
+    /// other's hostname.
     pub(crate) certificate_overlaps: Vec<String>,
     /// The client validation that an HTTPProxy configures, if any.
     pub(crate) clients: Option<&'w HostClients>,

@@ -6,8 +6,8 @@
 //! does not affect other listeners. [`hold()`] decides which rejected listeners keep their
 //! hostnames.
 //!
-//! This module does not depend on routes: whether a route attaches does not depend on the state of
-//! the listener (`ListenerStatus.attachedRoutes`).
+//! This module does not depend on routes. Whether a route attaches does not depend on the
+//! listener's state (`ListenerStatus.attachedRoutes`).
 
 mod check;
 mod compare;

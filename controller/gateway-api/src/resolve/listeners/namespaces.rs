@@ -4,7 +4,7 @@ use super::selectors;
 use crate::api::{AllowedNamespaces, FromNamespaces, LabelSelector};
 use crate::world::World;
 
-/// The namespaces that may attach.
+/// The namespaces whose objects may attach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamespaceRule<'w> {
     All,
@@ -15,8 +15,8 @@ pub(crate) enum NamespaceRule<'w> {
 }
 
 impl<'w> NamespaceRule<'w> {
-    /// Reads `allowedRoutes.namespaces` of a listener of an object in namespace `own`. On error, no
-    /// namespace is allowed.
+    /// Reads the `allowedRoutes.namespaces` of a listener whose object is in namespace `own`. On
+    /// error, no namespace is allowed.
     pub(crate) fn of_routes(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
@@ -24,7 +24,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read("allowedRoutes.namespaces", namespaces, own, Self::Same(own))
     }
 
-    /// Reads `allowedListeners.namespaces` of a Gateway in namespace `own`. By default, no
+    /// Reads the `allowedListeners.namespaces` of a Gateway in namespace `own`. By default, no
     /// namespace is allowed.
     pub(crate) fn of_listener_sets(
         namespaces: Option<&'w AllowedNamespaces>,
@@ -34,7 +34,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read(at, namespaces, own, Self::Nothing)
     }
 
-    /// Reads a field that defaults to `absent`.
+    /// Reads a field whose default is `absent`.
     fn read(
         at: &str,
         namespaces: Option<&'w AllowedNamespaces>,

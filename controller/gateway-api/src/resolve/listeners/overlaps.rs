@@ -9,11 +9,11 @@ use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Maximum number of certificate overlaps per listener. The same certificate may be on all
-/// listeners of a port.
+/// Maximum number of certificate overlaps per listener, because all listeners on a port may have
+/// the same certificate.
 const MAX_NAMED: usize = 8;
 
-/// Returns the valid HTTPS listeners by index, with port and hostname.
+/// Returns the index, port and hostname of each valid HTTPS listener.
 fn https<'l>(
     listeners: &'l [&mut CheckedListener<'_>],
 ) -> impl Iterator<Item = (usize, u16, &'l Hostname)> {
@@ -24,7 +24,7 @@ fn https<'l>(
     })
 }
 
-/// Sets `overlaps` of the HTTPS listeners of each port.
+/// Sets `overlaps` on the HTTPS listeners of each port.
 pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let by_key: HashMap<(u16, &str), usize> = https(listeners)
         .map(|(i, port, hostname)| ((port, hostname.key()), i))
@@ -46,7 +46,7 @@ pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gatew
     }
 }
 
-/// Sets `certificate_overlaps` of the HTTPS listeners of each port. The certificates must be known.
+/// Sets `certificate_overlaps` on the HTTPS listeners of each port. The certificates must be known.
 pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     // The listeners for each certificate name, and the listeners at or below each hostname.
     let mut owners: BTreeMap<(u16, Hostname), Vec<usize>> = BTreeMap::new();
@@ -62,7 +62,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         let names: Vec<Hostname> = names
             .filter_map(|name| Hostname::parse(name).ok())
             .collect();
-        // Clients reject a connection if no certificate covers the host.
+        // If no certificate covers the host, clients reject the connection and cannot reuse it.
         if names.iter().any(|name| shared(name, hostname).is_some()) {
             for name in names {
                 owners.entry((port, name)).or_default().push(i);
@@ -113,8 +113,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
     }
 }
 
-/// Returns the hosts of a listener that a certificate with this name covers. A wildcard in the name
-/// covers one label.
+/// Returns the part of a listener's hosts that a certificate with this name covers. A wildcard in
+/// the name covers one label.
 fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname> {
     if listener.covers(name) {
         return Some(name);
@@ -123,7 +123,7 @@ fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname
     is_below.then_some(listener)
 }
 
-/// Describes the other listener of each pair, as far as the author of the first may see it.
+/// Describes the other listener in each pair, as far as the first listener's author may see it.
 fn named(
     pairs: &[(usize, usize)],
     listeners: &[&mut CheckedListener<'_>],

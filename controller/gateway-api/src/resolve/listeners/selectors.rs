@@ -1,9 +1,9 @@
-//! Label selectors: validated, and matched against the labels of namespaces and other objects.
+//! Validates label selectors, and matches them against the labels of namespaces and other objects.
 
 use crate::api::{LabelSelector, LabelSelectorRequirement, Labels};
 use crate::world::World;
 
-/// Label that every namespace has, even if it is not written (Kubernetes 1.22).
+/// Label that every namespace has since Kubernetes 1.22, even if the object omits it.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Validates the selector in field `at`.

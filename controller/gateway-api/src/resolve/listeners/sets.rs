@@ -1,5 +1,5 @@
-//! ListenerSets, and the TLS hosts of HTTPProxies and Ingresses: their Gateway and their checked
-//! listeners.
+//! Adds the listeners of ListenerSets, and of the TLS hosts of HTTPProxies and Ingresses, to their
+//! Gateways.
 //!
 //! A ListenerSet that is rejected as a whole has no listeners on its Gateway. It never affects its
 //! Gateway or a ListenerSet with higher precedence. HTTPProxies come after all ListenerSets, and
@@ -28,7 +28,7 @@ pub(crate) struct ListenerSource<'w> {
 }
 
 impl ListenerSource<'_> {
-    /// Returns the rank of the kind in the order of precedence.
+    /// Returns the kind's rank in the order of precedence.
     fn layer(&self) -> usize {
         match self.kind {
             Kind::Ingress => 2,
@@ -42,12 +42,12 @@ impl ListenerSource<'_> {
     }
 }
 
-/// A ListenerSet of our Gateway, or an HTTPProxy or Ingress with listeners on it.
+/// A checked ListenerSet of a Gateway, or a checked HTTPProxy or Ingress with listeners on it.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
-    /// Why the object has no listeners on the Gateway, if it has none.
+    /// Why the object as a whole is rejected, if it is.
     pub(crate) refused: Verdict,
-    /// Range of its listeners in the list of the Gateway's listeners.
+    /// Range of its listeners in the Gateway's list.
     pub(crate) range: Range<usize>,
 }
 
@@ -88,8 +88,8 @@ pub(crate) fn by_gateway<'w>(
     found
 }
 
-/// Returns the namespace and name of a ListenerSet's Gateway, or `None` if the parent has another
-/// kind.
+/// Returns the namespace and name of a ListenerSet's Gateway, or `None` if its parent is not a
+/// Gateway.
 pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     let ObjectRef {
         group,
@@ -103,7 +103,7 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
-/// Checks the ListenerSets, HTTPProxies and Ingresses of a Gateway, and appends their listeners to
+/// Checks a Gateway's ListenerSets, HTTPProxies and Ingresses, and appends their listeners to
 /// `all`. For HTTPProxies and Ingresses, the IngressClass grants permission.
 pub(crate) fn check<'w>(
     gateway: &ListenerOwner<'w>,

@@ -1,4 +1,4 @@
-//! TLS termination of a listener: allowed fields, certificates, and client validation.
+//! Resolves a listener's TLS termination: allowed fields, certificates and client validation.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::resolve::tls::key_pairs::Certificate;
 use crate::resolve::tls::ticket_keys::NamedTicketKeys;
 use crate::status::{Grounds, Reason};
 
-/// Returns the errors in `tls` of a listener: violations of the API's schema, and invalid Sesame
+/// Returns the errors in a listener's `tls`: violations of the API schema, and invalid Sesame
 /// options.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
     let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
@@ -30,7 +30,7 @@ pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<Stri
         .collect()
 }
 
-/// Checks `tls` of a listener against the API's schema.
+/// Checks a listener's `tls` against the API schema.
 fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
     match (protocol, tls) {
         (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => Err(format!(
@@ -80,7 +80,7 @@ fn terminates(protocol: &Protocol, mode: Option<&TlsMode>) -> bool {
     }
 }
 
-/// Sets the TLS termination of a listener: its certificates and client validation.
+/// Sets a listener's TLS termination: its certificates and client validation.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -148,8 +148,8 @@ pub(crate) fn resolve<'w>(
     listener.tls = Some(termination);
 }
 
-/// Sets the client validation of an HTTPProxy's host, if it has one. On error, the host is not
-/// served.
+/// Applies the client validation that an HTTPProxy configures for its host, if any. On error, the
+/// host is not served.
 fn host_clients<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -208,7 +208,7 @@ fn ticket_keys<'w>(
     name
 }
 
-/// Returns the names of the usable keys of a listener. Invalid references are reported in its
+/// Returns the names of a listener's usable keys. Invalid references are reported in its
 /// `resolved`, other errors as problems.
 fn keys<'w>(
     owner: &ListenerOwner<'w>,
@@ -263,8 +263,8 @@ fn keys<'w>(
     keys
 }
 
-/// Returns the names of the keys of a listener whose certificates are in files on hosts. Only the
-/// hosts can read these certificates.
+/// Returns the key names for a listener whose certificates are files on hosts. Only the hosts can
+/// read these files.
 fn keys_on_hosts<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -287,7 +287,8 @@ fn keys_on_hosts<'w>(
     keys
 }
 
-/// Reports a flaw of a certificate that is served nevertheless, also in the listener's condition.
+/// Reports a flaw in a certificate that is served nevertheless, both as a problem and in the
+/// listener's condition.
 fn advise<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -300,7 +301,7 @@ fn advise<'w>(
     }
 }
 
-/// Reports a problem of a listener that has no suitable condition.
+/// Reports a problem with a listener that no condition can express.
 fn tell(
     owner: &ListenerOwner<'_>,
     listener: &CheckedListener<'_>,

@@ -1,8 +1,8 @@
-//! `tls.options` of a listener: Sesame's keys, which set TLS parameters, and other keys, which have
-//! no effect.
+//! Reads a listener's `tls.options`: Sesame's keys, which set TLS parameters, and other keys, which
+//! have no effect.
 //!
-//! Authors of Sesame's keys rely on their protection. So an invalid option is never ignored: the
-//! listener is not served, and its condition states the expected values.
+//! Authors who set Sesame's keys rely on their protection. So an invalid option is never ignored:
+//! the listener is not served, and its condition states the expected values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,10 +28,10 @@ const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// TLS versions, by name.
 const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
-/// Maximum length of quoted values in messages.
+/// Maximum length of quoted values in messages, in characters.
 const MAX_REPORTED: usize = 100;
 
-/// TLS parameters from the options of a listener.
+/// TLS parameters from a listener's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     min_version: Version,
@@ -84,7 +84,7 @@ impl TlsOptions {
         (read, faults)
     }
 
-    /// Sets one parameter. The error message continues "tls.options x: …".
+    /// Sets one parameter. The error message follows `tls.options x: `.
     fn set(&mut self, protocol: &Protocol, key: &str, value: &str) -> Result<(), String> {
         match key {
             MIN_VERSION => self.min_version = version(value)?,
@@ -150,7 +150,7 @@ impl TlsOptions {
         self.source
     }
 
-    /// Sets the parameters of a termination, except session ticket keys: the caller sets these
+    /// Sets the parameters on a TLS termination, except session ticket keys: the caller sets these
     /// after reading their Secret.
     pub(super) fn apply(self, termination: &mut TlsTermination) {
         let Self {
@@ -178,7 +178,7 @@ impl TlsOptions {
         termination.alpn = alpn;
     }
 
-    /// Returns an error if client names are configured but this validation does not verify them.
+    /// Returns an error if client names are configured but this termination does not verify them.
     /// The error rejects the listener, because its author wants to exclude other clients.
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
@@ -198,7 +198,7 @@ impl TlsOptions {
         Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
-    /// Returns a warning if the cipher suites do not support these key types.
+    /// Returns a warning if the cipher suites have no effect, or fit none of these key types.
     pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
         if self.cipher_suites.is_empty() {
             return None;

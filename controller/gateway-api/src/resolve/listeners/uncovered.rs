@@ -1,4 +1,4 @@
-//! Listener hostnames for which clients reject every certificate of the listener. The listener's
+//! Listener hostnames for which clients reject all of the listener's certificates. The listener's
 //! condition, Events and metrics are all derived from these values.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use crate::world::ObjectKey;
 pub struct UncoveredHostname {
     /// Name of the listener.
     pub listener: String,
-    /// The hostname in the API's notation.
+    /// The hostname as the API spells it.
     pub hostname: String,
 }
 

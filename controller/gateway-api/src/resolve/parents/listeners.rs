@@ -1,5 +1,5 @@
-//! The listeners of a parent that match a parentRef, and the hostnames that route and listener have
-//! in common.
+//! Finds a parent's listeners that match a parentRef, and the hostnames that the route and each
+//! listener have in common.
 
 use crate::api::ParentRef;
 use crate::resolve::context::ResolveContext;
@@ -12,7 +12,7 @@ use crate::world::ObjectKey;
 /// A hostname under which a route attaches to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommonHostname {
-    /// The hosts that listener and route have in common.
+    /// The hosts that the listener and the route have in common.
     pub(crate) domain: Hostname,
     /// Specificity of the route's hostname.
     pub(crate) rank: (bool, usize),
@@ -21,8 +21,8 @@ pub(crate) struct CommonHostname {
 /// Returns the listeners that a route attaches to through the parentRef `reference`, by index in
 /// the Gateway. The parent is the Gateway itself, or its ListenerSet `set`.
 ///
-/// `hostnames` are the route's hostnames; an empty list means all hosts. The state of a listener
-/// does not matter.
+/// `hostnames` are the route's hostnames; an empty list means all hosts. A listener's state does
+/// not matter.
 pub(crate) fn matching(
     gateway: &CheckedGateway<'_>,
     set: Option<usize>,
@@ -76,7 +76,7 @@ pub(crate) fn matching(
     Ok(matching)
 }
 
-/// The last condition that a listener failed to match; greater is closer to a match.
+/// The check that the closest listener failed; greater values are closer to a match.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mismatch<'g> {
     Reference,

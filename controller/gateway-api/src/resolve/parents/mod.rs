@@ -1,4 +1,5 @@
-//! Parents of routes: the Gateways and ListenerSets in parentRefs, and their matching listeners.
+//! Resolves the parents of routes: the Gateways and ListenerSets in parentRefs, and their matching
+//! listeners.
 
 pub(crate) mod listeners;
 
@@ -11,7 +12,7 @@ use crate::resolve::listeners::sets;
 use crate::status::Grounds;
 use crate::world::{Kind, World};
 
-/// A Gateway or ListenerSet of ours, by index.
+/// A Gateway or ListenerSet of this controller, by index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
     pub(crate) gateway: usize,
@@ -19,7 +20,7 @@ pub(crate) struct Parent {
     pub(crate) set: Option<usize>,
 }
 
-/// A parentRef of a route that refers to a Gateway or ListenerSet of ours.
+/// A route's parentRef that refers to a Gateway or ListenerSet of this controller.
 #[derive(Debug)]
 pub(crate) struct RouteParent<'w> {
     pub(crate) reference: &'w ParentRef,
@@ -29,7 +30,7 @@ pub(crate) struct RouteParent<'w> {
     pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Grounds>,
 }
 
-/// Our Gateways and ListenerSets, keyed by kind, namespace and name.
+/// This controller's Gateways and ListenerSets, keyed by kind, namespace and name.
 pub(crate) type Parents<'w> = HashMap<(Kind, &'w str, &'w str), Parent>;
 
 /// Indexes the Gateways and ListenerSets.
@@ -49,8 +50,8 @@ pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
     found
 }
 
-/// Returns the kind, namespace and name of a reference from namespace `own`, or `None` if objects
-/// of that kind have no listeners.
+/// Returns the kind, namespace and name of a reference from namespace `own`, or `None` if the kind
+/// is neither Gateway nor ListenerSet.
 pub(crate) fn referent<'r>(
     parent: &'r ParentRef,
     own: &'r str,
@@ -71,8 +72,8 @@ pub(crate) fn referent<'r>(
     Some((kind, namespace.as_deref().unwrap_or(own), name))
 }
 
-/// Returns the namespaces and names of the parent Gateways of a route, including the Gateways of
-/// parent ListenerSets.
+/// Returns the namespaces and names of a route's parent Gateways, including the Gateways of parent
+/// ListenerSets.
 pub(crate) fn gateways_of<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,

@@ -1,4 +1,5 @@
-//! Targets of the policies of one kind. The oldest policy for each section of a target applies.
+//! Indexes the policies of one kind by target. For each section of a target, the oldest policy
+//! applies.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,7 @@ pub(crate) struct NamedTarget<'w> {
     section: Section<'w>,
 }
 
-/// A section of a target, such as the name of a Service's port; `None` means the whole target.
+/// A section within a target, such as the name of a Service's port; `None` for the whole target.
 type Section<'w> = Option<&'w str>;
 
 impl<'w> From<&'w PolicyTargetRef> for NamedTarget<'w> {
@@ -61,7 +62,7 @@ pub(crate) struct PolicyTargets<'w> {
     policies: Vec<&'w Metadata>,
 }
 
-/// Returns the policies in order of precedence.
+/// Returns the policies in order of precedence, oldest first.
 pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
     let mut objects: Vec<&Object<T>> = objects.iter().map(AsRef::as_ref).collect();
     objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
@@ -80,7 +81,7 @@ impl<'w> PolicyTargets<'w> {
         }
     }
 
-    /// Adds the targets of the policy that is next in precedence. A policy with a duplicate target
+    /// Adds the targets of the next policy in order of precedence. A policy with a duplicate target
     /// is rejected; a target of an unsupported kind has no effect.
     pub(crate) fn add<T>(
         &mut self,
@@ -157,7 +158,8 @@ impl<'w> PolicyTargets<'w> {
         self.by_target.keys().any(|(it, _)| *it == kind)
     }
 
-    /// Returns the indices of the policies for exactly this section, in order of precedence.
+    /// Returns the indices of the policies that target exactly this section, in order of
+    /// precedence.
     pub(crate) fn at<'a>(
         &'a self,
         kind: Kind,
@@ -179,8 +181,8 @@ impl<'w> PolicyTargets<'w> {
         of_part.or_else(|| of(None)).map(|(place, _)| *place)
     }
 
-    /// Returns the indices of the policies for a target and its sections, each with its error
-    /// there.
+    /// Returns the indices of the policies for a target and its sections, each with the policy's
+    /// error for that target or section, if any.
     pub(crate) fn judge(
         &self,
         kind: Kind,
@@ -210,7 +212,7 @@ impl<'w> PolicyTargets<'w> {
     }
 }
 
-/// Returns the name of a section for messages.
+/// Formats the name of a target or section for messages.
 pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Section<'_>) -> String {
     let noun = match kind {
         Kind::Service => "port",

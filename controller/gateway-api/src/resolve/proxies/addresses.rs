@@ -1,4 +1,4 @@
-//! Client addresses for HTTPProxies: the filter of a route, or else of its virtual host.
+//! Client address filters for HTTPProxies: a route's own filter, or else its virtual host's.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A filter, or `None` if all clients may send requests. An unreadable filter is an error.
+/// A filter, or `None` if all clients may send requests. An invalid filter is an error.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
 
-/// Returns the filter of a virtual host, for routes without a filter.
+/// Returns the virtual host's filter, which applies to routes without their own filter.
 pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
     let host = root.virtualhost;
     read(
@@ -29,7 +29,7 @@ pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
 }
 
 impl ReadRoute<'_> {
-    /// Adds the filter of the route. If the filter is unreadable, the route responds with an error.
+    /// Adds the route's filter. If the filter is invalid, the route responds with an error.
     pub(super) fn admit(
         &mut self,
         host: &ReadAddresses,
@@ -49,7 +49,8 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a filter. The HTTPProxy and the `place` in it determine the name of the filter.
+/// Reads a filter. Its name consists of the HTTPProxy's name and `place`, the filter's location in
+/// the HTTPProxy.
 fn read(
     proxy: &NamespacedName,
     place: &str,

@@ -1,4 +1,4 @@
-//! Redirects and direct responses of HTTPProxies.
+//! Reads redirects and direct responses in HTTPProxies.
 
 use sesame_proto::schema::{DirectResponse, PathModifier, path_modifier};
 

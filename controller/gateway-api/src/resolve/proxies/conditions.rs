@@ -1,5 +1,5 @@
-//! Conditions of includes and routes: paths, headers and query parameters, merged along the include
-//! tree.
+//! Match conditions for includes and routes: paths, headers and query parameters, merged along the
+//! include tree.
 //!
 //! Include prefixes are literal; a child route cannot match outside its prefix. Conditions are
 //! ANDed.
@@ -14,7 +14,7 @@ use crate::resolve::routes::matches::{RouteMatch, canonical_path};
 use crate::resolve::syntax::limits::{self, MAX_MATCHED_VALUES, MAX_PATH};
 use crate::resolve::syntax::regexes::{self, Regexes};
 
-/// Contour's reason, and a message about an invalid condition.
+/// Contour's reason for an invalid condition, and a message about it.
 pub(super) type ConditionFault = (&'static str, String);
 
 const PATH: &str = "PathMatchConditionsNotValid";
@@ -78,7 +78,8 @@ impl Inherited {
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
                 let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
-                // An unbalanced group could close the group to which the prefix is added.
+                // Check the pattern by itself: an unbalanced `)` could close the group that
+                // restricts it to the prefix.
                 regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
                 let checked = regexes.check(&whole).map_err(invalid)?;
@@ -93,8 +94,8 @@ impl Inherited {
         Ok(own.matching(path))
     }
 
-    /// Returns a match that accepts at least the requests of a route with invalid conditions, but
-    /// no requests outside its includes.
+    /// Returns a match for a route with invalid conditions. It accepts at least the route's
+    /// intended requests, but none outside the route's includes.
     pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
         let mut wide = self.clone();
         let mut paths = conditions.iter().flat_map(|it| {
@@ -114,7 +115,7 @@ impl Inherited {
         self.clone().matching(self.prefix_kind())
     }
 
-    /// Returns the path prefix of a match, for a rewrite.
+    /// Returns the path prefix that a rewrite of matching requests replaces.
     pub(super) fn prefix_of(route_match: &RouteMatch) -> Option<&str> {
         match &route_match.path {
             PathKind::TextPrefix(prefix) => Some(prefix),
@@ -149,7 +150,7 @@ impl Inherited {
         }
     }
 
-    /// Appends a path to the prefix of the includes, and normalizes the result.
+    /// Appends a path to the includes' prefix, and normalizes the result.
     fn joined(&self, path: &str) -> Result<String, ConditionFault> {
         if !path.starts_with('/') {
             return Err((PATH, format!("path {path:?} must start with '/'")));
@@ -164,7 +165,7 @@ impl Inherited {
         canonical_path(&joined).map_err(|why| (PATH, why.replacen("path.value", "path", 1)))
     }
 
-    /// Restricts a regular expression to paths below the prefix of the includes.
+    /// Restricts a regular expression to paths below the includes' prefix.
     fn pattern(&self, pattern: &str) -> String {
         match self.prefix.trim_end_matches('/') {
             "" => pattern.to_owned(),
@@ -205,7 +206,7 @@ impl Inherited {
     }
 }
 
-/// Returns the path in a list of conditions. Fails if there are several.
+/// Returns the path condition in a list of conditions. Fails if there are several.
 fn own_path(conditions: &[ProxyCondition]) -> Result<OwnPath<'_>, ConditionFault> {
     let mut found = OwnPath::None;
     for condition in conditions {

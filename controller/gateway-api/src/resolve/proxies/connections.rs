@@ -1,4 +1,4 @@
-//! Protocols of Services, and the TLS settings that their entries in HTTPProxies require.
+//! Connections to an HTTPProxy's Services: protocol, TLS validation, timeouts and load balancing.
 
 use sesame_proto::schema::{BackendTls, HealthCheck, LoadBalancer, SessionPersistence};
 
@@ -15,7 +15,7 @@ use crate::resolve::syntax::{durations, hostnames};
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// Settings of a route for the connections to its Services.
+/// A route's settings for connections to its Services.
 #[derive(Debug, Default)]
 pub(super) struct RouteConnections {
     /// Literal Host header of requests. If empty, the client's Host is kept.
@@ -27,8 +27,8 @@ pub(super) struct RouteConnections {
 }
 
 impl RouteConnections {
-    /// Reads the settings of a route that sets this Host header. As in Contour, `0s` means the
-    /// default.
+    /// Reads a route's settings. `host` is the Host header that the route sets. As in Contour, `0s`
+    /// means the default.
     pub(super) fn read(timeouts: Option<&ProxyTimeouts>, host: &str) -> Result<Self, RouteFault> {
         let idle = timeouts.map(|it| it.idle_connection.as_str());
         let idle_timeout_ms = match idle.unwrap_or_default() {
@@ -71,7 +71,7 @@ impl RouteConnections {
         session
     }
 
-    /// Reads the settings of a `tcpproxy`, and returns warnings about unsupported settings.
+    /// Reads the settings in a `tcpproxy`, and returns warnings about those that are not supported.
     pub(super) fn of_tcp(tcp: &ProxyTcp) -> (Self, Vec<RouteFault>) {
         let ProxyTcp {
             services: _,
@@ -95,7 +95,7 @@ impl RouteConnections {
     }
 }
 
-/// Reads the connection settings in a Service's entry.
+/// Reads the connection settings in a route's entry for a Service.
 pub(super) fn read<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
@@ -139,7 +139,7 @@ pub(super) fn read<'w>(
     })
 }
 
-/// Contour's type and reason for a backend that cannot be verified.
+/// Contour's type and reason for a Service that cannot be verified.
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
 
 fn own_tls<'w>(
@@ -170,7 +170,8 @@ fn own_tls<'w>(
     Ok(OwnTls { tls, bundle })
 }
 
-/// Returns the names of which the certificate must have at least one. There is at least one name.
+/// Returns the accepted subject names: the certificate must contain at least one of them. The list
+/// is never empty.
 fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     let ProxyValidation {
         ca_secret: _,
@@ -212,10 +213,10 @@ pub(super) fn secret_ref(reference: &str) -> ObjectRef {
     }
 }
 
-/// A reference in an HTTPProxy to a Secret with the CA certificates for a Service.
+/// An HTTPProxy's reference to a Secret with the CA certificates for a Service.
 #[derive(Debug)]
 pub struct AuthorityRef<'w> {
-    /// Namespace and name of the Gateway of the HTTPProxy's class.
+    /// Namespace and name of the Gateway that the HTTPProxy's class specifies.
     pub gateway: (&'w str, &'w str),
     /// Namespace of the HTTPProxy.
     pub namespace: &'w str,

@@ -1,4 +1,4 @@
-//! The CORS policy of a root. It applies to all routes below the root.
+//! The CORS policy of a root HTTPProxy, which applies to all routes below the root.
 
 use sesame_proto::expressions::{self, MAX_INSTRUCTIONS, MAX_PER_ORIGINS, is_of_origins};
 use sesame_proto::schema::cors_origin::Kind;

@@ -1,11 +1,11 @@
-//! Errors and warnings of HTTPProxies, with Contour's types and reasons.
+//! Collects errors and warnings about HTTPProxies, with Contour's types and reasons.
 
 use std::collections::BTreeMap;
 
 use crate::api::NamespacedName;
 use crate::status::ProxyDetail;
 
-/// The type and reason of a detail, as in Contour.
+/// A detail's type and reason, as in Contour.
 pub(super) type Words = (&'static str, &'static str);
 
 /// Maximum number of details per object.

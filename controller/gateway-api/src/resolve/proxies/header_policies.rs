@@ -1,4 +1,4 @@
-//! Header modifications of HTTPProxies. Values may contain the variables that Contour allows.
+//! Header modifications in HTTPProxies. Values may contain the variables that Contour allows.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// Name and port of a Service, if the policy applies to its requests only.
+/// Name and port of a Service, if the policy applies only to requests to that Service.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
-/// Returns the header modifications, and the new Host.
+/// Returns the header modifications, and the Host rewrite if the policy sets Host.
 pub(super) fn header_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -59,7 +59,7 @@ pub(super) fn header_policy(
     Ok(((!is_empty).then_some(changes), host))
 }
 
-/// Returns the header modifications for responses, which have no Host.
+/// Returns the header modifications for responses. Fails if the policy sets Host.
 pub(super) fn response_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,

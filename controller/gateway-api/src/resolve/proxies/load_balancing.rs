@@ -1,4 +1,4 @@
-//! Load balancing strategies of HTTPProxies.
+//! Load balancing strategies in HTTPProxies.
 
 use sesame_proto::schema::load_balancer::Strategy;
 use sesame_proto::schema::session_persistence::Kind;
@@ -15,17 +15,17 @@ use crate::resolve::syntax::{durations, names};
 /// The session cookie's name, as in Contour.
 const COOKIE: &str = "X-Contour-Session-Affinity";
 
-/// Minimum weight of a new endpoint in percent, and exponent of its growth, as in Contour.
+/// A new endpoint's minimum weight in percent, and the exponent of its growth, as in Contour.
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
-/// The load balancing of a route.
+/// A route's load balancing settings.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     /// `None` means round robin.
     pub(super) load_balancer: Option<LoadBalancer>,
     pub(super) session: Option<SessionPersistence>,
-    /// Why the strategy is not applied as configured.
+    /// Reasons why the strategy is not applied as configured.
     pub(super) warnings: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl Balance {
     }
 }
 
-/// Reads the load balancing strategy of a route with these Services.
+/// Reads the load balancing strategy for a route with these Services.
 pub(super) fn of_requests(
     policy: Option<&ProxyLoadBalancer>,
     services: &[ProxyService],
@@ -80,7 +80,7 @@ pub(super) fn of_requests(
     balance
 }
 
-/// Reads the strategy for connections. They have no values that could be hashed.
+/// Reads the strategy for TCP connections, which have no values to hash.
 pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     let Some(ProxyLoadBalancer {
         strategy,

@@ -1,9 +1,9 @@
-//! HTTPProxies: roots, includes, and their routes as checked routes.
+//! Resolves HTTPProxies: finds roots, follows includes, and converts routes to checked routes.
 //!
-//! From here on, they share all code with routes of the Gateway API: tables, precedence, limits.
-//! They come after those routes and before Ingresses. For equal matches in a tree, the last route
-//! wins, as in Contour. A route that cannot be served keeps its requests and responds with an
-//! error.
+//! Checked routes then share all code with Gateway API routes: tables, precedence, limits. In
+//! precedence, HTTPProxies rank below Gateway API routes and above Ingresses. If several matches in
+//! an include tree are equal, the last route wins, as in Contour. A route that cannot be served
+//! still matches its requests, and responds with an error.
 
 mod addresses;
 mod answers;
@@ -50,14 +50,14 @@ use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Status for requests below an invalid include.
+/// Response status for requests that match an invalid include.
 const BAD_GATEWAY: u32 = 502;
 
 /// An HTTPProxy of a Sesame class, and everything that its status reports.
 pub(crate) struct CheckedProxy<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
-    /// The Gateway of the class, if the class specifies one.
+    /// The Gateway that the class specifies, if any.
     pub(crate) gateway: Option<NamespacedName>,
     pub(crate) details: Vec<ProxyDetail>,
     /// True if no root includes the HTTPProxy.
@@ -69,7 +69,7 @@ pub(crate) struct CheckedProxy<'w> {
 /// All references to Secrets in HTTPProxies and Ingresses of Sesame classes.
 #[derive(Debug)]
 pub struct LayeredReferences<'w> {
-    /// The listeners for TLS hosts.
+    /// The listeners for hosts with TLS.
     pub listeners: Vec<ImplicitListeners<'w>>,
     /// References to CA certificates for Services.
     pub authorities: Vec<AuthorityRef<'w>>,
@@ -85,7 +85,7 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
     }
 }
 
-/// Returns the listeners of these HTTPProxies, and of all Ingresses of these classes.
+/// Returns the listeners for these HTTPProxies, and for all Ingresses of these classes.
 pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
@@ -127,7 +127,7 @@ pub(crate) fn check_all<'w>(
         add(lookup, root, &parts, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
-        // The Gateway belongs to another controller.
+        // True if the Gateway belongs to another controller.
         let is_foreign = classed.gateway.is_some_and(|(namespace, name)| {
             let exists = world.gateways.get(namespace, name).is_some();
             exists && lookup.gateway(namespace, name).is_none()
@@ -147,16 +147,16 @@ pub(crate) fn check_all<'w>(
     checked.collect()
 }
 
-/// The parts of a root's include tree.
+/// The served parts of a root's include tree.
 struct RootParts<'w> {
-    /// HTTPProxies with routes for requests.
+    /// The HTTPProxies in the tree whose routes receive requests.
     places: Vec<Place<'w>>,
     /// The target of TLS connections.
     connections: Option<Connections<'w>>,
     settings: Option<&'w IngressSettings>,
 }
 
-/// Adds the routes of a root and of its include tree.
+/// Adds the routes of a root and its include tree.
 fn add<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     root: &Root<'w>,
@@ -228,7 +228,8 @@ fn add<'w>(
     }
 }
 
-/// Adds the routes of a place. Returns `None` if its routes and all routes below are withdrawn.
+/// Adds the routes at a place in the include tree. Returns `None` if those routes, and all routes
+/// below them, are withdrawn.
 fn add_place<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     (root, policy): (&Root<'w>, Option<&schema::Cors>),
@@ -264,7 +265,7 @@ fn add_place<'w>(
     Some(added)
 }
 
-/// Returns the rules of a place, starting with the last route.
+/// Returns the rules at a place in the include tree, starting with the last route.
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
@@ -333,8 +334,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// Moves the shares of unusable Services to the other Services, if the settings say so. Returns
-/// true if any Service received such a share.
+/// Moves the shares of unusable Services to the other Services, if so configured. Returns true if
+/// any share was moved.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {
@@ -365,7 +366,8 @@ fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, 
     }
 }
 
-/// Returns the rules for plaintext: redirects to HTTPS, except for routes with `permitInsecure`.
+/// Returns the rules for the plaintext port: redirects to HTTPS, except for routes with
+/// `permitInsecure`.
 fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
     let redirecting = |rule: &CheckedRule| {
         let route = routes.get(rule.index);

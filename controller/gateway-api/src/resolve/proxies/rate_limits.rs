@@ -1,5 +1,5 @@
-//! Rate limits of HTTPProxies: the limit of a route, or else of its virtual host. The virtual
-//! host's limit counts the requests of all routes without a limit.
+//! Rate limits in HTTPProxies: a route's own limit, or else its virtual host's. The virtual host's
+//! limit counts requests to all routes without their own.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::resolve::routes::rules::Action;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A limit, or `None` if nothing is limited. An unsupported limit is an error.
+/// A limit, or `None` if requests are not limited. An unsupported limit is an error.
 type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
-/// The limits of a virtual host, for routes without a limit.
+/// A virtual host's limits, which apply to routes without their own.
 pub(super) struct HostLimits {
     local: ReadLimit,
-    /// True if a rate limit service would be required.
+    /// True if the limits would require a rate limit service.
     by_service: bool,
 }
 
@@ -37,7 +37,7 @@ impl HostLimits {
     }
 }
 
-/// Returns the local limit of a policy. If the policy has global limits, also returns whether they
+/// Returns a policy's local limit. If the policy has global limits, also returns whether they
 /// require a rate limit service.
 fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Option<bool>) {
     let Some(ProxyRateLimits { local, global }) = policy else {
@@ -54,7 +54,7 @@ fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Opt
 }
 
 impl ReadRoute<'_> {
-    /// Adds the limit of the route. If the limit is unsupported, the route responds with an error.
+    /// Adds the route's limit. If the limit is unsupported, the route responds with an error.
     pub(super) fn limit(
         &mut self,
         host: &HostLimits,
@@ -88,7 +88,8 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a limit. The HTTPProxy and the `place` in it determine the name of the limit.
+/// Reads a limit. Its name consists of the HTTPProxy's name and `place`, the limit's location in
+/// the HTTPProxy.
 fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> ReadLimit {
     let name = format!("{}/{place}", Kind::HttpProxy.named(proxy.clone()));
     let limit = checked(name, local, &proxy.namespace);

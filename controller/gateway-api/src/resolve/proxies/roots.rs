@@ -1,4 +1,4 @@
-//! The HTTPProxies of Sesame classes. Each root among them serves one host.
+//! Finds the HTTPProxies of Sesame classes, and the roots among them. Each root serves one host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::world::World;
 /// HTTPProxies by name, each with its class and Gateway.
 pub(super) type Proxies<'w> = BTreeMap<NamespacedName, Classed<'w>>;
 
-/// An HTTPProxy, its class, and the Gateway of the class.
+/// An HTTPProxy, its class, and the class's Gateway.
 #[derive(Clone, Copy)]
 pub(super) struct Classed<'w> {
     pub(super) proxy: &'w HttpProxy,
@@ -34,7 +34,7 @@ pub(crate) struct FoundProxies<'w> {
     pub(super) proxies: Proxies<'w>,
     /// The roots, oldest first.
     pub(super) roots: Vec<Root<'w>>,
-    /// Errors of HTTPProxies whose host is invalid or taken.
+    /// Errors for HTTPProxies whose host is invalid or taken.
     pub(super) details: Details,
     pub(super) settings: Option<&'w IngressSettings>,
 }
@@ -74,7 +74,7 @@ fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
 }
 
 /// Returns the roots, oldest first. If several roots have the same host, the oldest one owns it, or
-/// none of them if the settings say so.
+/// none does if so configured.
 fn find<'w>(
     proxies: &Proxies<'w>,
     settings: Option<&IngressSettings>,
@@ -108,7 +108,7 @@ fn find<'w>(
     roots
 }
 
-/// Returns the root for an HTTPProxy, or an error. Returns `None` if it has no host.
+/// Converts an HTTPProxy to a root, or returns an error. Returns `None` if it has no virtual host.
 fn root<'w>(
     name: &NamespacedName,
     Classed {

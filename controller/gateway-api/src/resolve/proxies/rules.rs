@@ -20,10 +20,10 @@ use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext};
 use crate::resolve::syntax::limits::{self, MAX_MATCHES};
 use crate::resolve::syntax::names;
 
-/// Type, reason and message of an error because of which a route responds with an error.
+/// Contour's type and reason for an error or warning about a route, and the message.
 pub(super) type RouteFault = (Words, String);
 
-/// A route, its errors and its references.
+/// The rule for a route, with the route's errors, warnings and backends.
 #[derive(Debug)]
 pub(super) struct ReadRoute<'w> {
     pub(super) rule: CheckedRule,
@@ -125,7 +125,7 @@ fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
 }
 
 impl<'w> ReadRoute<'w> {
-    /// Adds an error because of which requests get an error response.
+    /// Records an error. Requests to the route then get an error response.
     fn fail(&mut self, (words, why): RouteFault) {
         let status = refusal::HTTP;
         let why = format!("{why}; its requests are answered with {status}");
@@ -139,7 +139,7 @@ impl<'w> ReadRoute<'w> {
         self.rule = CheckedRule::refusing(index, matches);
     }
 
-    /// Reads the action of the route. [`Self::forward`] reads the settings that only Services need.
+    /// Reads the route's action. [`Self::forward`] reads the settings that only Services need.
     fn action(
         &mut self,
         route: &'w ProxyRoute,
@@ -247,8 +247,8 @@ impl<'w> ReadRoute<'w> {
     }
 }
 
-/// Returns the new prefix. An entry for the whole prefix takes precedence over an entry without a
-/// prefix.
+/// Returns the replacement for the prefix. An entry for the whole prefix takes precedence over an
+/// entry without a prefix.
 fn path_rewrite(
     spec: Option<&ProxyPathRewrite>,
     prefix: Option<&str>,

@@ -1,4 +1,4 @@
-//! Services of a route: shares, mirrors, and header modifications for each Service.
+//! A route's Services: traffic shares, mirrors, and header modifications for each Service.
 
 use sesame_proto::refusal::UNAVAILABLE;
 use sesame_proto::schema::{Mirror, WeightedBackend};
@@ -12,7 +12,7 @@ use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_WEIGHT};
 use crate::status::Reason;
 
-/// The Services of a route.
+/// The traffic shares and mirrors of a route's Services.
 #[derive(Debug, Default)]
 pub(super) struct ServiceShares {
     /// The share of an unusable Service has an empty name.
@@ -20,7 +20,7 @@ pub(super) struct ServiceShares {
     pub(super) mirrors: Vec<Mirror>,
 }
 
-/// Reads the Services of a route. An error in a Service only affects its share.
+/// Reads a route's Services. An error in a Service affects only its own share.
 pub(super) fn read<'w>(
     services: &'w [ProxyService],
     of_route: &RouteConnections,
@@ -66,7 +66,7 @@ pub(super) fn read<'w>(
     Ok(shares)
 }
 
-/// Returns the weight of a Service.
+/// Returns a Service's weight.
 pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     let ProxyService { name, weight, .. } = service;
     let checked = u32::try_from(*weight).ok();
@@ -80,7 +80,7 @@ pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
     shares.all(|it| it.weight == 0)
 }
 
-/// Returns the share of a Service, including header modifications.
+/// Returns a Service's share, including header modifications.
 fn share(
     service: &ProxyService,
     backend: Option<String>,
@@ -114,7 +114,7 @@ fn share(
     })
 }
 
-/// Returns the Backend of a Service, or `None` if requests in its share get an error.
+/// Returns the name of a Service's backend, or `None` if requests in its share get an error.
 fn backend<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
@@ -125,7 +125,7 @@ fn backend<'w>(
         name,
         port,
         health_port,
-        // Read with the connection.
+        // Read by `connections::read`.
         protocol: _,
         weight: _,
         validation: _,
@@ -133,7 +133,7 @@ fn backend<'w>(
         request_headers_policy: _,
         response_headers_policy: _,
         cookie_rewrite_policies,
-        // Read with the connection.
+        // Read by `connections::read`.
         slow_start_policy: _,
     } = service;
     let ignored = [

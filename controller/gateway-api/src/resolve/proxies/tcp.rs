@@ -1,7 +1,8 @@
-//! `tcpproxy`: the connections of a root's TLS listener. TLS is passed through or terminated.
+//! Reads `tcpproxy`, which forwards connections from a root's TLS listener. TLS is passed through
+//! or terminated.
 //!
-//! Any error closes all connections. So no share of them ever reaches an unintended Service, and no
-//! HTTPRoute, HTTPProxy or Ingress serves the host over HTTPS instead.
+//! Any error closes all connections. Therefore no connection ever reaches an unintended Service,
+//! and no HTTPRoute, HTTPProxy or Ingress serves the host over HTTPS instead.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +105,7 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
         // CORS does not apply to connections, which have no headers.
         cors_policy: _,
         rate_limit_policy,
-        // Requests on the plaintext port may have tokens.
+        // JWT providers may be meant for requests on the plaintext port.
         jwt_providers: _,
         ip_allow_policy,
         ip_deny_policy,

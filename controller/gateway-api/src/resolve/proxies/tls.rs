@@ -1,7 +1,7 @@
-//! TLS of roots: a listener for each host, for HTTPS or for the connections of `tcpproxy`.
+//! TLS for root HTTPProxies: one listener per host, for HTTPS or for `tcpproxy` connections.
 //!
-//! If the TLS settings of a host cannot be applied as configured, its listener closes all
-//! connections. So neither a wider listener nor a listener with lower precedence receives its
+//! If a host's TLS settings cannot be applied as configured, its listener closes all connections.
+//! Therefore neither a wider listener nor a listener with lower precedence receives the host's
 //! requests.
 
 use sesame_proto::schema::tls_termination::ClientMode;
@@ -36,7 +36,7 @@ pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<
     listeners.collect()
 }
 
-/// Returns the listener of a root, or `None` if the root does not use TLS.
+/// Returns a root's listener, or `None` if the root does not use TLS.
 fn listener(root: &Root<'_>) -> Option<Listener> {
     let host = &root.host;
     let connections = root.proxy.spec.tcpproxy.is_some();
@@ -60,7 +60,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
     }
 }
 
-/// Returns a listener for connections instead of requests. If it has no route, it closes them.
+/// Converts a listener to accept connections instead of requests. Without a route, it closes them.
 fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     let tls = listener.tls.map(|tls| ListenerTls {
         mode: Some(mode),
@@ -73,7 +73,7 @@ fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     }
 }
 
-/// Converts the client validation to the form that listeners use.
+/// Converts the client validation settings to the form that listeners use.
 fn clients(spec: &ProxyClientValidation) -> HostClients {
     let ProxyClientValidation {
         ca_secret,

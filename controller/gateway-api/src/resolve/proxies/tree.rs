@@ -1,4 +1,4 @@
-//! Includes: the routes of a root and its include tree, as a list in order of precedence.
+//! Follows includes: lists the routes of a root and its include tree in order of precedence.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use crate::resolve::syntax::regexes::Regexes;
 pub(super) struct Place<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
-    /// The routes that are served here: either all routes or none.
+    /// The routes that are served at this place: either all of the HTTPProxy's routes or none.
     pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
     /// Depth in the include tree.
     pub(super) depth: usize,
     /// Index among all occurrences of this HTTPProxy.
     pub(super) number: usize,
-    /// Matches of invalid includes, which respond with an error.
+    /// Matches for requests to invalid includes, which get an error response.
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
@@ -30,10 +30,10 @@ pub(super) struct IncludeTree<'a, 'w> {
     pub(super) proxies: &'a Proxies<'w>,
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
-    /// Number of occurrences of each HTTPProxy.
+    /// Number of occurrences per HTTPProxy.
     pub(super) placed: BTreeMap<NamespacedName, usize>,
-    /// Number of routes and includes of each HTTPProxy, summed over its occurrences below the roots
-    /// of a namespace. So includes in one namespace never affect roots in another.
+    /// Number of routes and includes per HTTPProxy, summed over its occurrences below the roots in
+    /// one namespace. Includes in one namespace therefore never affect roots in another.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 
@@ -120,7 +120,7 @@ impl<'w> IncludeTree<'_, 'w> {
     }
 
     /// Returns the included HTTPProxy, or `None` if an earlier include receives its requests. The
-    /// error is a match for the requests of an invalid include.
+    /// error is a match for requests to an invalid include.
     fn include(
         &mut self,
         proxy: &'w HttpProxy,

@@ -1,4 +1,4 @@
-//! Conditions of HTTPProxies on headers and query parameters.
+//! Reads header and query parameter conditions in HTTPProxies.
 
 use std::collections::BTreeSet;
 
@@ -19,14 +19,14 @@ fn text(operator: Operator, value: &str, ignore_case: bool) -> TextMatch {
     }
 }
 
-/// The values with which a condition compares.
+/// The values that a condition compares with.
 struct Texts<'a> {
     fixed: [&'a str; 4],
     regex: &'a str,
 }
 
 impl Texts<'_> {
-    /// Validates the values, and returns the only operator of the condition: one of `kinds`, or the
+    /// Validates the values and returns the condition's only operator: one of `kinds`, or the
     /// regular expression.
     fn operator(
         self,
@@ -65,9 +65,9 @@ fn exact(value: &str, ignore_case: bool) -> StringKind {
     }
 }
 
-/// Reads a header condition. Contour uses the first of several operators. Here, a condition with
-/// several operators is rejected, like a condition without any, because its author wants all of
-/// them.
+/// Reads a header condition. Contour applies only the first of several operators. Here, a condition
+/// with several operators is rejected, like a condition without any, because its author expects all
+/// of them to apply.
 pub(super) fn header_match(
     condition: &ProxyHeaderCondition,
     regexes: &mut Regexes,

@@ -1,4 +1,4 @@
-//! Attachment of routes: the accepted routes on each listener of each Gateway.
+//! Attaches routes: lists the accepted routes on each listener of each Gateway.
 
 use super::Routes;
 use crate::resolve::gateways::CheckedGateway;
@@ -28,7 +28,7 @@ pub(crate) struct Attachment<'a> {
     /// Index of the parent through which the route attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
-    /// True for accepted routes of the Gateway API; only these count towards `attachedRoutes`.
+    /// True for accepted Gateway API routes; only these count towards `attachedRoutes`.
     pub(crate) counts: bool,
     /// Name of the Gateway if the route is in its mesh.
     pub(crate) mesh: Option<&'a str>,

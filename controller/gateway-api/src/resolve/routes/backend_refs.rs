@@ -1,4 +1,4 @@
-//! Backend references of a rule: the weights, and the Backends that receive the traffic.
+//! Resolves a rule's backend references to weighted backends.
 
 use sesame_proto::schema;
 
@@ -10,13 +10,13 @@ use crate::resolve::filters::{self, BackendFilters};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason};
 
-/// The shares of a rule's backends.
+/// The traffic shares of a rule's backends.
 #[derive(Debug, Default)]
 pub(crate) struct BackendShares<'w> {
-    /// An invalid or forbidden reference has a share with an empty name.
+    /// An invalid or forbidden reference gets a share with an empty name.
     pub(crate) backends: Vec<schema::WeightedBackend>,
     pub(crate) references: RuleReferences<'w>,
-    /// Messages about unsupported filters of references.
+    /// Messages about unsupported filters in references.
     pub(crate) unsupported: Vec<String>,
 }
 
@@ -47,8 +47,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     }
                     match filters {
                         Ok(_) => {}
-                        // An invalid extensionRef is a reference error, unlike errors in other
-                        // filters.
+                        // Unlike errors in other filters, an invalid extensionRef counts as a
+                        // reference error.
                         Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(
@@ -83,8 +83,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         shares
     }
 
-    /// Returns the name of a reference's Backend, or `None` if its traffic is rejected, which is
-    /// recorded as an error of the route.
+    /// Returns the name of a reference's backend. Returns `None`, and records an error for the
+    /// route, if the reference's traffic is rejected.
     pub(super) fn reach(
         &mut self,
         at: impl Fn() -> String,

@@ -1,4 +1,4 @@
-//! Rules of GRPCRoutes: matches, expressed as paths, and the supported filters.
+//! Reads GRPCRoute rules: matches, which are converted to paths, and the supported filters.
 //!
 //! A gRPC method is the path `/package.Service/Method`. The matches accept only gRPC requests, so a
 //! GRPCRoute leaves all other requests for its hostname to HTTPRoutes.
@@ -21,7 +21,7 @@ const ANY: &str = "[^/]+";
 impl RouteRule for GrpcRule {
     type Checked = CheckedRule;
 
-    /// Without rules, nothing is served.
+    /// No default rule: a GRPCRoute without rules serves nothing.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
@@ -146,7 +146,7 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
     })
 }
 
-/// Reads a match and skips unreadable parts, so that it matches more requests.
+/// Reads a match but skips unreadable parts, so that it matches more requests.
 fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
     let GrpcMatch { method, headers } = spec;
     let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());
@@ -204,7 +204,8 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
                 if pattern.is_empty() {
                     return Ok(ANY.to_owned());
                 }
-                // Check each part separately, so that neither can close the group of the other.
+                // Check each pattern separately, so that neither can close the group around the
+                // other.
                 regexes
                     .check(pattern)
                     .map_err(|why| format!("method.{field} {pattern:?} {why}"))?;

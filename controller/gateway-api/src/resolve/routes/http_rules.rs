@@ -1,4 +1,4 @@
-//! Rules of HTTPRoutes: matches, timeouts and retries.
+//! Reads HTTPRoute rules: matches, timeouts and retries.
 
 use sesame_proto::schema;
 use sesame_proto::schema::path_match::Kind as PathKind;
@@ -17,7 +17,7 @@ use crate::world::Kind;
 impl RouteRule for HttpRule {
     type Checked = CheckedRule;
 
-    /// A rule that matches every path and has no backend.
+    /// A rule that matches every path and has no backends.
     const DEFAULT: &'static [Self] = &[Self {
         name: None,
         matches: Vec::new(),
@@ -74,8 +74,7 @@ impl RouteRule for HttpRule {
         let filters = filters::read(filters, one_prefix, Some(scope))?;
         check_unforwarded(&filters, backend_refs).map_err(unsupported)?;
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
-        // Since that release, the API forbids retries of requests that a backend may have
-        // processed.
+        // Since release 1.7, the API forbids retrying requests that a backend may have processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
         let most = schema::Retry::MAX_ATTEMPTS;
         if let Some(asked) = retry.as_deref().and_then(|spec| spec.attempts)
@@ -130,7 +129,7 @@ impl RouteRule for HttpRule {
     }
 }
 
-/// Fails if a rule has backends although its filters answer every request.
+/// Fails if a rule has backends although its filters respond to every request.
 fn check_unforwarded(
     filters: &RuleFilters<'_>,
     backend_refs: &[BackendRef],

@@ -1,4 +1,4 @@
-//! Route kinds: their objects in the world, and the limits of their schemas.
+//! Route kinds: their objects in the world, and the list sizes that their schemas allow.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ pub(crate) struct Route<'w> {
     pub(crate) spec: Spec<'w>,
 }
 
-/// The specification of a route. TLSRoute, TCPRoute and UDPRoute share one type.
+/// A route's `spec`. TLSRoute, TCPRoute and UDPRoute share one type.
 #[derive(Clone, Copy)]
 pub(crate) enum Spec<'w> {
     Http(&'w RouteSpec<HttpRule>),
@@ -22,7 +22,7 @@ pub(crate) enum Spec<'w> {
     Connections(&'w RouteSpec<L4Rule>),
 }
 
-/// Returns all routes, oldest first. For the same age and name, the order of the kinds decides.
+/// Returns all routes, oldest first. Routes of the same age and name are ordered by kind.
 pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     fn add<'w, R>(
         routes: &mut Vec<Route<'w>>,
@@ -51,7 +51,7 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     routes
 }
 
-/// The list sizes that the schema of a kind allows, and the traffic type of its backends.
+/// The list sizes that a kind's schema allows, and the traffic type of its backends.
 pub(crate) struct RouteLimits {
     pub(crate) hostnames: RangeInclusive<usize>,
     pub(crate) rules: RangeInclusive<usize>,

@@ -1,6 +1,6 @@
-//! The only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
+//! Reads the only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
 //!
-//! There are no matches, filters or timeouts, and without filters nothing is unsupported.
+//! Such a rule has no matches, filters or timeouts, and without filters nothing is unsupported.
 
 use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};

@@ -1,4 +1,5 @@
-//! Matches of HTTPRoute and GRPCRoute rules: validated, deduplicated, and with defaults applied.
+//! Reads the matches in HTTPRoute and GRPCRoute rules: validates them, removes duplicates and
+//! applies defaults.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -14,16 +15,16 @@ use crate::resolve::syntax::{limits, names};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
-    /// The method; empty for every method.
+    /// The method; empty if any method matches.
     pub(crate) method: String,
     /// Sorted by lower-case name.
     pub(crate) headers: Vec<schema::StringMatch>,
     /// Sorted by name.
     pub(crate) query_params: Vec<schema::StringMatch>,
-    /// Set for GRPCRoutes, which only match gRPC requests.
+    /// Set for GRPCRoutes, which match only gRPC requests.
     pub(crate) grpc: Option<Grpc>,
-    /// True if the first header match is on the host, for a wildcard that covers a single label. It
-    /// does not make the match more specific.
+    /// True if the first header match is on the host, because a wildcard covers only a single
+    /// label. This match does not make the route match more specific.
     pub(crate) one_label: bool,
     /// For a regular expression of an Ingress: the length by which it ranks among all paths.
     pub(crate) ranked_length: Option<usize>,
@@ -31,15 +32,15 @@ pub(crate) struct RouteMatch {
     pub(crate) instructions: u64,
 }
 
-/// Rank of a GRPCRoute match by service and method; smaller is more specific.
+/// Rank of a GRPCRoute match by service and method; a smaller rank is more specific.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
     service: GrpcPartRank,
     method: GrpcPartRank,
 }
 
-/// Rank of the service or the method. The specification compares lengths and does not define the
-/// rank of regular expressions. Here they come after all exact values.
+/// Rank of the service or the method. The specification compares lengths and does not rank regular
+/// expressions. Here, regular expressions rank below all exact values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum GrpcPartRank {
     Exact(Reverse<usize>),
@@ -94,8 +95,8 @@ impl RouteMatch {
 }
 
 /// Widens matches: each returned match accepts at least the requests of the original. Used for
-/// rules that reject requests: a partly unknown match must not leave its requests to another route.
-/// `read` skips the parts that it cannot read.
+/// rules that reject requests: if part of a match is unknown, its requests must not reach another
+/// route. `read` skips the parts that it cannot read.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
@@ -107,7 +108,7 @@ pub(crate) fn read_widened<S>(
     specs.iter().map(read).collect()
 }
 
-/// Reads a match and skips unreadable parts, so that it matches more requests.
+/// Reads a match but skips unreadable parts, so that it matches more requests.
 pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let HttpMatch {
         path,
@@ -142,7 +143,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     }
 }
 
-/// Reads the matches of a rule; without matches, returns `all`.
+/// Reads a rule's matches, or returns `all` if there are none.
 pub(crate) fn read_all<S>(
     specs: &[S],
     all: RouteMatch,
@@ -156,8 +157,8 @@ pub(crate) fn read_all<S>(
     specs.iter().enumerate().map(read).collect()
 }
 
-/// Methods that can be matched. CONNECT requests a tunnel and has no path, so no path match would
-/// apply.
+/// Methods that can be matched. CONNECT is excluded because it requests a tunnel and has no path,
+/// so no path match would apply.
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
@@ -204,8 +205,8 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch
     })
 }
 
-/// Reads header matches and adds the instruction counts of their expressions to `instructions`. If
-/// a name is repeated, only its first match applies.
+/// Reads header matches, and adds the instruction counts of their regular expressions to
+/// `instructions`. If a name is repeated, only its first match applies.
 pub(crate) fn read_headers(
     headers: &[StringMatch],
     regexes: &mut Regexes,

@@ -1,8 +1,7 @@
-//! Checked routes of all kinds whose parent is a Gateway or ListenerSet of a Sesame class.
+//! Checks routes of all kinds whose parent is a Gateway or ListenerSet of a Sesame class.
 //!
 //! All kinds share one code path. They differ in their rules (`http_rules`, `grpc_rules`,
-//! `l4_rules`) and in the limits of their schemas (`kinds`). `attachments` assigns routes to
-//! listeners.
+//! `l4_rules`) and in their schemas' limits (`kinds`). `attachments` assigns routes to listeners.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -36,7 +35,7 @@ use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROU
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A checked route, before it attaches to listeners.
+/// A checked route, before it is attached to listeners.
 #[derive(Debug)]
 pub(crate) struct CheckedRoute<'w> {
     pub(crate) object: ObjectKey,
@@ -46,27 +45,28 @@ pub(crate) struct CheckedRoute<'w> {
     /// The parentRefs to Sesame Gateways or ListenerSets, in their original order; at least one.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// Size of the rules in each virtual host, in bytes.
+    /// Size of the rules per virtual host, in bytes.
     pub(crate) size: u64,
-    /// The backends whose status, or whose policies' status, lists the Gateways of the route.
+    /// The backends whose status, or whose policies' status, lists the route's Gateways.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     /// Verdict on the route as a whole.
     pub(crate) accepted: Verdict,
-    /// True if the route is not accepted but attaches nevertheless to reject its requests: they
-    /// might need protection, and would otherwise reach other routes.
+    /// True if the route is not accepted but still attaches to listeners, to reject its requests.
+    /// The requests might need protection, and would otherwise reach other routes.
     pub(crate) refuses: bool,
     /// Verdict on the references, independent of the parent.
     pub(crate) resolved: Verdict,
-    /// Reason and message about dropped rules; `None` if all rules or no rules are served.
+    /// Reason and message about dropped rules; `None` unless some rules are dropped and others
+    /// served.
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// Index of a Gateway, and the indices of the listeners there that a route attaches to, each with
-/// the common hostnames.
+/// Index of a Gateway, and the indices of its listeners to which a route attaches, each with the
+/// hostnames that both have in common.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
-    /// Returns the listeners that the route attaches to, each with the index of the parent. Empty
+    /// Returns the listeners to which the route attaches, each with the index of the parent. Empty
     /// if the route is not accepted, unless it attaches to reject requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
@@ -82,7 +82,7 @@ impl CheckedRoute<'_> {
 /// precedence.
 pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
-/// Lookup tables for references and expressions of routes.
+/// Shared state for resolving the references and regular expressions of routes.
 struct Lookup<'a, 'w, 'o> {
     gateways: &'a [CheckedGateway<'w>],
     policies: &'a TrafficPolicies<'w>,
@@ -131,7 +131,7 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// Checks one route, and finds the matching listeners of its parents.
+/// Checks one route, and finds its parents' matching listeners.
 // Long: route-wide checks decide how the rules are read, so that no entry beyond a limit is read.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
@@ -175,7 +175,7 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // Do not read a route that exceeds a limit any further: the limits also bound our own work.
+    // Read no more of a route that exceeds a limit: the limits also bound the cost of checking it.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {
@@ -240,10 +240,10 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Returns true if an unserved route attaches nevertheless, to reject its requests: they might need
-/// protection. A rule with protecting filters always suffices. An unknown field does not if it
-/// might narrow parents or hostnames: the route could then attach more widely than its author
-/// intended.
+/// Returns true if an unserved route still attaches to listeners, to reject its requests because
+/// they might need protection. A rule with protective filters always suffices. An unknown field
+/// does not suffice if it might narrow parents or hostnames: the route could then attach more
+/// widely than its author intended.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
@@ -253,8 +253,8 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// Finds the matching listeners of each parent. Also returns true if a listener terminates TLS for
-/// a TLSRoute.
+/// Finds each parent's matching listeners. Also returns true if a listener terminates TLS for a
+/// TLSRoute.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -338,8 +338,8 @@ fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> 
     found
 }
 
-/// Returns the hostnames for which an invalid route rejects requests: all that its author may have
-/// intended.
+/// Returns the hostnames for which an invalid route rejects requests: all hostnames that its author
+/// may have intended.
 fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
     if hostnames.len() > MAX_REFUSED_HOSTNAMES {
         return vec![Hostname::any()];

@@ -3,18 +3,18 @@
 //!
 //! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query
 //! parameters; oldest route; first rule; first match. The specification does not rank regular
-//! expressions. Here they come after Exact and are compared with prefixes by length; at equal
-//! length, the prefix comes first. So `/api/.*` comes before the prefix `/api`, and `.*` after
+//! expressions. Here, they rank below Exact and are compared with prefixes by length; at equal
+//! length, the prefix ranks higher. So `/api/.*` ranks above the prefix `/api`, and `.*` below
 //! every real prefix.
 //!
-//! A character prefix, which only HTTPProxies have, comes after an element prefix of the same
-//! length. Regular expressions of HTTPProxies come after Exact and before all other paths, as in
-//! Contour. Those of Ingresses rank by length among all paths, as in ingress-nginx. The order only
-//! uses keys of single matches, so it is total, and the order among HTTPRoutes does not depend on
-//! other kinds.
+//! A character prefix, which HTTPRoutes do not have, ranks below an element prefix of the same
+//! length. As in Contour, regular expressions in HTTPProxies rank below Exact and above all other
+//! paths. As in ingress-nginx, those in Ingresses are compared with all paths by length. The order
+//! is total, because it compares only keys of individual matches. The order among HTTPRoutes does
+//! not depend on other kinds.
 //!
 //! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as
-//! above. They only match gRPC requests, and come before the HTTPRoutes of the same hostname.
+//! above. They match only gRPC requests, and rank above HTTPRoutes for the same hostname.
 
 use std::cmp::Reverse;
 
@@ -22,7 +22,7 @@ use sesame_proto::schema::path_match::Kind;
 
 use super::matches::{Grpc, RouteMatch};
 
-/// The rank of a match by its conditions; smaller ranks take precedence.
+/// A match's rank by its conditions; smaller ranks take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -32,7 +32,7 @@ pub(crate) enum MatchRank {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct HttpRank {
     not_exact: bool,
-    /// False for a regular expression of an HTTPProxy.
+    /// False for a regular expression in an HTTPProxy.
     not_layered_regex: bool,
     path_length: Reverse<usize>,
     kind: PathRank,
@@ -50,7 +50,7 @@ enum PathRank {
 }
 
 impl MatchRank {
-    /// Returns the rank of a match; `layered` is true for an HTTPProxy or Ingress.
+    /// Returns the rank of a match. `layered` is true for a match in an HTTPProxy or Ingress.
     pub(crate) fn of(conditions: &RouteMatch, layered: bool) -> Self {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
@@ -85,7 +85,7 @@ pub(crate) struct Order {
     /// Specificity of the route's own hostname.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// The position of the route, and of the rule among the served rules of the route.
+    /// The position of the route, and of the rule among the route's served rules.
     pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }
@@ -156,7 +156,7 @@ mod tests {
         all.prop_map(|(path, method, headers, query)| conditions(path, method, headers, query))
     }
 
-    /// The order that the specification defines for HTTPRoutes alone.
+    /// The order that the specification defines for HTTPRoutes.
     fn of_http_routes(it: &RouteMatch) -> impl Ord + use<> {
         let (exact, kind, path) = match &it.path {
             Kind::Exact(path) => (true, 0, path),

@@ -1,4 +1,5 @@
-//! The action of an HTTPRoute or GRPCRoute rule: forward, redirect, or respond with an error.
+//! Determines the action of an HTTPRoute or GRPCRoute rule: forward, redirect, or respond with an
+//! error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::resolve::policies::traffic::TrafficSettings;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// The parts common to HTTPRoute and GRPCRoute rules, and the parts that only HTTPRoute has.
+/// A rule as read: the parts common to HTTPRoutes and GRPCRoutes, and the parts that only
+/// HTTPRoutes have.
 pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
     /// Empty if the rule has no name.
@@ -54,12 +56,12 @@ pub(crate) struct RequestTimeouts {
 struct Forwarded<'w> {
     forward: schema::Forward,
     references: RuleReferences<'w>,
-    /// Messages about unsupported parts.
+    /// Messages about unsupported settings.
     unsupported: Vec<String>,
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Determines the action for the requests of a rule.
+    /// Determines the action for requests that match a rule.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
@@ -94,7 +96,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } = self.forward(index, forwarding, rewrite, &mirrors)?;
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
         let is_refused = matches!(authorized, Some(None));
-        // Rejected requests need no authorization.
+        // Rejected requests do not need authorization.
         let external_auth = authorized.flatten().filter(|_| unserved.is_none());
         let action = if let Some(unserved) = unserved {
             refused(index, unserved, &mut references, &mut faults)
@@ -131,8 +133,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the policy settings of a rule with this name, without its listeners' settings, and
-    /// an error if there are too many rate limits.
+    /// Returns the policy settings for the rule named `rule`, without its listeners' settings. Also
+    /// returns an error if there are too many rate limits.
     fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
@@ -149,7 +151,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         (policy, too_many)
     }
 
-    /// Resolves the backends of a rule, with its rewrite and mirrors. Fails if the rule is invalid.
+    /// Resolves a rule's backends, rewrite and mirrors. Fails if the rule is invalid.
     fn forward(
         &mut self,
         index: usize,
@@ -170,7 +172,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             .map_err(unsupported)?;
         let weights = read_weights(backend_refs).map_err(unsupported)?;
 
-        // The rule is valid. Errors below only affect shares of its traffic.
+        // The rule is valid. Errors below affect only shares of its traffic.
         if let Some(note) = session.as_ref().and_then(|session| session.note.as_ref()) {
             self.cx
                 .problems
@@ -217,8 +219,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the session persistence configured for the only backend of a rule. If it is invalid,
-    /// the rule sends nothing there, because its sessions may need isolation.
+    /// Returns the session persistence configured for a rule's only backend. If it is invalid, the
+    /// rule sends no requests to that backend, because its sessions may need isolation.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,
@@ -314,7 +316,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Returns the action of a rule whose filter cannot be served. Other errors then do not matter.
+/// Returns the action of a rule whose filter cannot be served. Other errors in the rule then do not
+/// matter.
 fn refused(
     index: usize,
     unserved: Unserved,
@@ -331,7 +334,7 @@ fn refused(
     Action::respond(refusal::HTTP)
 }
 
-/// Returns true if any requests reach a backend.
+/// Returns true if any requests can reach a backend.
 fn is_servable(forward: &schema::Forward) -> bool {
     let mut backends = forward.backends.iter();
     backends.any(|backend| backend.weight > 0 && !backend.backend.is_empty())
@@ -346,7 +349,7 @@ fn answered(
     redirect.or_else(|| response.map(Action::Respond))
 }
 
-/// Returns the errors of a rule with their effect on its requests, or `None` without errors.
+/// Describes a rule's errors and their effect on its requests. Returns `None` without errors.
 fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
     let stands = matches!(action, Action::Forward(_));
     (!faults.is_empty()).then(|| Unsupported {

@@ -1,4 +1,4 @@
-//! All rules of one route: the served rules, and why other rules are not served.
+//! Checks all rules of one route: which rules are served, and why others are not.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,18 +10,19 @@ use crate::api::Metadata;
 use crate::resolve::backends::PolicedBackend;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
 
-/// The rules of one route, and the verdicts on them.
+/// The rules of one route, and their verdicts.
 pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
-    /// Not accepted if no rule is served, or if the rules exceed a cost limit together.
+    /// Not accepted if no rule is served, or if the rules together exceed a cost limit.
     pub(super) accepted: Verdict,
     /// True if the route is not accepted and its rules only reject requests.
     pub(super) refuses: bool,
     /// Verdict on the references, independent of the parent.
     pub(super) resolved: Verdict,
-    /// The backends whose status, or whose policies' status, lists the Gateways of the route.
+    /// The backends whose status, or whose policies' status, lists the route's Gateways.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Reason and message about dropped rules; `None` if all rules or no rules are served.
+    /// Reason and message about dropped rules; `None` unless some rules are dropped and others
+    /// served.
     pub(super) dropped: Option<Grounds>,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct CheckedRules<'w> {
 struct RuleFault {
     reason: Reason,
     message: String,
-    /// What happens to the affected requests; appended to the message.
+    /// The effect on the affected requests; appended to the message.
     follows: String,
 }
 
@@ -44,7 +45,7 @@ struct RuleFindings<'w> {
 }
 
 impl<'w> RuleFindings<'w> {
-    /// Adds the findings of a valid rule. `at` is the location of the rule.
+    /// Adds the findings about a valid rule. `at` is the location of the rule.
     fn add(&mut self, at: &str, unsupported: Option<Unsupported>, references: RuleReferences<'w>) {
         let RuleReferences { faults, policed } = references;
         for (reason, message) in faults {
@@ -66,8 +67,8 @@ impl<'w> RuleFindings<'w> {
         }));
     }
 
-    /// Adds the error of an invalid rule. `refuses` is true if its requests get an error response
-    /// instead of reaching another route.
+    /// Adds the error in an invalid rule. `refuses` is true if the rule's requests get an error
+    /// response instead of reaching another route.
     fn add_invalid(&mut self, at: &str, (reason, message): Grounds, refuses: bool) {
         self.faults.push(RuleFault {
             reason,
@@ -81,7 +82,7 @@ impl<'w> RuleFindings<'w> {
     }
 }
 
-/// Checks all rules of a route in one loop: names are compared with earlier names, and the outcome
+/// Checks all rules of a route in one loop: names must differ from earlier names, and the outcome
 /// of a rule depends on the other rules.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
@@ -96,7 +97,7 @@ pub(super) fn check<'w, R: RouteRule>(
         let name = rule.name();
         let at = place(i, name);
         // Drop a rule with an unknown field in a match, because ignoring the field would widen the
-        // match. An unknown field elsewhere in the rule causes its requests to be rejected.
+        // match. If the unknown field is elsewhere in the rule, reject the rule's requests.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
@@ -132,7 +133,7 @@ pub(super) fn check<'w, R: RouteRule>(
     let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
     if let Err(why) = checked.affordable(cx.route, cx.hostnames) {
-        // Even rejecting requests by these matches would be too expensive.
+        // Even rejecting requests that match these rules would be too expensive.
         refuses = rules.iter().any(RouteRule::protects)
             || metadata.unknown.iter().any(|field| field.protects);
         checked = R::all(Vec::from_iter(refuses.then(|| R::refusing_all(cx))));
@@ -157,14 +158,14 @@ pub(super) fn check<'w, R: RouteRule>(
     }
 }
 
-/// Describes what happens to the requests of a route that serves nothing; appended to a message.
+/// Describes what happens to requests to a route that serves nothing; appended to a message.
 fn all_refused() -> String {
     format!("; all requests are answered with {}", refusal::HTTP)
 }
 
-/// Returns the rules of a route that cannot be served because of `why`: all of them reject
-/// requests. If there are too many rules to read, `readable` is false and a single rule rejects
-/// everything.
+/// Returns the rules of a route that cannot be served because of `why`: each rule rejects its
+/// requests. `readable` is false if there are too many rules to read; a single rule then rejects
+/// every request.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,
@@ -210,7 +211,7 @@ fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     Some((reason, format!("Dropped Rule: {}", messages.join("; "))))
 }
 
-/// Returns the error in a rule's name, if any, and adds the name to `names`.
+/// Returns the error in a rule's name, if any. Otherwise adds the name to `names`.
 fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String> {
     if name.is_empty() {
         None

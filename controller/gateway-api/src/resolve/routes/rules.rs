@@ -1,7 +1,7 @@
-//! Checked rules of all route kinds, and the context for checking them.
+//! Checked rules of all route kinds, and the context in which they are checked.
 //!
-//! An invalid rule is dropped and does not affect other rules. An invalid reference keeps its share
-//! of the traffic; that share gets an error.
+//! An invalid rule is dropped and does not affect other rules. An invalid reference keeps its
+//! traffic share; requests in that share get an error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Verdict};
 use crate::world::ObjectKey;
 
-/// A rule of a certain route kind.
+/// A rule of one route kind.
 pub(crate) trait RouteRule: Sized + 'static {
     /// The rule after all checks.
     type Checked;
@@ -40,7 +40,7 @@ pub(crate) trait RouteRule: Sized + 'static {
     /// Returns true if the rule has filters that might be security-relevant.
     fn protects(&self) -> bool;
 
-    /// Checks the rule at `index` of its route. `unknown` explains why the rule must not be served
+    /// Checks the rule at `index` in its route. `unknown` explains why the rule must not be served
     /// as read: it has unknown fields that might be security-relevant.
     fn check<'w>(
         &'w self,
@@ -59,7 +59,7 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Self::Checked>;
 
-    /// Returns the replacement for all rules of a route that exceeds a limit: every request for the
+    /// Returns the replacement for all rules of a route that exceeds a limit: every request to the
     /// route gets an error.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Self::Checked;
 
@@ -74,12 +74,12 @@ pub(crate) struct RuleOutcome<'w, C> {
     pub(crate) references: RuleReferences<'w>,
 }
 
-/// Findings about the references of a rule.
+/// Findings about a rule's references.
 #[derive(Debug, Default)]
 pub(crate) struct RuleReferences<'w> {
     /// Reasons and messages about invalid references.
     pub(crate) faults: Vec<Grounds>,
-    /// The backends whose status, or whose policies' status, lists the Gateways of the route.
+    /// The backends whose status, or whose policies' status, lists the route's Gateways.
     pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
 }
 
@@ -93,18 +93,18 @@ impl RuleReferences<'_> {
     }
 }
 
-/// An unsupported part of a rule. All requests of the rule, or the share of one backend, get an
+/// An unsupported part of a rule. All requests to the rule, or one backend's share of them, get an
 /// error.
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     pub(crate) message: String,
     /// True if the rest of the rule is served as configured.
     pub(crate) stands: bool,
-    /// What happens to the affected requests; appended to the message.
+    /// The effect on the affected requests; appended to the message.
     pub(crate) follows: String,
 }
 
-/// The served rules of a route.
+/// A route's served rules.
 #[derive(Debug)]
 pub(crate) enum Rules {
     /// For an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
@@ -118,7 +118,8 @@ pub(crate) enum Rules {
 pub(crate) struct CheckedRule {
     /// Index of the rule in the route.
     pub(crate) index: usize,
-    /// Index of the first of these matches in the rule: one Ingress rule becomes several of these.
+    /// Index of the first of these matches in the original rule: one Ingress rule becomes several
+    /// checked rules.
     pub(crate) first: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
@@ -126,16 +127,16 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if a policy of the rule or its route sets the timeouts, overriding its listeners'
-    /// policies.
+    /// True if a policy for the rule or its route sets the timeouts. They then override those from
+    /// its listeners' policies.
     pub(crate) timeouts_decided: bool,
-    /// At most [`schema::RateLimit::MAX_OF_ROUTE`], all with the same response. Ignored unless the
-    /// rule forwards requests.
+    /// At most [`schema::RateLimit::MAX_OF_ROUTE`] limits, all with the same response. Ignored
+    /// unless the rule forwards requests.
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
-    /// Filters from policies of the rule and its route, if any.
+    /// Filters from policies for the rule and its route, if any.
     pub(crate) filters: Option<Arc<FilterSettings>>,
-    /// True if the rule might be security-relevant. Requests that it loses must not reach another
-    /// route.
+    /// True if the rule might be security-relevant. If the rule does not get some of its requests,
+    /// they must not reach another route.
     pub(crate) protects: bool,
 }
 
@@ -155,16 +156,16 @@ impl Action {
     }
 }
 
-/// The backends for the connections or datagrams of a rule.
+/// The backends for a rule's connections or datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     /// Shares of the connections that are passed through unchanged.
     pub(crate) passed: Vec<WeightedBackend>,
-    /// Shares of the connections for which a listener terminates TLS. TLSRoutes only.
+    /// Shares of the connections on which a listener terminates TLS. TLSRoutes only.
     pub(crate) terminated: Option<Terminated>,
 }
 
-/// The backends of connections for which a listener terminates TLS.
+/// The backends for connections on which a listener terminates TLS.
 #[derive(Debug)]
 pub(crate) struct Terminated {
     pub(crate) backends: Vec<WeightedBackend>,
@@ -191,7 +192,7 @@ impl CheckedRule {
         }
     }
 
-    /// Returns the rate limits of this rule on a listener with these settings. Envoy has one
+    /// Returns the rule's rate limits on a listener with these settings. Envoy supports only one
     /// rejection response per route, so the rule's custom responses are dropped if the listener has
     /// limits.
     pub(crate) fn limits_on(&self, listener: &TrafficSettings) -> Vec<Arc<schema::RateLimit>> {
@@ -213,7 +214,7 @@ impl CheckedRule {
         own.chain(listener.rate_limits.iter().cloned()).collect()
     }
 
-    /// Returns how many times each match of the rule is evaluated for a request.
+    /// Returns how many times Envoy evaluates each of the rule's matches per request.
     pub(crate) fn looks(&self) -> u64 {
         let answer = match self.action {
             Action::Forward(_) => Answer::Forwarded,
@@ -223,8 +224,8 @@ impl CheckedRule {
         answer.looks(self.cors.is_some())
     }
 
-    /// Returns the size in bytes of each match of the rule in a virtual host. `route` is the
-    /// provenance of the route. `inherited` is the number of rate limits of its listeners.
+    /// Returns the size of each of the rule's matches in a virtual host, in bytes. `route` is the
+    /// provenance of the route. `inherited` is the number of its listeners' rate limits.
     fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -259,8 +260,8 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// Returns the size of the rules in each virtual host, in bytes. `route` is the provenance of
-    /// the route. `inherited` is the number of rate limits of its listeners.
+    /// Returns the size of the rules per virtual host, in bytes. `route` is the provenance of the
+    /// route. `inherited` is the number of its listeners' rate limits.
     pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules
@@ -279,7 +280,7 @@ impl Rules {
         }
     }
 
-    /// Returns true if the rules match every request of a virtual host, regardless of other routes.
+    /// Returns true if the rules match every request to a virtual host, regardless of other routes.
     pub(crate) fn take_all(&self) -> bool {
         let Self::Requests(rules) = self else {
             return false;
@@ -301,7 +302,7 @@ impl Rules {
         }
     }
 
-    /// Fails if the rules exceed a route's limit on size, or on the cost of regular expressions.
+    /// Fails if the rules exceed a route's limit on size or on the cost of regular expressions.
     /// `route` is the provenance of the route, and `hostnames` the number of its hostnames.
     pub(crate) fn affordable(&self, route: &str, hostnames: usize) -> Result<(), String> {
         self.small_enough(route, hostnames)?;
@@ -338,7 +339,7 @@ impl Rules {
         ))
     }
 
-    /// Fails if the total cost of the regular expressions exceeds the limit for a route.
+    /// Fails if the total cost of the regular expressions exceeds the limit per route.
     fn cheap_enough(&self) -> Result<(), String> {
         let Self::Requests(rules) = self else {
             return Ok(());
@@ -360,8 +361,8 @@ impl Rules {
         ))
     }
 
-    /// Returns the verdict on the references behind listeners that terminate TLS, if it is
-    /// separate.
+    /// Returns the verdict on references behind listeners that terminate TLS, if there is a
+    /// separate one.
     pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
         match self {
             Self::Requests(_) => None,
@@ -370,11 +371,11 @@ impl Rules {
     }
 }
 
-/// The route whose rules are checked, and what is needed to check them.
+/// The route whose rules are checked, and the state needed to check them.
 pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) referrer: Referrer<'w>,
     pub(crate) traffic: Traffic,
-    /// True if a listener of the route terminates TLS. TLSRoutes only.
+    /// True if one of the route's listeners terminates TLS. TLSRoutes only.
     pub(crate) terminates_tls: bool,
     pub(crate) object: &'a ObjectKey,
     /// Provenance of the route.

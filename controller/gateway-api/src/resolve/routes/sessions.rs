@@ -1,4 +1,4 @@
-//! Session persistence of a rule (experimental channel).
+//! Reads a rule's session persistence (experimental channel).
 
 use sesame_proto::field_names::is_cookie_path;
 use sesame_proto::schema;
@@ -19,8 +19,8 @@ pub(crate) struct Session {
     pub(crate) note: Option<String>,
 }
 
-/// Reads the session persistence of rule `rule` of the route with this provenance. Errors contain
-/// the field path relative to the rule.
+/// Reads the session persistence of the rule with index `rule`, in the route with provenance
+/// `route`. Errors contain the field path relative to the rule.
 pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
     let Shape {
@@ -82,10 +82,10 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
     })
 }
 
-/// Maximum length of the name of a cookie or header.
+/// Maximum length of a cookie or header name.
 const MAX_NAME: usize = 256;
 
-/// The fields that both releases of the API have, possibly under different names.
+/// The fields that exist in both releases of the API, possibly under different names.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,
@@ -97,7 +97,7 @@ struct Shape<'w> {
 }
 
 impl<'w> Shape<'w> {
-    /// Reads the fields of either release. Fails if they are mutually exclusive.
+    /// Reads the fields of either release. Fails if mutually exclusive fields are set.
     fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
         let header = is_header(spec)?;
         let SessionPersistence {
@@ -175,7 +175,7 @@ fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     }
 }
 
-/// Returns the path of a cookie, or an empty string for `/`.
+/// Returns a cookie's path, or an empty string for `/`.
 fn read_path(path: Option<&str>) -> Result<String, String> {
     let Some(path) = path.filter(|path| !path.is_empty() && *path != "/") else {
         return Ok(String::new());
@@ -189,7 +189,7 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// Returns a name unique to the rule, so that sessions of two rules never mix. Every host computes
+/// Returns a name unique to the rule, so that sessions for two rules never mix. Every host computes
 /// the same name.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));

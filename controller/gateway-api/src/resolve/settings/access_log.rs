@@ -1,7 +1,7 @@
-//! Format and receivers of access logs, converted from configurations to snapshot types.
+//! Converts the format and receivers of access logs from configurations to snapshot types.
 //!
 //! Receivers are resolved elsewhere. Headers that contain credentials are never allowed, nor are
-//! values that could end the line or field of a text log. Unsafe values are configuration errors.
+//! values that could end the line or field in a text log. Unsafe values are configuration errors.
 
 use sesame_proto::log_facts;
 use sesame_proto::schema::line_form::Fact;
@@ -14,7 +14,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Access logs of a Gateway, except the rules that select log entries.
+/// A Gateway's access log settings, except the rules that select log entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredLog {
     pub(crate) format: Option<AccessLogFormat>,
@@ -180,7 +180,7 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     })
 }
 
-/// Reads a receiver. Its Backend is resolved later. The error starts with the field path relative
+/// Reads a receiver. Its backend is resolved later. The error starts with the field path relative
 /// to the receiver.
 pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
     let LogReceiver {

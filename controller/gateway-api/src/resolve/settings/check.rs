@@ -1,4 +1,4 @@
-//! Errors in SesameConfigurations, shared by all their users.
+//! Validates SesameConfigurations, wherever they are used.
 
 mod publishing;
 
@@ -15,25 +15,25 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Maximum number of list entries, as in the schema.
+/// Maximum number of entries per list, as in the schema.
 const MAX_LISTED: usize = 64;
-/// Maximum number of map entries. The schema has no such limit.
+/// Maximum number of entries per map. The schema has no such limit.
 const MAX_ENTRIES: usize = 256;
-/// Allowed range of the time without a report after which a host is considered lost, in
+/// Allowed range for the time without a report after which a host is considered lost, in
 /// milliseconds.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
-/// Maximum duration, in milliseconds, for which a certificate remains trusted after it is removed
-/// from a bundle.
+/// Maximum time for which a certificate stays trusted after it is removed from a bundle, in
+/// milliseconds.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
-/// Maximum offset for ports.
+/// Maximum port offset.
 const MAX_PORT_OFFSET: i32 = 65_534;
 
-/// Allowed range of the minimum duration of logged requests, in milliseconds.
+/// Allowed range for the minimum duration of logged requests, in milliseconds.
 const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
 
-/// Returns the errors in a configuration, each with field, value and expectation. Empty if the
-/// configuration is valid.
+/// Returns the errors in a configuration, each with the field, its value and the expected value.
+/// Empty if the configuration is valid.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     let SesameConfigurationSpec {
         gateway,
@@ -102,7 +102,8 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     found
 }
 
-/// Returns the errors in a configuration that is used as parameters of a GatewayClass or a Gateway.
+/// Returns the errors in a configuration that is used as the parameters of a GatewayClass or
+/// Gateway.
 pub(super) fn faults_of_parameters(
     configuration: &SesameConfiguration,
     scope: Scope<'_>,
@@ -126,8 +127,8 @@ pub(super) fn faults_of_parameters(
     if scope == Scope::Named {
         return found;
     }
-    // Pods can see the processes of their nodes. So the author of a Gateway must not choose their
-    // programs or affect other Gateways.
+    // Pods can see the processes on their nodes. Therefore the author of a Gateway must not choose
+    // the programs that its Pods run, or affect other Gateways.
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
@@ -146,7 +147,8 @@ pub(super) fn faults_of_parameters(
     found
 }
 
-/// Parses a duration from a configuration and returns milliseconds, or `None` if it is invalid.
+/// Parses a duration in a configuration. Returns milliseconds, or `None` if the duration is
+/// invalid.
 pub fn milliseconds(text: &str) -> Option<u64> {
     durations::milliseconds(text).ok()
 }

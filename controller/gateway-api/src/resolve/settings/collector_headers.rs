@@ -1,4 +1,4 @@
-//! Additional headers for a collector.
+//! Reads additional headers for a collector.
 //!
 //! Headers that affect message framing are never accepted, nor are values that Envoy would not send
 //! unchanged.

@@ -1,8 +1,8 @@
 //! Edge settings: configuration fields and Gateway annotations that override the defaults for
 //! untrusted clients.
 //!
-//! An unknown annotation has no effect, because the default is the safe choice. The condition
-//! Accepted of the Gateway reports it.
+//! An unknown annotation has no effect, because the default is the safe choice. It is reported in
+//! the Gateway's Accepted condition.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ enum Upgrade {
     Tcp,
 }
 
-/// The edge settings of a Gateway, starting with the defaults.
+/// A Gateway's edge settings, starting from the defaults.
 #[derive(Debug, Default)]
 pub(super) struct EdgeDefaults(Edge);
 
@@ -63,8 +63,8 @@ impl EdgeDefaults {
         self.0.access_log = (log != AccessLog::default()).then_some(log);
     }
 
-    /// Applies the fields that are set. Returns a message for each invalid field, which starts with
-    /// the name of the field.
+    /// Applies the fields that are set. Returns a message for each invalid field, starting with the
+    /// field's name.
     // Long: a single table that lists each field once.
     pub(super) fn set_all(&mut self, settings: &EdgeSettings) -> Vec<String> {
         let EdgeSettings {
@@ -154,8 +154,8 @@ impl EdgeDefaults {
         wrong
     }
 
-    /// Applies the Gateway's annotations that have Sesame's prefix, and records them as the sources
-    /// of their fields. Returns a message for each invalid annotation.
+    /// Applies the Gateway's annotations with Sesame's prefix, and records them as the sources of
+    /// their fields. Returns a message for each invalid annotation.
     pub(super) fn annotate(
         &mut self,
         annotations: &Labels,

@@ -1,5 +1,5 @@
-//! Errors in `spec.fleet`: everything in individual values that the API server would reject in the
-//! objects of a fleet.
+//! Validates `spec.fleet`: rejects each value that the API server would reject in a fleet's
+//! objects.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::api::{
 };
 use crate::resolve::syntax::limits;
 
-/// Maximum number of entries in a list or a map.
+/// Maximum number of entries per list or map.
 const MAX_ENTRIES: usize = 32;
-/// Maximum length of an image name. `MAX_LABEL` limits the key of a label without its prefix, and
-/// its value.
+/// Maximum length of an image name. `MAX_LABEL` is the maximum length of a label key without its
+/// prefix, and of a label value.
 const MAX_IMAGE: usize = 512;
 const MAX_LABEL: usize = 63;
 /// Maximum length of quoted text in messages.
@@ -88,8 +88,8 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     found
 }
 
-/// Returns an error if the number of Pods is invalid. The workload to which it applies may come
-/// from another layer.
+/// Returns an error if the number of Pods is invalid. The workload type may come from another
+/// layer.
 fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<String> {
     if !REPLICAS.contains(&replicas) {
         return Some(format!("replicas: {replicas}: expected 1 to 1000"));

@@ -1,4 +1,4 @@
-//! Settings for Ingresses and HTTPProxies: validation, and which configuration applies.
+//! Settings for Ingresses and HTTPProxies: finds the configuration that applies, and validates it.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ use crate::world::World;
 
 /// Maximum number of classes, as in the schema.
 const MAX_CLASSES: usize = 64;
-/// Maximum number of namespaces with root HTTPProxies, as in the schema.
+/// Maximum number of namespaces that may contain root HTTPProxies, as in the schema.
 const MAX_NAMESPACES: usize = 256;
 
-/// Returns the settings that apply: the controller's own configuration if it has them, otherwise
-/// the valid parameters of the oldest GatewayClass that has them.
+/// Returns the settings that apply: from the controller's own configuration if it contains any,
+/// otherwise from the oldest GatewayClass whose valid parameters do.
 pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
     let own = options.configuration.as_deref();
     if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {

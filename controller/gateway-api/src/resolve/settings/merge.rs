@@ -12,7 +12,7 @@ use crate::api::{
     SesameConfigurationSpec, UpstreamSettings,
 };
 
-/// The merged layers.
+/// The settings merged from all layers.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) publishing: Publishing,
@@ -28,8 +28,8 @@ pub(super) struct Merged {
     pub(super) sources: BTreeMap<String, String>,
 }
 
-/// Overrides fields with the fields that the layer sets, and records the source of each. List
-/// fields that are merged differently in the braces: every field of the type must be listed, so
+/// Overrides fields with the fields that the layer sets, and records the source of each. Fields
+/// that are merged differently are listed in the braces: every field of the type must be listed, so
 /// that new fields are not forgotten.
 macro_rules! lay {
     ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
@@ -42,10 +42,10 @@ macro_rules! lay {
 }
 
 impl Merged {
-    /// Merges a configuration over the layers before it.
+    /// Merges a configuration over the layers below it.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
-        // The first three fields do not concern individual Gateways.
+        // The first three fields do not apply to individual Gateways.
         let SesameConfigurationSpec {
             gateway: _,
             hosts: _,
@@ -88,7 +88,7 @@ impl Merged {
             routes: Some(routes),
         }) = metrics
         {
-            // The routes have already been validated.
+            // The list of routes has already been validated.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());

@@ -1,11 +1,12 @@
-//! Routes with separate request metrics, converted from configurations to snapshot types.
+//! Converts the list of routes with separate request metrics from configurations to snapshot types.
 //!
-//! The number of these routes is limited, because a host has a limited number of metric series.
+//! The number of these routes is limited, because each host can only keep a limited number of
+//! metric series.
 
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};
 
-/// Maximum number of measured routes of a Gateway, as in the schema.
+/// Maximum number of measured routes per Gateway, as in the schema.
 const MAX_ROUTES: usize = 32;
 
 /// Reads the distinct routes and returns their sorted snapshot names. The error contains the field.

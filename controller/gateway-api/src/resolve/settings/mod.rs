@@ -1,9 +1,9 @@
-//! Settings of a Gateway, merged from SesameConfigurations and annotations.
+//! Resolves a Gateway's settings, merged from SesameConfigurations and annotations.
 //!
-//! The last layer that sets a field wins. The order is: the controller's own configuration, the
-//! parameters of the GatewayClass, the Gateway's parameters, the Gateway's annotations. Only
-//! restrictions accumulate: all layers must allow a port. Only this module decides about
-//! precedence. A configuration with an error must never be applied partially.
+//! The last layer that sets a field wins. The layers are, in this order: the controller's own
+//! configuration, the GatewayClass's parameters, the Gateway's parameters, the Gateway's
+//! annotations. Only restrictions accumulate: all layers must allow a port. No other module decides
+//! on precedence. A configuration with an error must never be applied partially.
 
 pub(crate) mod access_log;
 pub mod check;
@@ -33,7 +33,7 @@ use crate::api::{
     PublishingType, RotationSettings, SesameConfiguration,
 };
 
-/// Settings of a Gateway, merged from all layers.
+/// A Gateway's settings, merged from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GatewaySettings {
     /// Settings for the Gateway's Service.
@@ -42,9 +42,9 @@ pub struct GatewaySettings {
     pub fleet: FleetSettings,
     /// Edge settings, or `None` if they equal the defaults.
     pub(crate) edge: Option<schema::Edge>,
-    /// Rotation of credentials, or `None` if it equals the defaults.
+    /// Credential rotation settings, or `None` if they equal the defaults.
     pub(crate) rotation: Option<schema::Rotation>,
-    /// Tracing, if a configuration sets it.
+    /// Tracing settings, or `None` if no configuration sets them.
     pub(crate) tracing: Option<ConfiguredTracing>,
     /// Format and receivers of access logs. Fields are `None` unless a configuration sets them.
     pub(crate) log: ConfiguredLog,
@@ -56,8 +56,8 @@ pub struct GatewaySettings {
 }
 
 impl GatewaySettings {
-    /// Merges the layers, and then the annotations of a Gateway; later layers win. Returns the
-    /// settings, and a message for each invalid annotation.
+    /// Merges the layers, and then a Gateway's annotations; later layers win. Returns the settings,
+    /// and a message for each invalid annotation.
     pub(crate) fn of(layers: &[&SesameConfiguration], annotations: &Labels) -> (Self, Vec<String>) {
         let mut merged = Merged::default();
         for layer in layers {
@@ -99,7 +99,7 @@ impl GatewaySettings {
         self.fleet.management == Some(FleetManagement::Managed)
     }
 
-    /// Returns how the Gateways of a class are served.
+    /// Returns how the Gateways of the class are served.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         let said = self.fleet.gateways.as_ref();
         said.unwrap_or(&FleetGateways::Isolated)
@@ -110,8 +110,8 @@ impl GatewaySettings {
         *self.gateways() == FleetGateways::Merged
     }
 
-    /// Returns the fields that differ from `others`, each with the object that set it. Ignores
-    /// allowed ports.
+    /// Returns the fields whose values differ from `others`, each with the object that set it.
+    /// Ignores allowed ports.
     pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
         let Self {
             publishing,
@@ -146,8 +146,8 @@ impl GatewaySettings {
         self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
     }
 
-    /// Returns the type of the Gateway's Service. Pod addresses are short-lived, so by default a
-    /// Gateway served by Pods gets a cluster IP.
+    /// Returns the type of the Gateway's Service. Pod addresses are short-lived, so a Gateway
+    /// served by Pods gets a cluster IP by default.
     pub fn publishing_type(&self) -> &PublishingType {
         let said = self.publishing.type_.as_ref();
         said.unwrap_or(if self.is_on_pod_network() {
@@ -157,7 +157,7 @@ impl GatewaySettings {
         })
     }
 
-    /// Allows only these ports. `source` describes the restriction in messages.
+    /// Allows only these ports. Messages name `source` as the origin of the restriction.
     pub(crate) fn allow_only(&mut self, ports: &BTreeSet<u16>, source: &str) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.ports.allow(&ports, source);
@@ -180,7 +180,7 @@ fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     (rotation != schema::Rotation::default()).then_some(rotation)
 }
 
-/// Returns the name of a configuration for messages.
+/// Names a configuration in messages.
 fn named(configuration: &SesameConfiguration) -> String {
     let key = configuration.metadata.key();
     format!("SesameConfiguration {key}")

@@ -1,23 +1,23 @@
-//! The configurations that GatewayClasses and Gateways reference as parameters.
+//! Looks up the configurations that GatewayClasses and Gateways reference as parameters.
 
 use super::{check, named};
 use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Namespace in which a reference is looked up.
+/// Determines the namespace in which a reference is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'w> {
-    /// The reference must specify the namespace, because GatewayClasses have none.
+    /// The reference must specify the namespace, because a GatewayClass has none.
     Named,
-    /// Always the namespace of the Gateway.
+    /// Always the Gateway's namespace.
     Of(&'w str),
 }
 
-/// The referenced configuration.
+/// The result of looking up parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Parameters<'w> {
-    /// The reference is unset.
+    /// The reference is not set.
     Absent,
     /// The configuration is valid.
     Valid(&'w SesameConfiguration),
@@ -35,8 +35,7 @@ impl<'w> Parameters<'w> {
     }
 }
 
-/// Looks up the configuration that the reference in `field` refers to. Errors are added to
-/// `verdict`.
+/// Looks up the configuration referenced by `field`. Adds errors to `verdict`.
 pub(crate) fn find<'w>(
     field: &str,
     reference: Option<&'w ObjectRef>,

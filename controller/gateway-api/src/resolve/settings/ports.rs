@@ -1,4 +1,4 @@
-//! Ports that listeners may use, and the ports that hosts open for them.
+//! Port settings: which ports listeners may use, and which ports hosts open for them.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ const MAX_REPORTED: usize = 40;
 /// Port settings from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PortLimits {
-    /// Ports that hosts open, by the port that clients use.
+    /// Ports that hosts open, keyed by the port that clients use.
     map: BTreeMap<u16, u16>,
     /// The configuration that sets the map.
     mapped_by: String,
@@ -24,7 +24,7 @@ pub(crate) struct PortLimits {
     offset: u16,
     /// The configuration that sets the offset.
     offset_by: String,
-    /// Every entry must contain a port for it to be allowed.
+    /// A port is allowed only if every entry contains it.
     allowed: Vec<AllowedPorts>,
 }
 
@@ -67,20 +67,20 @@ impl PortLimits {
         });
     }
 
-    /// Returns the port that hosts open for a listener port. The sum never overflows for valid
-    /// listeners.
+    /// Returns the port that hosts open for a listener port. For valid listeners, the sum never
+    /// overflows.
     pub(super) fn opened(&self, port: u16) -> u16 {
         let mapped = self.map.get(&port).copied();
         mapped.unwrap_or_else(|| port.saturating_add(self.offset))
     }
 
-    /// Returns true if hosts open the same ports with both settings.
+    /// Returns true if hosts open the same ports under both settings.
     pub(super) fn maps_as(&self, other: &Self) -> bool {
         self.map == other.map && self.offset == other.offset
     }
 
-    /// Rejects listeners whose ports are not allowed, or whose opened port is already mapped to
-    /// another port that the same Envoys use.
+    /// Rejects a listener if its port is not allowed, or exceeds 65535 with the offset. Also
+    /// rejects it if hosts open the same port for another port that the same Envoys use.
     pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {
@@ -116,7 +116,7 @@ impl PortLimits {
         }
     }
 
-    /// Sets the ports that hosts open in the ports of a snapshot.
+    /// Sets the opened ports in a snapshot's list of ports.
     pub(crate) fn open(&self, ports: &mut [schema::Port]) {
         for port in ports {
             let outside = u16::try_from(port.port).unwrap_or_default();
@@ -130,10 +130,10 @@ impl PortLimits {
     }
 }
 
-/// A listener port. The first part is true for UDP.
+/// A listener port. The first element is true for UDP.
 pub(crate) type Socket = (bool, u16);
 
-/// Returns the socket of a listener, or `None` if its port or protocol is invalid.
+/// Returns a listener's socket, or `None` if its port or protocol is invalid.
 pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     let protocol = listener.protocol?;
     Some((protocol == schema::Protocol::RawUdp, listener.port?))

@@ -1,4 +1,4 @@
-//! Tracing, converted from policies and configurations to snapshot types.
+//! Converts tracing settings from policies and configurations to snapshot types.
 //!
 //! The collector is resolved elsewhere. No setting is ever ignored: a setting that Envoy does not
 //! support invalidates all tracing settings.
@@ -21,18 +21,19 @@ pub(crate) struct ConfiguredTracing {
     pub(crate) spec: TracingSettings,
 }
 
-/// The outcome of tracing settings.
+/// The effect of tracing settings.
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
     /// Tracing is not configured here.
     Unsaid,
     /// Tracing is disabled.
     Off,
-    /// Spans go to this collector. The name of its Backend is resolved later.
+    /// Spans are exported to this collector. The name of its backend is resolved later.
     To(&'s CollectorRef, Tracing),
 }
 
-/// Default sampling rate of new traces, per million. It is low because Gateways have many requests.
+/// Default sampling rate for new traces, per million. It is low because Gateways handle many
+/// requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
@@ -95,7 +96,7 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     Ok(TracingDecision::To(backend_ref, tracing))
 }
 
-/// Returns the outcome of a mode without spans, or `None` for other modes.
+/// Returns the decision for a mode in which no spans are exported, or `None` for other modes.
 fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'static>>, Grounds> {
     Ok(match mode {
         Some(TracingMode::Enabled) => None,
@@ -122,7 +123,7 @@ fn per_million(field: &str, rate: &Fraction) -> Result<u32, String> {
     let (of, all) = (*numerator, denominator.unwrap_or(100));
     match (u64::try_from(of), u64::try_from(all)) {
         (Ok(part), Ok(whole)) if whole > 0 && part <= whole => {
-            // At most one million.
+            // Never exceeds one million.
             Ok(u32::try_from(part * MILLION / whole).unwrap_or(u32::MAX))
         }
         _ => Err(format!(
@@ -168,7 +169,8 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
     Ok(ignores)
 }
 
-/// Returns a name of letters, digits, `_.:/-` and, except at either end, `more`. Empty if unset.
+/// Reads a name that consists of letters, digits, `_.:/-` and, except at either end, `more`.
+/// Returns an empty string if it is unset.
 fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<String, Grounds> {
     let Some(value) = value else {
         return Ok(String::new());
@@ -257,7 +259,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
     })
 }
 
-/// Request facts that Envoy knows, sorted by OpenTelemetry name.
+/// Request attributes that Envoy knows, sorted by OpenTelemetry name.
 const FACTS: &[(&str, RequestFact)] = &[
     ("client.address", RequestFact::ClientAddress),
     ("client.port", RequestFact::ClientPort),

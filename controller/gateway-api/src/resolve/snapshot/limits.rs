@@ -1,5 +1,5 @@
-//! The rate limits and the shared filters of a snapshot. The number of each is limited, and each
-//! namespace has a share.
+//! Collects a snapshot's rate limits and shared filters. The number of each is limited, and each
+//! namespace gets a share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::resolve::routes::attachments::AttachedListener;
 use crate::resolve::tables::share;
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the rate limits of the listeners and all their routes, including routes whose requests
-/// go to other routes. So changes to other routes never change the limits. Routes whose limit
-/// exceeds the share of their namespace answer with 500.
+/// Returns the rate limits of the listeners and of all their routes, including routes whose
+/// requests go to other routes. Changes to other routes therefore never change the limits. A route
+/// responds with 500 if its limit exceeds its namespace's share.
 pub(super) fn find<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -40,7 +40,8 @@ pub(super) fn find<'a>(
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
-/// Returns the shared filters of the listeners and all their routes, as [`find`] does for limits.
+/// Returns the shared filters of the listeners and of all their routes, as [`find`] does for
+/// limits.
 pub(super) fn shared_filters<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -71,7 +72,7 @@ pub(super) fn shared_filters<'a>(
     by_name.into_values().collect()
 }
 
-/// Removes the entries with which namespaces exceed their shares of `most`.
+/// Removes the entries by which namespaces exceed their shares of `most`.
 fn keep_shares<T>(
     by_name: &mut BTreeMap<String, T>,
     most: usize,
@@ -106,7 +107,7 @@ fn keep_shares<T>(
     }
 }
 
-/// Returns the namespace in the name of a rate limit or filter: `Kind/namespace/name/…`.
+/// Returns the namespace from the name of a rate limit or filter: `Kind/namespace/name/…`.
 fn namespace(name: &str) -> &str {
     name.split('/').nth(1).unwrap_or_default()
 }

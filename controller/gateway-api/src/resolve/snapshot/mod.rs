@@ -19,7 +19,7 @@ use crate::resolve::tables::{self, Findings, RoomOfGateways, Tables};
 use crate::resolve::tls::certificates::Certificates;
 use crate::world::Kind;
 
-/// The snapshot of one Gateway, or of several of a class that are served together, with its keys.
+/// A snapshot and its keys, for one Gateway or for several of a class that are served together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedGateway {
     /// The name under which the snapshot is published: the Gateway's name, or
@@ -27,12 +27,13 @@ pub struct ResolvedGateway {
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// The keys, sorted by name. They have the same names as `snapshot.keys`, except for keys in
-    /// files on hosts.
+    /// The keys, sorted by name: one for each entry in `snapshot.keys`, except for keys that hosts
+    /// read from files.
     pub keys: Vec<KeyPair>,
 }
 
-/// Divides `most` bytes for routes among these groups of Gateways that are served together.
+/// Divides `most` bytes for routes among these groups. The Gateways in each group are served
+/// together.
 pub(crate) fn divide_room<'w>(
     groups: &[&[&AttachedGateway<'_, 'w>]],
     routes: &Routes<'w>,
@@ -45,8 +46,8 @@ pub(crate) fn divide_room<'w>(
     RoomOfGateways::divide(most, groups.len(), wanted)
 }
 
-/// Returns the snapshot of Gateways that are served together, and its keys. Returns `None` if no
-/// accepted Gateway has an address.
+/// Assembles the snapshot, with its keys, for Gateways that are served together. Returns `None` if
+/// no accepted Gateway has an address.
 // Long: each value builds on earlier values.
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
@@ -58,7 +59,7 @@ pub(crate) fn assemble<'w>(
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     let served: Vec<_> = served(together).collect();
-    // Settings outside of listeners are the same for all Gateways.
+    // Settings outside listeners are the same for all of these Gateways.
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
@@ -139,8 +140,8 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// Returns the filters that all Gateways have in common. They are in the snapshot once instead of
-/// in each virtual host.
+/// Returns the filters that all Gateways share, and removes them from the virtual hosts. The
+/// snapshot then contains them only once.
 fn share_filters(
     served: &[&AttachedGateway<'_, '_>],
     tables: &mut Tables,
@@ -158,12 +159,12 @@ fn share_filters(
     Some(first.clone())
 }
 
-/// Returns the Gateways in the snapshot. There are none unless at least one Gateway is accepted.
+/// Returns the Gateways in the snapshot: none unless at least one Gateway is accepted.
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
-    // If several Gateways are served together, keep one that only rejects requests. Otherwise the
-    // listeners of the others would receive those requests.
+    // If several Gateways are served together, keep a Gateway that only rejects requests. Otherwise
+    // the other Gateways' listeners would receive its requests.
     let several = together.len() > 1;
     let is_served = move |it: &&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;

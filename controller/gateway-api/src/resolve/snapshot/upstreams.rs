@@ -1,4 +1,4 @@
-//! The Backends that tables reference, adapted to how their Gateways reach them.
+//! Collects the Backends that tables reference, adapted to how their Gateways reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -10,7 +10,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::tables::reached_by::ReachedBy;
 use crate::resolve::tables::{Tables, backends_of, session_backends_of};
 
-/// The Backends of one snapshot and their endpoints.
+/// A snapshot's Backends and their endpoints.
 pub(crate) struct Upstreams {
     /// Sorted by name.
     pub(crate) backends: Vec<Backend>,
@@ -18,12 +18,11 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// TLS settings for the mesh of each Gateway, by Gateway name. `None` if its mesh traffic is
-/// rejected.
+/// Mesh TLS settings by Gateway name. `None` if the Gateway's mesh traffic is rejected.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// Finds the Backends that tables, spans and log lines reference. Backends with an encoded client
-/// key or mesh get separate names, which replace the names in the tables.
+/// Finds the Backends that tables, tracing and access logs reference. Backends with an encoded
+/// client key or mesh get separate names, which replace the names in the tables.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     collectors: &mut [&mut String],
@@ -63,8 +62,8 @@ pub(crate) fn find<'w>(
         let Some(mut backend) = backend else {
             continue;
         };
-        // Set this only after naming the Backend: if a route starts to keep sessions, other
-        // requests must not move to another Backend.
+        // Set this only after naming the Backend: if a route starts to use session persistence,
+        // other requests must not move to another Backend.
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }

@@ -1,5 +1,5 @@
-//! Durations in the format of GEP-2257: one to four numbers of up to five digits with `h`, `m`, `s`
-//! or `ms`. Also durations in Go's format, which Contour uses.
+//! Parses durations in the format of GEP-2257: one to four numbers of up to five digits, each with
+//! `h`, `m`, `s` or `ms`. Also parses durations in Go's format, which Contour uses.
 
 /// Parses a duration and returns milliseconds. The error states the expected format.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
@@ -35,7 +35,7 @@ fn parse(text: &str) -> Option<u64> {
     None
 }
 
-/// Units of Go in nanoseconds. The first matching unit applies.
+/// Go's units in nanoseconds. The first matching unit applies.
 const GO_UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),

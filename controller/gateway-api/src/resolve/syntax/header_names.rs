@@ -1,4 +1,4 @@
-//! Header names that objects may change.
+//! Checks which headers an object may change.
 
 use std::collections::HashMap;
 use std::fmt::Arguments;

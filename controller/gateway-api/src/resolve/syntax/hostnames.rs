@@ -1,4 +1,4 @@
-//! Hostnames of listeners and routes: validity, coverage, intersection, specificity.
+//! Hostnames in listeners and routes: validity, coverage, intersection, specificity.
 //!
 //! A hostname has neither a port nor a scheme. A wildcard covers one or more labels (Gateway API,
 //! `HTTPRouteSpec.hostnames`).
@@ -27,9 +27,9 @@ impl Hostname {
         Ok(Self(text.to_owned()))
     }
 
-    /// Parses a hostname leniently, in order to reject its requests. It accepts upper case, IP
-    /// addresses, `_`, and `*` for all hosts, because clients may request such hosts. Returns
-    /// `None` if no request can have this host.
+    /// Parses a hostname leniently, to find out which requests an invalid route must reject.
+    /// Accepts upper case, IP addresses, `_`, and `*` for all hosts, because clients may request
+    /// such hosts. Returns `None` if no request can have this host.
     pub(crate) fn meant(text: &str) -> Option<Self> {
         let text = meant(text);
         let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
@@ -66,7 +66,7 @@ impl Hostname {
             .chain((!key.is_empty()).then_some(""))
     }
 
-    /// Returns true if this hostname covers every host of `other`.
+    /// Returns true if this hostname covers every host that `other` covers.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         covers(&self.0, &other.0)
     }
@@ -93,7 +93,7 @@ impl Hostname {
     }
 }
 
-/// Returns true if `wide` covers every host of `narrow`, both in the API's notation.
+/// Returns true if `wide` covers every host that `narrow` covers, both in the API's notation.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {

@@ -1,102 +1,105 @@
-//! Limits on entries, sizes and ranges of all fields that resolution bounds, and their error
-//! messages. The limits in the API's schemas are repeated, because files never pass through an API
-//! server. A list that is too long is rejected without reading it: limits also bound our own work.
+//! Limits on the number of entries, sizes and ranges of fields, with their error messages. The
+//! limits in the API's schemas are repeated here, because files never pass through an API server. A
+//! list that is too long is rejected without reading it, because the limits also bound the cost of
+//! resolution.
 
 use std::fmt::Arguments;
 use std::ops::RangeInclusive;
 
 use super::names::is_field_value;
 
-/// Maximum number of listeners of a Gateway or a ListenerSet.
+/// Maximum number of listeners per Gateway or ListenerSet.
 pub(crate) const MAX_LISTENERS: usize = 64;
-/// Maximum number of listeners of a Gateway and its ListenerSets together. In Envoy, each HTTPS
-/// listener becomes a filter chain with its own connection manager. Not a limit of the API.
+/// Maximum total number of listeners in a Gateway and its ListenerSets. In Envoy, each HTTPS
+/// listener becomes a filter chain with its own connection manager. Not a limit in the API.
 pub(crate) const MAX_ATTACHED_LISTENERS: usize = 2048;
-/// Maximum number of addresses of a Gateway.
+/// Maximum number of addresses per Gateway.
 pub(crate) const MAX_ADDRESSES: usize = 16;
-/// Maximum number of entries of `spec.tls.frontend.perPort`.
+/// Maximum number of entries in `spec.tls.frontend.perPort`.
 pub(crate) const MAX_FRONTEND_PORTS: usize = 64;
-/// Maximum number of entries of `allowedRoutes.kinds`.
+/// Maximum number of entries in `allowedRoutes.kinds`.
 pub(crate) const MAX_KINDS: usize = 8;
-/// Maximum number of `tls.options` of a listener, and of application protocols in an option. The
-/// second limit is not a limit of the API.
+/// Maximum number of `tls.options` per listener, and of application protocols per option. The
+/// second limit is not in the API.
 pub(crate) const MAX_TLS_OPTIONS: usize = 16;
 pub(crate) const MAX_ALPN: usize = 16;
-/// Maximum number of certificates of a listener.
+/// Maximum number of certificates per listener.
 pub(crate) const MAX_CERTIFICATE_REFS: usize = 64;
-/// Maximum number of references to CA certificates for clients.
+/// Maximum number of references to CA certificates for validating clients.
 pub(crate) const MAX_CLIENT_CA_REFS: usize = 16;
-/// Maximum number of hostnames of an unserved route that reject requests individually. Not in the
-/// API.
+/// Maximum number of hostnames for which an unserved route rejects requests individually. Not in
+/// the API.
 pub(crate) const MAX_REFUSED_HOSTNAMES: usize = 1024;
-/// Maximum number of parents of a route.
+/// Maximum number of parents per route.
 pub(crate) const MAX_PARENTS: usize = 32;
-/// Maximum number of matches of a rule, and of all rules of a route together.
+/// Maximum number of matches per rule, and in total across a route's rules.
 pub(crate) const MAX_MATCHES: usize = 64;
 pub(crate) const MAX_ROUTE_MATCHES: usize = 128;
-/// Maximum number of rules of an Ingress, and of paths of all rules together. Not in the API.
+/// Maximum number of rules per Ingress, and of paths in total across its rules. Not in the API.
 pub(crate) const MAX_INGRESS_RULES: usize = 512;
 pub(crate) const MAX_INGRESS_PATHS: usize = 1024;
-/// Maximum number of hosts with certificates of an Ingress. Not in the API.
+/// Maximum number of hosts with certificates per Ingress. Not in the API.
 pub(crate) const MAX_INGRESS_TLS_HOSTS: usize = 512;
-/// Maximum number of includes from a root to an HTTPProxy. Maximum number of routes and includes of
-/// an HTTPProxy, summed over its occurrences below the roots of one namespace. Neither is in the
-/// API.
+/// Maximum number of includes between a root and an HTTPProxy. Maximum number of routes and
+/// includes per HTTPProxy, summed over its occurrences below the roots in one namespace. Neither is
+/// in the API.
 pub(crate) const MAX_PROXY_DEPTH: usize = 32;
 pub(crate) const MAX_PROXY_ROUTES: usize = 4096;
-/// Maximum number of headers, and of query parameters, of a match.
+/// Maximum number of headers, and of query parameters, per match.
 pub(crate) const MAX_MATCHED_VALUES: usize = 16;
-/// Maximum number of characters of a path in a match or a replacement.
+/// Maximum number of characters in a path, either to match or as a replacement.
 pub(crate) const MAX_PATH: usize = 1024;
-/// Maximum number of filters of a rule or a backend.
+/// Maximum number of filters per rule or backend.
 pub(crate) const MAX_FILTERS: usize = 16;
-/// Maximum number of headers in each list of a filter.
+/// Maximum number of headers in each of a filter's lists.
 pub(crate) const MAX_FILTER_HEADERS: usize = 16;
-/// Maximum number of headers in each list of an HTTPProxy. Not in the API.
+/// Maximum number of headers in each of an HTTPProxy's lists. Not in the API.
 pub(crate) const MAX_PROXY_HEADERS: usize = 64;
-/// Maximum number of entries in each list of a CORS filter, and of methods.
+/// Maximum number of entries in each of a CORS filter's lists, and of allowed methods.
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;
-/// Maximum number of entries in each list of an ExternalAuth filter, and of bytes of a forwarded
-/// body. The second limit is not in the API.
+/// Maximum number of entries in each of an ExternalAuth filter's lists, and maximum size of a
+/// forwarded body in bytes. The second limit is not in the API.
 pub(crate) const MAX_AUTH_HEADERS: usize = 64;
 pub(crate) const MAX_AUTH_BODY: u32 = 1024 * 1024;
-/// Maximum number of backends of a rule, and maximum weight.
+/// Maximum number of backends per rule, and maximum weight of a backend.
 pub(crate) const MAX_BACKEND_REFS: usize = 16;
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
-/// Maximum number of Gateways that a MeshOCGPolicy references.
+/// Maximum number of Gateways that a MeshOCGPolicy may reference.
 pub(crate) const MAX_OCG_GATEWAYS: usize = 64;
 /// Maximum number of networks in a list of client addresses. Not in the API.
 pub(crate) const MAX_NETWORKS: usize = 128;
-/// Maximum number of targets of a policy.
+/// Maximum number of targets per policy.
 pub(crate) const MAX_POLICY_TARGETS: usize = 16;
-/// Maximum number of headers for a collector, and of characters of a header value.
+/// Maximum number of headers per collector, and of characters in a header value.
 pub(crate) const MAX_COLLECTOR_HEADERS: usize = 16;
 pub(crate) const MAX_HEADER_VALUE: usize = 4096;
-/// Maximum number of span attributes, of characters of an attribute name, and of an attribute
-/// value. The first limit is not in the API.
+/// Maximum number of span attributes, of characters in an attribute name, and of characters in an
+/// attribute value. The first limit is not in the API.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 pub(crate) const MAX_ATTRIBUTE_NAME: usize = 256;
 pub(crate) const MAX_ATTRIBUTE_VALUE: usize = 1024;
-/// Maximum number of characters of service names, and of span names.
+/// Maximum number of characters in a service name, and in a span name.
 pub(crate) const MAX_SERVICE_NAME: usize = 253;
 pub(crate) const MAX_SPAN_NAME: usize = 256;
-/// Maximum number of references to CA certificates of a BackendTLSPolicy.
+/// Maximum number of CA certificate references per BackendTLSPolicy.
 pub(crate) const MAX_POLICY_CA_REFS: usize = 8;
-/// Maximum number of names for a backend's certificate, and of characters of a URI.
+/// Maximum number of subject alternative names for a backend's certificate, and of characters in a
+/// URI.
 pub(crate) const MAX_SUBJECT_ALT_NAMES: usize = 5;
 pub(crate) const MAX_URI: usize = 253;
-/// Maximum number of names for the certificate of an HTTPProxy's Service.
+/// Maximum number of subject names for the certificate of an HTTPProxy's Service.
 pub(crate) const MAX_SUBJECT_NAMES: usize = 8;
 /// Maximum size of PEM text in bytes, and maximum number of certificates in it. Any real chain or
 /// bundle is smaller. Neither limit is in the API.
 pub(crate) const MAX_PEM_BYTES: usize = 512 * 1024;
 pub(crate) const MAX_PEM_CERTIFICATES: usize = 512;
-/// Maximum number of revocation lists in PEM text, and of revoked certificates. Not in the API.
+/// Maximum number of revocation lists in PEM text, and of revoked certificates in all of them. Not
+/// in the API.
 pub(crate) const MAX_PEM_LISTS: usize = 64;
 pub(crate) const MAX_REVOKED: usize = 10_000;
 
-/// Fails unless the number of entries in this list is allowed.
+/// Fails if the number of entries in this list is out of range.
 pub(crate) fn entries(
     field: &str,
     count: usize,

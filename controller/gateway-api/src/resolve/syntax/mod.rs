@@ -1,4 +1,5 @@
-//! Syntax of names, hostnames, durations and regular expressions, and the errors about it.
+//! Checks the syntax of names, hostnames, durations and regular expressions, and describes errors
+//! in it.
 //!
 //! This module does not depend on objects or references.
 

@@ -1,13 +1,13 @@
-//! Syntax of names and values, with the same checks as the API server.
+//! Checks the syntax of names and values in the same way as the API server.
 //!
-//! On a host, there is no API server, so nothing has been validated before.
+//! On a host, no API server has validated the objects before.
 
 use std::fmt::Arguments;
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Checks the namespace and name of an object. Names become parts of provenance, so they must not
-/// contain its separators.
+/// Checks an object's namespace and name. They become part of provenance strings, so they must not
+/// contain the separators used there.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -22,7 +22,7 @@ pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a kind for messages, with its group unless it belongs to the core group.
+/// Formats a kind for messages, with its group unless it belongs to the core group.
 pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     if group.is_empty() {
         kind.to_owned()
@@ -89,10 +89,10 @@ pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
 
-/// The domain of Sesame's keys. Subdomains also belong to it.
+/// The domain of Sesame's label, annotation and option keys. Its subdomains also belong to Sesame.
 const DOMAIN: &str = "projectsesame.io";
 
-/// Returns true if a key belongs to Sesame's domain, ignoring case.
+/// Returns true if a key is in Sesame's domain, ignoring case.
 pub(crate) fn is_ours(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     let domain = domain.to_ascii_lowercase();

@@ -1,8 +1,9 @@
-//! Values parsed from text, kept from one resolution to the next.
+//! Caches values parsed from text between resolutions.
 
 use std::collections::HashMap;
 
-/// Values by their text, kept by a Resolver. They never affect the result of a resolution.
+/// Parsed values, keyed by their text and kept by a Resolver. They never affect the result of a
+/// resolution.
 #[derive(Debug)]
 pub(crate) struct Parsed<T> {
     known: HashMap<String, (Result<T, String>, u64)>,
@@ -19,7 +20,7 @@ impl<T> Default for Parsed<T> {
 }
 
 impl<T: Clone> Parsed<T> {
-    /// Returns the value of a text, which `parse` must derive from nothing else.
+    /// Returns the value parsed from `text`. The result of `parse` must depend on nothing else.
     pub(crate) fn get(
         &mut self,
         text: &str,

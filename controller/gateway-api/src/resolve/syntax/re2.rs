@@ -1,9 +1,9 @@
-//! Syntax of Rust's `regex` crate that RE2 does not support, or interprets differently.
+//! Rejects syntax of Rust's `regex` crate that RE2 does not support, or interprets differently.
 //!
 //! A single expression that RE2 rejects invalidates the whole route table. An expression that RE2
-//! interprets differently matches other requests than its author expects. Envoy passes bytes
-//! (Latin-1) to RE2, so a non-ASCII character counts as several characters. The proxy decides in
-//! the end: `tests/tests/routes/regexes.rs` compares its list with Envoy.
+//! interprets differently matches requests that its author does not expect. Envoy passes bytes
+//! (Latin-1) to RE2, so a non-ASCII character counts as several characters. The proxy has the final
+//! say: `tests/tests/routes/regexes.rs` compares these checks with Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -12,7 +12,7 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Maximum number of repetitions of a part. Nested repetitions are multiplied.
+/// Maximum repetition count of a subexpression. The counts of nested repetitions are multiplied.
 const MAX_REPETITIONS: u32 = 1000;
 
 /// The classes that RE2 supports as `\p{...}`: general categories, and commonly used scripts.
@@ -85,8 +85,8 @@ const UNICODE_CLASSES: &[&str] = &[
     "Tibetan",
 ];
 
-/// Fails for syntax that RE2 would reject or interpret differently. Parse errors are left to the
-/// compiler of the expression.
+/// Fails for syntax that RE2 would reject or interpret differently. Parse errors are ignored here,
+/// because compiling the expression reports them.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     match Parser::new().parse(pattern) {
         Ok(ast) => visit(

@@ -1,8 +1,8 @@
-//! Regular expressions, checked for RE2 syntax and for a maximum size.
+//! Checks regular expressions for RE2 syntax and for a maximum size.
 //!
-//! The proxy decides in the end. The check informs the author early and rejects expressions that
-//! would stall the proxy. `routes::rules` limits the total cost of the expressions of a route, and
-//! `tables::candidates` the total cost for a virtual host.
+//! The proxy has the final say. This check reports errors to the author early, and rejects
+//! expressions that would stall the proxy. `routes::rules` limits the total cost of expressions per
+//! route, and `tables::candidates` the total cost per virtual host.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{HirKind, Literal};
@@ -12,7 +12,7 @@ use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
 use super::parsed::Parsed;
 use super::re2;
 
-/// Numbers of instructions by expression.
+/// Number of instructions per expression.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes(Parsed<u64>);
 

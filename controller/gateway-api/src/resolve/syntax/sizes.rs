@@ -1,6 +1,6 @@
-//! Sizes in bytes: a number, optionally followed by `Ki`, `Mi` or `Gi` for powers of 1024.
+//! Parses sizes in bytes: a number, optionally followed by `Ki`, `Mi` or `Gi` for powers of 1024.
 
-/// Reads the size in this field. It must be in the range `allowed`.
+/// Reads the size in this field, which must be in the range `allowed`.
 pub(crate) fn read(
     field: &str,
     text: &str,

@@ -1,5 +1,4 @@
-//! Candidate matches for the routes of a virtual host, and the cost limit for their regular
-//! expressions.
+//! Candidate matches for a virtual host's routes, and the cost limit for their regular expressions.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -15,14 +14,15 @@ use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::rules::{Action, CheckedRule};
 
-/// A match of a rule of a route, for one virtual host.
+/// A match in a route's rule, considered for one virtual host.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
-    /// True if the route's expressions exceed the budget of the virtual host and its requests must
-    /// not reach other routes. All requests that match without the expressions then get an error.
+    /// True if the route's regular expressions exceed the virtual host's budget, but its requests
+    /// must not reach other routes. All requests that match without the expressions then get an
+    /// error.
     pub(super) refuses: bool,
 }
 
@@ -95,7 +95,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns the action of the route on a listener.
+    /// Returns the route's action on a listener.
     fn action(self, place: MatchPlace, listener: &PlacedListener<'_>) -> RouteAction {
         let traffic = &listener.listener.traffic;
         match &self.rule.action {
@@ -115,7 +115,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns a route that rejects the requests of the match, ignoring its expressions.
+    /// Returns a route that rejects requests for this match, ignoring its regular expressions.
     fn refusing(self, name: String) -> schema::Route {
         let RouteMatch {
             path,
@@ -151,9 +151,9 @@ impl MatchCandidate<'_> {
     }
 }
 
-/// Returns the routes whose expressions exceed the budget of a virtual host, each with its cost and
-/// the cost of the accepted routes. Older routes take precedence. A route is excluded as a whole,
-/// because without some of its matches it would behave differently.
+/// Returns the routes whose regular expressions exceed a virtual host's budget, each with its cost
+/// and the total cost of the accepted routes. Older routes take precedence. A route is excluded as
+/// a whole, because it would behave differently without some of its matches.
 pub(super) fn unaffordable(
     candidates: &[(Order, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {

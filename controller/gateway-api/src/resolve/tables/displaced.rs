@@ -1,6 +1,7 @@
-//! Requests and connections that a valid route loses to routes or listeners with precedence.
+//! Records requests and connections that a valid route loses to routes or listeners that take
+//! precedence.
 //!
-//! The route is accepted, because it has no error. Messages never reveal objects in other
+//! The route is still accepted, because it has no error. Messages never reveal objects in other
 //! namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,18 +10,18 @@ use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::status::{Grounds, Reason};
 
-/// Maximum number of losses in a message.
+/// Maximum number of losses that a message lists.
 const MAX_SHOWN: usize = 4;
 
-/// Indices of a route and of one of its parents.
+/// Indices of a route and one of its parents.
 pub(crate) type ParentPlace = (usize, usize);
 
-/// The losses of each route, by parent.
+/// The requests and connections that each route loses, by parent.
 #[derive(Debug, Default)]
 pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<Grounds>>);
 
 impl Displaced {
-    /// Records a loss of the route for one of its parents.
+    /// Records that the route loses requests or connections through one of its parents.
     pub(super) fn add(
         &mut self,
         route: usize,
@@ -32,8 +33,8 @@ impl Displaced {
         self.0.entry(key).or_default().insert((reason, message));
     }
 
-    /// Reports the losses of each parent of a route as a problem, and returns the reasons and
-    /// messages.
+    /// Reports the losses through each parent as a problem with the route, and returns the reasons
+    /// and messages.
     pub(crate) fn tell(
         &self,
         routes: &Routes<'_>,
@@ -48,7 +49,7 @@ impl Displaced {
         messages
     }
 
-    /// Returns a reason and a combined message for each parent of a route with losses.
+    /// Combines the losses through each parent into one reason and message.
     fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
         let one = |losses: &BTreeSet<Grounds>| {
             let (reason, _) = losses.first()?;
@@ -68,7 +69,7 @@ impl Displaced {
     }
 }
 
-/// Describes the winning route for the author of route `loser`.
+/// Describes the winning route to the author of the route `loser`.
 pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String {
     let (Some(winner), Some(loser)) = (routes.get(winner), routes.get(loser)) else {
         return "another route".to_owned();

@@ -1,8 +1,8 @@
-//! Routes for the connections and datagrams of one listener.
+//! Routes for connections and datagrams on one listener.
 //!
-//! A server name belongs to the most specific listener of the port that covers it. Within the
-//! listener, it belongs to the route with the most specific hostname, and then to the oldest route.
-//! Without server names, the oldest route receives everything.
+//! A server name belongs to the port's most specific listener that covers it. Within that listener,
+//! it belongs to the route with the most specific hostname; if there are several, to the oldest of
+//! them. Without server names, the oldest route receives all traffic.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

@@ -1,9 +1,10 @@
-//! Ports, listeners and route tables in the snapshot of a Gateway.
+//! Builds the ports, listeners and route tables of a snapshot.
 //!
 //! A request belongs only to the listener with the most specific hostname that covers it (listener
-//! isolation). All HTTP listeners of a port share a table. Each hostname of a listener is a virtual
-//! host there, with or without routes. An HTTPS listener is selected by SNI and has its own table.
-//! It answers requests that belong to another HTTPS or TLS listener of the port with 421.
+//! isolation). All HTTP listeners on a port share a table. Each of their hostnames is a virtual
+//! host in that table, with or without routes. An HTTPS listener is selected by SNI and has its own
+//! table. It responds with 421 to requests that belong to another HTTPS or TLS listener on the
+//! port.
 
 mod candidates;
 pub(crate) mod displaced;
@@ -34,13 +35,14 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// Maximum number of HTTPS and TLS listeners of a port for which each HTTPS listener answers 421 on
-/// behalf of all others. The number of virtual hosts grows quadratically. Above it, a listener does
-/// so only for the names in its certificates. Clients only reuse connections for those names.
+/// Maximum number of HTTPS and TLS listeners per port for which each HTTPS listener responds with
+/// 421 on behalf of all others. The number of virtual hosts grows quadratically. Above this
+/// maximum, a listener does so only for the names in its certificates, because clients reuse
+/// connections only for those names.
 const MAX_EACH_BESIDE: usize = 128;
 
-/// The ports and route tables of Gateways that are served together. Backend names encode how they
-/// are reached (`reached_by`).
+/// The ports and route tables of Gateways that are served together. Backend names encode how the
+/// Backends are reached (`reached_by`).
 #[expect(clippy::struct_field_names, reason = "the schema's name")]
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
@@ -49,7 +51,8 @@ pub(crate) struct Tables {
     pub(crate) wanted: u64,
 }
 
-/// Findings from building the tables about the routes of all Gateways, reported to their authors.
+/// Findings about the routes of all Gateways, collected while building the tables and reported to
+/// their authors.
 #[derive(Debug)]
 pub(crate) struct Findings {
     /// Unreachable matches.
@@ -67,7 +70,7 @@ impl Findings {
         }
     }
 
-    /// Reports the findings to the authors. Returns the findings for statuses, and the unreachable
+    /// Reports the findings as problems. Returns the findings that statuses show, and the hidden
     /// matches.
     pub(crate) fn tell(
         self,
@@ -94,13 +97,14 @@ impl Findings {
 /// Messages for routes that lose some of their traffic because other routes take precedence.
 #[derive(Debug, Default)]
 pub(crate) struct LostRequests {
-    /// Reasons and messages about lost hostnames, expressions and connections, by parent.
+    /// Reasons and messages about lost hostnames and connections, and costly expressions, by
+    /// parent.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
     /// Unreachable matches, by the index of the route.
     pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 
-/// Returns the total size in bytes of the routes of the served listeners, if none is excluded.
+/// Returns the total size of the served listeners' routes in bytes, if none is excluded.
 pub(crate) fn wanted<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -110,7 +114,7 @@ pub(crate) fn wanted<'a>(
     Room::wanted(families.iter().flat_map(Families::with_hosts), routes)
 }
 
-/// Builds all ports and route tables of the served listeners, and adds findings to `findings`.
+/// Builds all ports and route tables for the served listeners, and adds to `findings`.
 pub(crate) fn build<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -155,8 +159,9 @@ pub(crate) fn build<'a>(
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
-        // A client may reuse a connection to one of these listeners for another one whose hostname
-        // is in the certificate. That also applies to listeners that pass TLS through.
+        // A client may reuse a connection to one of these listeners for requests to another
+        // listener whose hostname is in the certificate. That also applies to listeners that pass
+        // TLS through.
         for with_hosts in https {
             let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
@@ -175,7 +180,7 @@ pub(crate) fn build<'a>(
     tables
 }
 
-/// The listeners of one port, grouped by how requests are assigned to them.
+/// The listeners on one port, grouped by how requests are assigned to them.
 struct Families<'p, 'a> {
     http: Vec<WithHosts<'p, 'a>>,
     https: Vec<WithHosts<'p, 'a>>,
@@ -223,7 +228,7 @@ fn by_port<'a>(
     } in listeners.filter(|attached| attached.listener.is_served())
     {
         let (protocol, hostname) = match &listener.holds {
-            // Such connections are closed before the TLS handshake.
+            // Connections to this listener are closed before the TLS handshake.
             Some(held) if held.tls => (Some(schema::Protocol::Tls), Some(&held.hostname)),
             Some(held) => (Some(schema::Protocol::Http), Some(&held.hostname)),
             None => (listener.protocol, listener.hostname.as_ref()),
@@ -259,8 +264,8 @@ fn by_port<'a>(
     by_port
 }
 
-/// Returns the snapshot's listener. `owners` are the hostnames that split the server names of the
-/// port.
+/// Converts a listener to its form in the snapshot. `owners` contains the hostnames among which the
+/// port's server names are divided.
 fn to_schema(
     placed: &PlacedListener<'_>,
     owners: &HostnameOwners<'_>,
@@ -290,7 +295,7 @@ fn to_schema(
     }
 }
 
-/// Adds the names of the Backends that routes with session persistence use.
+/// Adds the names of the Backends used by routes with session persistence.
 pub(crate) fn session_backends_of<'h>(
     host: &'h schema::VirtualHost,
     names: &mut impl Extend<&'h str>,

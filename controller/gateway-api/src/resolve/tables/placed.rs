@@ -1,4 +1,5 @@
-//! Served listeners of the same Envoys, and the hostnames that divide the requests of a port.
+//! Listeners that the same Envoys serve, and the hostnames that divide a port's requests among
+//! them.
 
 use std::collections::HashSet;
 
@@ -9,7 +10,7 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// A served listener, and what is needed to build its tables.
+/// A served listener, and the data from which its tables are built.
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
     /// Name of the Gateway's client key for backends.
@@ -43,7 +44,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns the authorization filters, with the way to reach them encoded in the Backend names.
+    /// Returns the authorization filters. Their Backend names encode how the Backends are reached.
     pub(crate) fn external_auth(&self) -> Vec<schema::ExternalAuth> {
         let reached_by = ReachedBy {
             client_key: self.client_key,
@@ -53,7 +54,7 @@ impl PlacedListener<'_> {
         all.map(|auth| reached_by.external_auth(auth)).collect()
     }
 
-    /// Returns the URL scheme of the listener's requests.
+    /// Returns the URL scheme of requests to the listener.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.protocol == schema::Protocol::Https {
             "https"
@@ -63,12 +64,12 @@ impl PlacedListener<'_> {
     }
 }
 
-/// Returns the name of the route table that all HTTP listeners of a port share.
+/// Returns the name of the route table that all HTTP listeners on a port share.
 pub(crate) fn http_table(port: u16) -> String {
     format!("http/{port}")
 }
 
-/// The hostnames of the listeners that divide the requests of a port.
+/// The hostnames that divide a port's requests among its listeners.
 pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
 
 impl<'a> HostnameOwners<'a> {
@@ -88,8 +89,8 @@ impl<'a> HostnameOwners<'a> {
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// Returns true if `listener` receives all hosts of `domain` that no more specific listener
-    /// covers.
+    /// Returns true if `listener` receives all hosts in `domain`, except those that more specific
+    /// listeners cover.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // A single listener owns every domain that it covers.
         self.0.len() == 1

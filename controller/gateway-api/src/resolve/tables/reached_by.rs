@@ -1,15 +1,15 @@
-//! How Gateways reach Backends, encoded in the Backend names within tables.
+//! Encodes how Gateways reach Backends in the Backend names within tables.
 //!
-//! Tables may contain routes of several Gateways, each with its own client key and mesh. Only
-//! `snapshot` looks up Backends and knows whether they use these. Until then, the name encodes
-//! them.
+//! Tables may contain routes from several Gateways, each with its own client key and mesh. Only
+//! `snapshot` looks up Backends and knows whether they use a client key or mesh. Until then, the
+//! Backend name encodes both.
 
 use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 
 /// Separator that does not occur in names.
 const SEPARATOR: char = '\n';
 
-/// How to reach the backends of a route.
+/// How a route's backends are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReachedBy<'a> {
     /// Name of the Gateway's client key for backends, if any.

@@ -1,5 +1,5 @@
-//! Size limits for routes: per hostname, per Gateway, and for all Gateways together. Namespaces
-//! share the limit of a Gateway fairly, and Gateways share the limit for all Gateways fairly.
+//! Size limits for routes: per hostname, per Gateway, and in total across all Gateways. A Gateway's
+//! limit is shared fairly among namespaces, and the total limit among Gateways.
 //!
 //! All sizes are determined before any route is built. A route that does not fit is excluded as a
 //! whole, from one virtual host or from the Gateway. If it might be security-relevant, all requests
@@ -19,14 +19,14 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Rounds after which a namespace that exceeds its share loses all of its routes. Excluding a route
-/// may add charges for routes that it hid.
+/// Number of rounds after which a namespace that still exceeds its share loses all of its routes.
+/// Each round may add charges, because excluding a route may reveal routes that it hid.
 const MAX_ROUNDS: usize = 8;
 
 /// A route attachment, with one of the hostnames under which the route attaches.
 pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
 
-/// A listener with its hosts.
+/// A listener, and its hostnames with their routes.
 pub(super) type WithHosts<'p, 'a> = (&'p PlacedListener<'a>, ListenerHosts<'a>);
 
 /// The hostnames of a listener, and the routes for each of them.
@@ -70,7 +70,7 @@ impl<'a> ListenerHosts<'a> {
     }
 }
 
-/// Maximum size in bytes of the routes of each Gateway, and of all Gateways together.
+/// Maximum size of routes in bytes, per Gateway and in total across all Gateways.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomOfGateways {
     pub(super) each: u64,
@@ -78,9 +78,9 @@ pub(crate) struct RoomOfGateways {
 }
 
 impl RoomOfGateways {
-    /// Divides `all` among Gateways with routes of these sizes. Sizes below the equal share are
-    /// granted in full, and the rest is shared equally. `wanted` is called only if the sizes
-    /// matter.
+    /// Divides `all` among Gateways whose routes have the sizes that `wanted` returns. Sizes below
+    /// the equal share are granted in full, and the rest is divided equally. `wanted` is called
+    /// only if the sizes matter.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {
@@ -124,7 +124,7 @@ pub(super) struct Room {
 pub(super) type LeftOut = BTreeMap<usize, String>;
 
 impl Room {
-    /// Divides the size limit of a Gateway among the routes of these HTTP and HTTPS listeners.
+    /// Divides a Gateway's size limit among the routes on these HTTP and HTTPS listeners.
     pub(super) fn new<'l>(
         listeners: &(impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone),
         routes: &Routes<'_>,
@@ -145,7 +145,7 @@ impl Room {
         room
     }
 
-    /// Returns the total size of the routes of these listeners if none is excluded.
+    /// Returns the total size of these listeners' routes if none is excluded.
     pub(super) fn wanted<'l>(
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
         routes: &Routes<'_>,
@@ -165,9 +165,9 @@ impl Room {
         }
     }
 
-    /// Returns the bytes charged to each route. If a hostname needs copies of the routes of wider
-    /// hostnames, the oldest route with that hostname is charged for them. So no namespace can use
-    /// up another's share.
+    /// Returns the bytes charged to each route. If a hostname needs copies of routes for wider
+    /// hostnames, the oldest route for that hostname is charged for the copies. Therefore no
+    /// namespace can use up another's share.
     fn charges<'l>(
         &self,
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
@@ -217,7 +217,7 @@ impl Room {
         charges
     }
 
-    /// Returns true if the Gateway excludes all routes of the domain and none of them rejects
+    /// Returns true if the Gateway excludes all of a domain's routes and none of them rejects
     /// requests. The requests then go to a wider hostname.
     pub(super) fn is_void<'h>(
         &self,
@@ -232,8 +232,8 @@ impl Room {
     }
 
     /// Returns the routes excluded from a virtual host, either by the Gateway or because they
-    /// exceed the limit for the hostname. Routes with a more specific hostname take precedence,
-    /// then older routes.
+    /// exceed the limit per hostname. Routes with a more specific hostname take precedence, then
+    /// older routes.
     pub(super) fn left_out(
         &self,
         covering: &[Hosted<'_>],
@@ -301,7 +301,7 @@ impl Room {
         left_out
     }
 
-    /// Returns the match for which an excluded route rejects requests.
+    /// Returns the match for requests that an excluded route rejects.
     pub(super) fn refused_by(&self, route: &CheckedRoute<'_>) -> &RouteMatch {
         match route.object.kind {
             Kind::GrpcRoute => &self.all_calls,
@@ -310,7 +310,7 @@ impl Room {
     }
 }
 
-/// Returns true if a route rejects every request once it is excluded.
+/// Returns true if a route rejects every request when it is excluded.
 fn refuses_all(route: &CheckedRoute<'_>) -> bool {
     route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
 }
@@ -372,7 +372,7 @@ fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
     charges.values().copied().fold(0, u64::saturating_add)
 }
 
-/// Returns the maximum for each consumer if they may use `most` together. Sizes below the equal
+/// Returns the maximum per consumer if all consumers together may use `most`. Sizes below the equal
 /// share are granted in full, and the rest is shared equally.
 pub(crate) fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();

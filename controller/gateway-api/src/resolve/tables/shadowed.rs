@@ -1,8 +1,8 @@
-//! Unreachable matches: in every virtual host, other matches take precedence.
+//! Finds unreachable matches: in every virtual host, other matches take precedence over them.
 //!
-//! A match is evaluated in every virtual host of every listener that its route attaches to. It is
-//! reported only if it is hidden in all of them. To compare two resolutions, the hidden matches of
-//! each virtual host are recorded.
+//! A match is evaluated in every virtual host of every listener to which its route attaches. It is
+//! reported only if it is hidden in all of them. The hidden matches in each virtual host can be
+//! recorded to compare two resolutions.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -22,7 +22,7 @@ pub(crate) struct Shadowed {
     by_host: Option<ByHost>,
 }
 
-/// The match that receives the requests of a hidden match.
+/// The match that receives a hidden match's requests.
 #[derive(Clone, Copy, Debug)]
 struct HiddenBy {
     place: MatchPlace,
@@ -33,7 +33,7 @@ struct HiddenBy {
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) message: String,
-    /// True if an equal match in the same tree of HTTPProxies receives the requests.
+    /// True if an equal match in the same HTTPProxy include tree receives the requests.
     pub(crate) duplicate: bool,
 }
 
@@ -44,7 +44,7 @@ enum First {
     TakesAll,
     /// The route has a more specific hostname.
     Hostname,
-    /// The route, or the position in the route, comes first.
+    /// The route, or the position within the route, comes first.
     Place,
 }
 
@@ -60,12 +60,12 @@ struct ByHost {
 /// A match, identified by its route, the index of its rule, and its index in the rule.
 pub(crate) type Match = (ObjectKey, usize, usize);
 
-/// The hidden matches of each virtual host: the index of the virtual host in building order, the
+/// The hidden matches in each virtual host: the index of the virtual host in build order, the
 /// hidden match, and the match that hides it.
 pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
-    /// Returns a collector that also records the hidden matches of each virtual host.
+    /// Creates a collector that also records the hidden matches in each virtual host.
     pub(crate) fn by_host() -> Self {
         Self {
             by_host: Some(ByHost::default()),
@@ -81,7 +81,7 @@ impl Shadowed {
         }
     }
 
-    /// Returns the hidden matches of each virtual host, if they were recorded.
+    /// Returns the hidden matches in each virtual host, if they were recorded.
     pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: MatchPlace| {
             let route = routes.get(place.route)?;
@@ -94,8 +94,8 @@ impl Shadowed {
             .collect()
     }
 
-    /// Reports the first unreachable match of each route as a problem, and returns these matches by
-    /// route index.
+    /// Reports each route's first unreachable match as a problem. Returns these matches by route
+    /// index.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
@@ -151,8 +151,8 @@ impl Shadowed {
     }
 }
 
-/// Describes the winning match for the author of the losing route, without revealing routes in
-/// other namespaces.
+/// Describes the winning match to the author of the losing route, without revealing routes in other
+/// namespaces.
 fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
     let winner = at(before, winner.place);
     if before.object == loser.object {
@@ -169,7 +169,7 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     }
 }
 
-/// Returns the field of a match, or the field of an HTTPProxy's route.
+/// Returns the field path of a match, or of a route in an HTTPProxy.
 fn at(route: &CheckedRoute<'_>, place: MatchPlace) -> String {
     let MatchPlace {
         route: _,
@@ -211,8 +211,8 @@ fn why_first(
     }
 }
 
-/// Removes candidates that an earlier candidate hides completely. These are duplicates, gRPC
-/// matches after a match for every gRPC request, and any matches after a match for every request.
+/// Removes candidates that an earlier candidate hides completely: duplicates, gRPC matches after a
+/// match for every gRPC request, and any matches after a match for every request.
 pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,

@@ -1,9 +1,9 @@
-//! Hostnames that listeners of ListenerSets, and of Gateways served together, take from routes of
-//! listeners with higher precedence.
+//! Finds hostnames that lower-precedence listeners take from the routes of other listeners. Such
+//! listeners belong to ListenerSets, or to other Gateways that are served together.
 //!
-//! The most specific hostname receives the requests, whichever object it belongs to. An author may
-//! split hostnames between the listeners of one object. Only a hostname taken by another object is
-//! reported.
+//! The most specific hostname receives the requests, whichever object it belongs to. Authors may
+//! split hostnames among the listeners of one object, so a hostname is reported only if another
+//! object takes it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::resolve::listeners::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Records the routes of a port's listeners that lose hostnames to objects with lower precedence.
+/// Records which routes on a port's listeners lose hostnames to objects with lower precedence.
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
     let takers: Vec<Taker<'_, '_>> = listeners
         .iter()
@@ -90,7 +90,7 @@ impl<'p, 'a> Taker<'p, 'a> {
         }
     }
 
-    /// Returns true if the object of this listener has lower precedence than the other listener's
+    /// Returns true if this listener's object has lower precedence than the other listener's
     /// object, and the other hostname covers this one.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
@@ -98,7 +98,7 @@ impl<'p, 'a> Taker<'p, 'a> {
             && other.hostname.covers(self.listener.hostname)
     }
 
-    /// Returns the hostname, and a description of the object that holds it.
+    /// Returns the hostname, and a description of the object to which it belongs.
     fn with_holder(&self, other: &PlacedListener<'_>) -> (&'a Hostname, &'static str) {
         let (own, other) = (self.listener.listener.rank, other.listener.rank);
         let holder = if own.gateway == other.gateway {

@@ -1,7 +1,7 @@
-//! Virtual hosts of one route table, with the ordered routes of each.
+//! Builds the virtual hosts of one route table, each with its ordered routes.
 //!
-//! Each hostname of a listener is a virtual host. So is each hostname of its routes, unless a
-//! listener with a more specific hostname owns it.
+//! Each listener's hostname is a virtual host. So is each hostname of the listener's routes, unless
+//! a listener with a more specific hostname owns it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -70,7 +70,7 @@ impl VirtualHosts {
         self.0.insert(DomainOrder::of(domain), host);
     }
 
-    /// Adds the listener's own hostname and all domains of its routes that the listener owns.
+    /// Adds the listener's own hostname, and all domains of its routes that the listener owns.
     pub(crate) fn add_listener(
         &mut self,
         (listener, hosts): &WithHosts<'_, '_>,
@@ -107,7 +107,7 @@ impl VirtualHosts {
         }
     }
 
-    /// Adds a 421 response for each hostname of other HTTPS and TLS listeners of the port, unless a
+    /// Adds a 421 response for each hostname of other HTTPS and TLS listeners on the port, unless a
     /// wider domain already has one.
     pub(crate) fn add_misdirected(
         &mut self,
@@ -178,7 +178,7 @@ impl VirtualHosts {
     }
 }
 
-/// Returns the matches of all routes of a domain, sorted by precedence.
+/// Returns the matches in all routes for a domain, sorted by precedence.
 fn candidates<'a>(
     attachments: &[Hosted<'a>],
     routes: &'a Routes<'_>,
@@ -242,8 +242,8 @@ fn candidates<'a>(
     candidates
 }
 
-/// Removes the routes whose expressions exceed the budget of the virtual host, and records the loss
-/// in `displaced`. Rules that might be security-relevant remain and reject their requests.
+/// Removes the routes whose regular expressions exceed the virtual host's budget, and records the
+/// loss in `displaced`. Rules that might be security-relevant remain and reject their requests.
 fn refuse_unaffordable(
     candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
     domain: &Hostname,
@@ -288,12 +288,12 @@ fn refuse_unaffordable(
     }
 }
 
-/// Returns a route that answers 421 for requests that belong to another listener.
+/// Returns a route that responds with 421 to requests that belong to another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     answering(other, refusal::MISDIRECTED)
 }
 
-/// Returns a route that answers every request of a listener with `status`.
+/// Returns a route that responds to every request to a listener with `status`.
 fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
     schema::Route {
         name: listener.listener.provenance.clone(),

@@ -1,5 +1,5 @@
-//! AccessPolicies: requests must pass all policies above their rule, and a faulty policy rejects
-//! requests.
+//! AccessPolicies: requests must pass all policies that apply to their rule, and an invalid policy
+//! rejects requests.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +71,7 @@ fn invalid_policy_refuses_its_targets() {
 const KEY: &str = r#"{"keys": [{"kty": "OKP", "crv": "Ed25519",
     "x": "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
 
-/// Returns a specification with a provider, whose further fields follow.
+/// Returns policy fields with one token provider, to which `more` adds fields.
 fn tokens(more: &str) -> String {
     format!(", jwt: {{providers: [{{name: a, issuer: i, jwks: {{inline: '{KEY}'}}{more}}}]}}")
 }
@@ -159,7 +159,7 @@ fn tokens_of_all_policies_are_needed() {
     let names: Vec<&str> = shared.iter().map(|it| it.name.as_str()).collect();
     let both = format!("{all_name},{own_name}");
     assert_eq!(names, [&*all_name, &*both, &*own_name]);
-    // A broken policy of a route takes nothing from the Gateway's.
+    // A broken policy for a route does not affect the Gateway's policy.
     let broken = policy("own", SCOPES[1], ", jwt: {providers: []}");
     let resolution = served(&(all + &broken));
     assert!(is_refused(&resolution));
@@ -170,7 +170,7 @@ fn tokens_of_all_policies_are_needed() {
 #[test]
 fn claim_headers_are_reserved_in_their_namespace() {
     let headers = ", claimHeaders: [{claim: sub, header: X-User}]";
-    // The policy has another target, and the route is of the same namespace.
+    // The policy has another target, but the route is in its namespace.
     let elsewhere = policy("p", "kind: HTTPRoute, name: other", &tokens(headers));
     let resolution = served(&elsewhere);
     let filters = first(&resolution).filters.as_deref().unwrap();

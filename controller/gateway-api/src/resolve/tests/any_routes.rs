@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 
-/// Gateways with one and several listeners, overlapping hostnames, a ListenerSet, Ingresses with
-/// and without hosts of routes, a policy.
+/// Gateways with one or several listeners, overlapping hostnames, a ListenerSet, a policy, and
+/// Ingresses whose hosts do or do not belong to routes.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -55,7 +55,7 @@ fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = S
     some.prop_map(|some| some.join(", "))
 }
 
-/// Generates one of the good values in most cases.
+/// Generates one of the `good` values in most cases.
 fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Value = &'static str> {
     prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
 }
@@ -85,8 +85,8 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
             "'*.example.com'",
             "'*.b.example.com'",
             "'*.com'",
-            // Invalid: routes that might be security-relevant reserve the hostname that was
-            // probably meant.
+            // Invalid: routes that might be security-relevant reserve the hostname that their
+            // author probably meant.
             "B.example.com",
         ],
         2,
@@ -108,7 +108,7 @@ fn matched_path(kind: &str, path: &str) -> String {
     format!("{{path: {{{kind}, value: {value}}}}}")
 }
 
-/// Generates rules for either route kind; most are valid, and most send to one Service.
+/// Generates rules for either route kind. Most are valid, and most forward to a single Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
         12 => Just("{name: s0, port: 80}"),
@@ -116,7 +116,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
         1 => Just("{name: s2, port: 80}"),
-        // Few routes refer to these Services, so that they come and go.
+        // Few routes refer to these Services, so whether they are referenced often changes.
         1 => Just("{name: s3, port: 80}"),
         1 => Just("{name: s4, port: 80}"),
         1 => Just("{name: s0, port: 80}, {name: s4, port: 81}"),
@@ -126,7 +126,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let kind = prop_oneof![
         4 => Just("type: PathPrefix"),
         4 => Just("type: Exact"),
-        // Only a few of these fit into a virtual host.
+        // Only a few of these fit into a virtual host's budget.
         2 => Just("type: RegularExpression"),
     ];
     let protects = prop::bool::weighted(0.2);

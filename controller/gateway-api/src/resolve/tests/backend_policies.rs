@@ -1,4 +1,4 @@
-//! BackendPolicies: faults, precedence over other policies, and statuses.
+//! BackendPolicies: errors, precedence over other policies, and statuses.
 
 use sesame_proto::schema::Backend;
 use sesame_proto::schema::load_balancer::Strategy;

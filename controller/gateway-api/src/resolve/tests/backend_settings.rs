@@ -1,4 +1,4 @@
-//! Load balancing, health checks and circuit breakers of HTTPProxies.
+//! Load balancing, health checks and circuit breakers in HTTPProxies.
 
 use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::load_balancer::Strategy;
@@ -15,7 +15,7 @@ fn backends(resolution: &Resolution) -> &[Backend] {
     &resolution.gateways[0].snapshot.backends
 }
 
-/// Returns the only Backend of a root, given additional fields of its route and of its Service.
+/// Returns the only Backend of a root whose route and Service have these additional fields.
 fn of(route: &str, service: &str) -> (Resolution, Backend) {
     let spec = format!("routes: [{{services: [{{name: a, port: 80{service}}}]{route}}}]");
     let resolution = with(&[root("r", &spec)]);

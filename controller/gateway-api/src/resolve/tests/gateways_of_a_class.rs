@@ -8,7 +8,7 @@ use crate::resolve::{Options, Resolution, Resolver, resolve};
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Returns the class, with this value of `spec.fleet.gateways`.
+/// Returns a GatewayClass with this value for `spec.fleet.gateways`.
 fn class(gateways: &str) -> String {
     format!(
         "---\nkind: SesameConfiguration\nmetadata: {{name: fleet, namespace: infra}}\nspec: {{fleet: {{gateways: {gateways}}}}}\n\

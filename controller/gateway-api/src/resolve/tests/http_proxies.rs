@@ -1,4 +1,4 @@
-//! HTTPProxies: roots, conditions, layers, and the responses of invalid routes.
+//! HTTPProxies: roots, conditions, layers, and responses to requests for invalid routes.
 
 use super::ingresses::{CLASS, ingress, path, rule};
 use super::router::{GET, Request, answer};
@@ -8,7 +8,7 @@ use crate::resolve::Resolution;
 use crate::status::RouteStatus;
 use crate::world::Kind;
 
-/// Returns an HTTPProxy of class `edge` with this specification in namespace `web`.
+/// Returns an HTTPProxy of class `edge` in namespace `web` with this `spec`.
 pub(super) fn proxy(name: &str, spec: &str) -> String {
     format!(
         "---\nkind: HTTPProxy\nmetadata: {{name: {name}, namespace: web}}\nspec:\n  \
@@ -52,7 +52,7 @@ fn status<'r>(resolution: &'r Resolution, name: &str) -> &'r RouteStatus {
     resolution.statuses.routes.get(&key).expect("a status")
 }
 
-/// Returns the errors of an HTTPProxy, as type and reason.
+/// Returns the errors in an HTTPProxy, as type and reason.
 pub(super) fn errors(resolution: &Resolution, name: &str) -> Vec<String> {
     let details = status(resolution, name).details.iter();
     let errors = details.filter(|detail| !detail.warning);
@@ -266,7 +266,7 @@ routes:
     for (path, expected) in [
         ("/foo", "web/b/80"),
         ("/api/x", "web/a/80"),
-        // A prefix of path elements precedes a prefix of characters with the same length.
+        // A prefix of path elements takes precedence over a character prefix of the same length.
         ("/bar", "web/a/80"),
         ("/barx", "web/b/80"),
         ("/x", "web/b/80"),

@@ -1,4 +1,4 @@
-//! `tls.clientValidation` of HTTPProxies: the certificates that clients need, and hosts that are
+//! `tls.clientValidation` in HTTPProxies: the certificates that clients need, and hosts that are
 //! closed because their client validation is invalid.
 
 use sesame_kit::certs::Authority;
@@ -20,7 +20,7 @@ fn entry(namespace: &str, name: &str, key: &str, text: &str) -> String {
     )
 }
 
-/// Returns the key pair of `h.test`.
+/// Returns a Secret with the key pair for `h.test`.
 fn pair() -> String {
     let pem = certificate(&["h.test"]);
     secret("web", "s", &pem.certificate, &pem.key)
@@ -217,14 +217,14 @@ fn routes_stay_off_listeners_without_their_validation() {
         entry("web", "ca", "ca.crt", ours.pem()),
         validating("caSecret: ca"),
     ];
-    // Another port has no client validation.
+    // The listener on the other port has no client validation.
     let other = format!(
         "{HTTP}\n- {{name: other, port: 8443, protocol: HTTPS, tls: {{certificateRefs: [{{name: s}}]}}}}"
     );
     let resolution = resolved(&format!("{}{}", gateway(&other), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "web/a/80");
     assert_eq!(send(&resolution, 8443, "/", &[]), "404");
-    // A listener of the Gateway has the host.
+    // The Gateway has its own listener for the host.
     let own = https("own", "h.test", "{name: s}");
     let resolution = resolved(&format!("{}{}", gateway(&own), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "404");

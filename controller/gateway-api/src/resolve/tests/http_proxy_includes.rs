@@ -1,4 +1,5 @@
-//! Includes of HTTPProxies: a child cannot match outside its prefix, and the tree is bounded.
+//! Includes in HTTPProxies: a child cannot match outside its prefix, and the size of the tree is
+//! limited.
 
 use super::http_proxies::{NONE, ask, errors, proxy, root, send, with};
 use super::router::{GET, Request, answer};

@@ -1,4 +1,4 @@
-//! Rate limits of HTTPProxies.
+//! Rate limits in HTTPProxies.
 
 use sesame_proto::schema::RateLimit;
 
@@ -27,7 +27,7 @@ fn limits(resolution: &Resolution) -> &[RateLimit] {
     &resolution.gateways[0].snapshot.rate_limits
 }
 
-/// Returns the limits of the routes, in the order of the object.
+/// Returns the limits of each route, sorted by the names of the routes.
 fn of_routes(resolution: &Resolution) -> Vec<Vec<String>> {
     let tables = &resolution.gateways[0].snapshot.route_tables;
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);

@@ -1,4 +1,4 @@
-//! Policies for the requests and responses of HTTPProxy routes.
+//! Policies for requests to HTTPProxy routes, and for their responses.
 
 use sesame_proto::schema::header_part::Kind;
 use sesame_proto::schema::retry::Condition;
@@ -9,7 +9,7 @@ use super::http_proxies::{NONE, ask, errors, proxy, root, warnings, with};
 use super::ingresses::{ingress, path, rule};
 use crate::resolve::Resolution;
 
-/// Returns the route at an index of the HTTPProxy `r`.
+/// Returns the route at this index in the HTTPProxy `r`.
 fn route(resolution: &Resolution, index: usize) -> &Route {
     let tables = &resolution.gateways[0].snapshot.route_tables;
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
@@ -171,7 +171,7 @@ fn cors_policy_is_of_whole_tree_and_no_other_layer() {
     }
 }
 
-/// Returns the action of the only route, which forwards.
+/// Returns the forwarding action of the only route.
 fn forward(resolution: &Resolution) -> &Forward {
     match &route(resolution, 0).action {
         Some(Action::Forward(forward)) => forward,

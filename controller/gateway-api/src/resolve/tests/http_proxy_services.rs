@@ -1,4 +1,4 @@
-//! Services of HTTPProxies and Ingresses: protocols, verification, and the effect of mistakes.
+//! Services in HTTPProxies and Ingresses: protocols, verification, and the effects of mistakes.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::session_persistence::Kind;

@@ -1,4 +1,5 @@
-//! `tcpproxy` of HTTPProxies: connections by server name, includes, and faults that close them.
+//! `tcpproxy` in HTTPProxies: connections by server name, includes, and errors that close
+//! connections.
 
 use sesame_proto::schema::{L4Route, Listener, Protocol};
 
@@ -8,18 +9,18 @@ use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved};
 use crate::resolve::Resolution;
 
-/// Returns the key pair of `h.test`.
+/// Returns a Secret with the key pair for `h.test`.
 fn pair() -> String {
     let pem = certificate(&["h.test"]);
     secret("web", "s", &pem.certificate, &pem.key)
 }
 
-/// Returns a root for `h.test` with this TLS and this `tcpproxy`.
+/// Returns a root for `h.test` with these TLS settings and this `tcpproxy`.
 fn root(tls: &str, tcp: &str) -> String {
     root_with(tls, tcp, "")
 }
 
-/// Returns a root for `h.test` with this TLS, this `tcpproxy` and these routes.
+/// Returns a root for `h.test` with these TLS settings, this `tcpproxy` and these routes.
 fn root_with(tls: &str, tcp: &str, routes: &str) -> String {
     let host = format!("virtualhost: {{fqdn: h.test, tls: {{{tls}}}}}");
     proxy("r", &format!("{host}\ntcpproxy: {{{tcp}}}{routes}"))
@@ -270,7 +271,7 @@ fn tls_route_of_gateway_precedes_proxy_of_host() {
         assert_eq!(warnings(&resolution, "r"), ["TLSError/Overridden"]);
         assert_eq!(errors(&resolution, "r"), NONE);
     }
-    // The Gateway has a listener for the host.
+    // The Gateway has its own listener for the host.
     let own = https("own", "h.test", "{name: s}");
     let all = [gateway(&own), CLASS.to_owned(), pair(), root(PASS, TO_A)];
     let resolution = resolved(&all.concat());

@@ -1,4 +1,4 @@
-//! TLS and security-relevant fields of HTTPProxies: nothing is served without its protection.
+//! TLS and security-relevant fields in HTTPProxies: nothing is served without its protection.
 
 use super::http_proxies::{NONE, ask, errors, proxy, send, with};
 use super::ingresses::CLASS;
@@ -71,7 +71,7 @@ routes: [{services: [{name: a, port: 80}]}]
         ["TLSError/ClientValidationInvalid"]
     );
 
-    // Nor may a listener of the Gateway for this host.
+    // The Gateway's own listener must not serve the host either.
     let listeners = https("own", "h.test", "{name: s}");
     let all = format!("{}{CLASS}{pair}{}", gateway(&listeners), proxy("r", spec));
     assert_ne!(send(&resolved(&all), 443, "/", &[]), "web/a/80");

@@ -74,8 +74,8 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Returns the result of full resolution. If incremental resolution since `then`, the result for
-/// `before`, is possible, asserts that it has the same result.
+/// Returns the result of full resolution; `then` is the result for `before`. If incremental
+/// resolution from `then` is possible, asserts that it has the same result.
 fn compare(
     before: &World,
     world: &World,
@@ -210,7 +210,7 @@ proptest! {
     }
 }
 
-/// Generates a version, or the deletion, of a Service that some of the routes refer to.
+/// Generates a version, or the deletion, of a Service to which some of the routes refer.
 fn any_service() -> impl Strategy<Value = (bool, String)> {
     let ports = prop::sample::select(vec![
         "{port: 80}",
@@ -226,7 +226,7 @@ fn any_service() -> impl Strategy<Value = (bool, String)> {
     })
 }
 
-/// Generates slices. A few of them have problems that only full resolution reports.
+/// Generates slices, a few of which have problems that only full resolution reports.
 fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     prop_oneof![
         9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),
@@ -234,7 +234,7 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Returns true if a change to route `a`, which sends everything under a path to a Service, is
+/// Returns true if a change to route `a`, which forwards all requests under a path to a Service, is
 /// resolved incrementally. Asserts that the result equals full resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);

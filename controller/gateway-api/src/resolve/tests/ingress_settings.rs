@@ -1,4 +1,4 @@
-//! `spec.ingress`: Gateways of classes, roots, and Contour's treatment of invalid HTTPProxies.
+//! `spec.ingress`: Gateways for classes, roots, and Contour's treatment of invalid HTTPProxies.
 
 use std::sync::Arc;
 

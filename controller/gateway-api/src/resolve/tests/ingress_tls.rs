@@ -1,4 +1,4 @@
-//! `spec.tls` of Ingresses: the HTTPS listeners that they add to their Gateway.
+//! `spec.tls` in Ingresses: the HTTPS listeners that it adds to the Ingress's Gateway.
 
 use sesame_proto::schema::tls_termination::Version;
 
@@ -14,7 +14,7 @@ fn certificate_for(name: &str, hosts: &[&str]) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-/// Returns an Ingress with one host whose requests go to a Service, and with these entries in
+/// Returns an Ingress with one host, whose requests go to a Service, and with these entries in
 /// `tls`.
 fn with_tls(name: &str, host: &str, service: &str, tls: &str) -> String {
     let spec = rule(host, &[path("/", "Prefix", service)]);
@@ -167,7 +167,7 @@ fn rules_of_wider_host_stay_out_of_others_listener() {
     assert_eq!(ask(&resolution, 443, "h.test", "/a"), "web/a/80");
     assert_eq!(ask(&resolution, 443, "h.test", "/x"), "404");
     assert_eq!(ask(&resolution, 443, "own.test", "/a"), "web/a/80");
-    // The default backend of the same Ingress gets the rest.
+    // The default backend of the same Ingress gets the remaining requests.
     assert_eq!(ask(&resolution, 443, "own.test", "/x"), "web/b/80");
 }
 

@@ -1,4 +1,4 @@
-//! Ingresses: classes, paths, hosts, precedence, and the effect of mistakes.
+//! Ingresses: classes, paths, hosts, precedence, and the effects of mistakes.
 
 use super::router::{GET, Request, answer};
 use super::{ConditionState, HTTP, gateway, holds, indent, resolved, route};
@@ -17,7 +17,7 @@ spec:
   parameters: {apiGroup: gateway.networking.k8s.io, kind: Gateway, scope: Namespace, namespace: web, name: gw}
 ";
 
-/// Returns an Ingress of class `edge` with this specification in namespace `web`.
+/// Returns an Ingress of class `edge` in namespace `web` with this `spec`.
 pub(super) fn ingress(name: &str, spec: &str) -> String {
     annotated(name, "{}", spec)
 }

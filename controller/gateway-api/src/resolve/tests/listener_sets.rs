@@ -175,7 +175,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     );
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
-    // Without listeners of its own, the Gateway exists for its sets.
+    // A Gateway without its own listeners is served for its sets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -228,7 +228,7 @@ fn route_attaches_to_named_gateway_or_set_only() {
             0,
             ConditionState::False(Reason::NoMatchingParent),
         ),
-        // The namespace defaults to the namespace of the set.
+        // The namespace defaults to the set's namespace.
         (&format!("{{{set}}}"), 0, 1, ConditionState::True),
         (
             &format!("{{{set}, sectionName: extra}}"),

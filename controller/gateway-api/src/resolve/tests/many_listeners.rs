@@ -1,5 +1,5 @@
-//! Ports with too many HTTPS listeners for a virtual host per pair: the names in their certificates
-//! get 421.
+//! Ports with too many HTTPS listeners for a virtual host per pair of listeners. Instead, requests
+//! for the other names in a listener's certificates get 421.
 
 use std::fmt::Write as _;
 
@@ -67,7 +67,7 @@ fn listener_among_many_answers_421_for_certificate_names() {
         ("h0.example.org", "h0.example.com", "404"),
         ("h1.example.org", "h2.example.org", "404"),
         ("h2.example.org", "h3.example.org", "421"),
-        // No listener has this host.
+        // No listener covers this host.
         ("h2.example.org", "nobody.example.com", "404"),
         ("h3.example.org", "h0.example.com", "421"),
         ("other.example.org", "other.example.org", "web/a/80"),

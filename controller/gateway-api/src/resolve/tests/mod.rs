@@ -1,4 +1,4 @@
-//! End-to-end resolution: objects as YAML in, responses to requests and statuses out.
+//! End-to-end resolution from YAML objects to statuses and to responses to requests.
 
 mod access_policies;
 mod any_routes;
@@ -48,7 +48,7 @@ use super::{Options, Resolution, resolve};
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// A class, and Services `a`, `b` and `c` in namespace `web` with one endpoint each.
+/// A GatewayClass, and Services `a`, `b` and `c` in namespace `web` with one endpoint each.
 const BASE: &str = r"
 kind: GatewayClass
 metadata: {name: sesame}
@@ -136,7 +136,7 @@ fn gateway(listeners: &str) -> String {
     )
 }
 
-/// Returns an HTTPRoute with this specification in namespace `web`; its parent is `gw` by default.
+/// Returns an HTTPRoute in namespace `web` with this `spec`. Its parent is `gw` by default.
 fn route(name: &str, spec: &str) -> String {
     let parents = if spec.contains("parentRefs") {
         ""
@@ -160,7 +160,7 @@ fn indent(text: &str, by: usize) -> String {
 
 const HTTP: &str = "- {name: http, port: 80, protocol: HTTP}";
 
-/// `True`, or `False` with the reason.
+/// The status of a condition, with its reason if `False`.
 #[derive(Debug, PartialEq, Eq)]
 enum ConditionState {
     True,

@@ -155,7 +155,7 @@ fn missing_policy_target_is_reported_when_route_refers() {
             ConditionState::False(Reason::TargetNotFound),
             "{target}"
         );
-        // The policy is not for this port, so the port is not affected.
+        // The policy does not target this port, so it has no effect there.
         let plain = resolution.gateways[0].snapshot.backends.first();
         assert!(plain.is_none_or(|backend| backend.tls.is_none()));
     }
@@ -291,7 +291,7 @@ fn combinations_of_authorities_have_a_share_per_namespace() {
                 "{{hostname: good.test, caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca-{i:02}}}]}}"
             );
             let target = format!("name: a, sectionName: p{i}");
-            // The second policy of each bundle uses no additional share.
+            // The second policy for each bundle takes nothing more from the namespace's share.
             let first = policy(&format!("p-{i:02}"), &target, &validation);
             first + &policy(&format!("q-{i:02}"), &target, &validation)
         })

@@ -1,4 +1,5 @@
-//! Properties for any objects: no panic, valid output, and no dependence on order or cache.
+//! Properties that hold for any objects: no panic, valid output, and no dependence on order or
+//! cache.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Responses of a proxy that follows a snapshot to the letter, so that tests compare requests and
-//! responses.
+//! Emulates a proxy that follows a snapshot to the letter, so that tests can compare responses to
+//! requests.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::text_match::Operator;
@@ -11,7 +11,7 @@ use sesame_proto::schema::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) port: u32,
-    /// Server name, for HTTPS.
+    /// TLS server name, for HTTPS.
     pub(super) sni: &'a str,
     pub(super) host: &'a str,
     pub(super) path: &'a str,
@@ -30,7 +30,7 @@ pub(super) const GET: Request<'static> = Request {
     query: &[],
 };
 
-/// Returns the backends with their weights, or the status.
+/// Returns the backends with their weights, or the response status.
 pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
     match find(snapshot, request) {
         None => "404".to_owned(),

@@ -1,4 +1,4 @@
-//! Routing of requests.
+//! Request routing: listeners, hostnames, matches and their precedence.
 
 use super::router::{GET, Request, answer, find};
 use super::{HTTP, gateway, resolved, route};

@@ -48,7 +48,8 @@ fn refused_merged_gateway_keeps_serving_as_before() {
             assert_eq!(programmed, ConditionState::Unknown);
             assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
             assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
-            // A new port might be one that its own settings do not allow.
+            // Ports that were added are not served, because the Gateway's own settings might not
+            // allow them.
             let own = &resolution.statuses.gateways[&name("new")].listeners[1].conditions;
             let unavailable = ConditionState::False(Reason::PortUnavailable);
             assert_eq!(holds(own, ConditionType::Accepted), unavailable);
@@ -69,14 +70,14 @@ fn served_gateways_are_remembered_by_published_name() {
     let [published] = both.gateways.as_slice() else {
         panic!("one snapshot");
     };
-    // The controller and agents read the ports like this after a restart.
+    // This is how the controller and agents restore the ports after a restart.
     assert_eq!(
         ServedTogether::of([&published.snapshot]),
         both.served_together
     );
     let alone = resolve(&world(&two("Isolated")), &Options::default());
     assert_eq!(alone.served_together, ServedTogether::default());
-    // While the parameters of the class are invalid, nothing is forgotten.
+    // While the parameters of the class are invalid, the ports are kept.
     let mut wrong = world(&two("Sometimes"));
     wrong.served_together = both.served_together.clone();
     let resolution = resolve(&wrong, &Options::default());

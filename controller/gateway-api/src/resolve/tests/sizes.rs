@@ -1,5 +1,5 @@
-//! Limits on the size of a route's configuration: the filters of a rule are copied for each match
-//! and hostname.
+//! Limits on the size of a route's configuration: a rule's filters are copied for each match and
+//! hostname.
 
 use std::fmt::Write as _;
 
@@ -174,8 +174,8 @@ fn sessions_for_many_matches_are_within_bounds() {
     assert!(total <= MAX_PER_ROUTE, "{total}");
 }
 
-/// Returns a route of about 4 MiB for one hostname. The first character of its name determines its
-/// age.
+/// Returns a route of about 4 MiB for one hostname. The route's age depends on the first character
+/// of its name.
 fn large_route(name: &str, filters: &str) -> String {
     let spec = format!(
         "hostnames: [a.test]\nrules:\n{}",
@@ -232,7 +232,7 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     );
 }
 
-/// Returns a Gateway whose namespaces request too much, and one of them far too much.
+/// Returns a Gateway with a small route, and this many large routes from the namespace `greedy`.
 fn crowded(routes: usize) -> String {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
@@ -313,7 +313,7 @@ fn gateways_share_limit_of_controller() {
     let total: u64 = hosts.iter().map(|(_, size)| size).sum();
     assert!(total <= 40 << 20, "{total}");
     assert!(total > 30 << 20, "{total}");
-    // Neither the other Gateway nor the other namespace loses anything.
+    // Neither the other Gateway nor the other namespace loses any routes.
     assert!(hosts.iter().any(|(domain, _)| domain == "small.test"));
     assert_eq!(hosts_of(of_other)[0].0, "beside.test");
     assert_eq!(greedy(&resolution, "r00"), None);
@@ -321,7 +321,7 @@ fn gateways_share_limit_of_controller() {
     for part in ["namespace greedy", "40960 KiB", "--memory-mib"] {
         assert!(message.contains(part), "{message}");
     }
-    // Without that limit, everything fits.
+    // Without that limit, all routes fit.
     assert_eq!(greedy(&resolve(&world, &Options::default()), "r07"), None);
 }
 
@@ -367,7 +367,7 @@ fn wide_route_is_charged_to_hostname_owners() {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
     );
-    // About 512 KiB for every hostname of the listener.
+    // About 512 KiB for each hostname on the listener.
     let wide = rule(&matches(8), &format!("[{}]", filter(15)), BACKEND);
     yaml += &route("wide", &format!("rules:\n{wide}"));
     for i in 0..16 {

@@ -1,6 +1,6 @@
-//! Which layer determines the TLS of a host and the routes of its listener: the Gateway's
-//! listeners, then HTTPProxies, then Ingresses. Ingresses send requests to `b`, HTTPProxies to `a`,
-//! and HTTPRoutes to `c`.
+//! Which layer determines a host's TLS and its listener's routes: the Gateway's listeners, then
+//! HTTPProxies, then Ingresses. Ingresses send requests to `b`, HTTPProxies to `a`, and HTTPRoutes
+//! to `c`.
 
 use super::http_proxies::proxy;
 use super::ingresses::{CLASS, ingress, path, rule};
@@ -8,7 +8,7 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved, route};
 
-/// Returns an Ingress for a host, with this Secret if any.
+/// Returns an Ingress for a host, with this TLS Secret if any.
 fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     let rules = rule(host, &[path(prefix, "Prefix", "b")]);
     let tls = match pair {
@@ -18,7 +18,7 @@ fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     ingress("i", &format!("{tls}{rules}"))
 }
 
-/// Returns an HTTPProxy for a host with this Secret, whose only route has this prefix.
+/// Returns an HTTPProxy for a host, with this TLS Secret and with one route for this prefix.
 fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     proxy(
         "p",
@@ -29,8 +29,8 @@ fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     )
 }
 
-/// Listeners of the Gateway, objects, the name of the Secret for `a.test` if there is one, and
-/// responses by port, host and path.
+/// The row's name, the Gateway's listeners, the objects, and the name of the Secret for `a.test`,
+/// if any. The last element lists responses by port, host and path.
 type Row<'a> = (
     &'a str,
     String,

@@ -1,6 +1,6 @@
-//! Whether the certificate of the Gateway or of a ListenerSet is presented for a name. The table
-//! covers every combination of TLS settings, permissions of the Gateway, and hostname overlap. A
-//! test with real handshakes uses the same table.
+//! Whether the Gateway's or a ListenerSet's certificate is presented for a name. The table covers
+//! every combination of TLS settings, the Gateway's permissions, and hostname overlap. A test with
+//! real handshakes uses the same table.
 
 use super::tls::{certificate, https, secret};
 use super::tls_override_rows::rows;
@@ -10,7 +10,7 @@ use crate::resolve::Resolution;
 /// Hostname of the Gateway's listener.
 const WILD: &str = "*.example.org";
 
-/// Returns the key pairs that are presented to a client that requests this server name.
+/// Returns the key pairs that a client gets when it requests this server name.
 fn shown(resolution: &Resolution, name: &str) -> String {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.ends_with(parent),

@@ -1,5 +1,5 @@
-//! Filters of TrafficPolicies: the smallest limits apply, and invalid filters reject requests or
-//! are omitted.
+//! Filters in TrafficPolicies: the lowest limits apply, and invalid filters reject requests or are
+//! ignored.
 
 use std::collections::BTreeMap;
 

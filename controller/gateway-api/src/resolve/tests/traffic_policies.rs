@@ -1,5 +1,5 @@
 //! TrafficPolicies: all limits apply, the nearest defaults apply, and invalid sections reject
-//! requests or are omitted.
+//! requests or are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +150,7 @@ fn limit_of_a_gateway_covers_its_proxies() {
         .iter()
         .map(|it| it.name.as_str())
         .collect();
-    // Envoy has a single response for all limits of a route.
+    // Envoy supports only one rejection response for all of a route's limits.
     let plain = "HTTPProxy/web/r/routes/0/rateLimit/plain";
     let of_gateway = "TrafficPolicy/web/p/all/Gateway/gw";
     assert_eq!(names, [plain, of_gateway]);
@@ -260,7 +260,7 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
     assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
 }
 
-/// A policy: its scope, whether it limits, its timeout in seconds and its retries.
+/// A policy: its scope, whether it sets a rate limit, its timeout in seconds and its retries.
 type AnyPolicy = (usize, bool, Option<u64>, Option<u32>);
 
 fn any_policy() -> impl Strategy<Value = AnyPolicy> {

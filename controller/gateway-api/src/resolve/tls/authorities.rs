@@ -1,4 +1,5 @@
-//! CA certificates from one or more objects: parsed, validated, and combined into trust bundles.
+//! Parses and validates CA certificates from one or more objects, and combines them into trust
+//! bundles.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use super::pem;
 use super::revocation_lists::RevocationList;
 use crate::certificate_facts::distinguished;
 
-/// The content of one object.
+/// The CA certificates and revocation lists in one object.
 #[derive(Debug)]
 pub(super) struct Authorities {
     pub(super) certificates: Vec<Authority>,
@@ -34,7 +35,7 @@ pub(super) struct Authority {
     has_crl: bool,
 }
 
-/// The combined certificates and revocation lists of several objects.
+/// The combined certificates and revocation lists from several objects.
 #[derive(Debug)]
 pub(super) struct Union {
     /// The bundle, or its size if that exceeds the limit.
@@ -43,7 +44,7 @@ pub(super) struct Union {
 }
 
 impl Union {
-    /// Combines objects in order and removes duplicate certificates. The bundle is named after the
+    /// Combines objects in order, without duplicate certificates. The bundle is named after its
     /// sources, so the same references produce the same bundle.
     pub(super) fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
         let mut authorities: Vec<Authority> = Vec::new();
@@ -63,7 +64,8 @@ impl Union {
         }
         let certificates = authorities.iter().map(|authority| authority.pem.len());
         let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
-        // Do not omit a part: it could contain the list that revokes a certificate.
+        // Do not truncate the bundle: the missing part could contain the list that revokes a
+        // certificate.
         if size > MAX_TRUST_BUNDLE_BYTES {
             return Self {
                 bundle: Err(size),
@@ -135,7 +137,7 @@ pub(super) fn bundle(
     }
 }
 
-/// Reads and validates the CA certificates of a field, with the revocation lists that they issued.
+/// Reads and validates the CA certificates in a field, with the revocation lists that they issued.
 pub(super) fn authorities(
     field: &str,
     text: &str,
@@ -150,7 +152,7 @@ pub(super) fn authorities(
     Ok(Arc::new(authorities))
 }
 
-/// Reads and validates the CA certificates of a field. Also returns the index of a revocation list
+/// Reads and validates the CA certificates in a field. Also returns the index of a revocation list
 /// that none of these authorities issued, if any.
 pub(super) fn read(
     field: &str,

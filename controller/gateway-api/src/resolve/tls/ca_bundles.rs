@@ -1,5 +1,5 @@
-//! CA certificates and revocation lists from ConfigMaps, and CA certificates from
-//! ClusterTrustBundles. Each object is looked up, checked against ReferenceGrants, and parsed only
+//! Reads CA certificates and revocation lists from ConfigMaps, and CA certificates from
+//! ClusterTrustBundles. Checks each reference against ReferenceGrants, and parses each object only
 //! once.
 
 use std::collections::{HashMap, HashSet};
@@ -29,21 +29,21 @@ const CONFIG_MAPS: Expected = Expected {
 /// Default key of a referenced ConfigMap or Secret.
 pub(super) const DEFAULT_KEY: &str = "ca.crt";
 
-/// The content of an object, or its error.
+/// An object's content, or its error.
 type ParsedObject = Result<Arc<Authorities>, String>;
 
-/// The combined bundle of several references.
+/// The combined bundle from several references.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
     /// `None` if no reference is valid, or if the combined bundle is too large.
     pub(crate) bundle: Option<Arc<TrustBundle>>,
-    /// Errors of invalid references. Messages start with the reference: `caCertificateRefs[0]: `.
+    /// Errors in invalid references. Messages start with the reference: `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
-    /// Warning for the owner of the references. The bundle is usable nevertheless.
+    /// Warning for the owner of the references. The bundle is still usable.
     pub(crate) advice: Option<String>,
 }
 
-/// The namespaces that references may target.
+/// The namespaces to which references may point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// The referrer's namespace, and all namespaces with a ReferenceGrant for it.
@@ -59,7 +59,7 @@ pub(crate) struct CaBundles<'w> {
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
     /// Combined bundles by name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// Usage of each namespace, limited because a few objects have thousands of combinations.
+    /// Usage per namespace, which is limited because a few objects have thousands of combinations.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 
@@ -70,7 +70,7 @@ struct NamespaceShare {
 }
 
 impl<'w> CaBundles<'w> {
-    /// Returns the certificates of all references, deduplicated, in the order of the references.
+    /// Combines the certificates from all references, deduplicated, in the order of the references.
     pub(crate) fn combine(
         &mut self,
         referrer: Referrer<'w>,
@@ -121,7 +121,8 @@ impl<'w> CaBundles<'w> {
         combined
     }
 
-    /// Returns the combined bundle and a warning, if any. Charges the bundle to `charged`.
+    /// Returns the combined bundle and a warning, if any. Charges the bundle to the namespace
+    /// `charged`.
     fn unite(
         &mut self,
         sources: &[(String, Arc<Authorities>)],
@@ -144,7 +145,7 @@ impl<'w> CaBundles<'w> {
         Ok((bundle.clone(), union.advice.clone()))
     }
 
-    /// Charges a bundle to the policies of a namespace, only once. The error is a full sentence.
+    /// Charges a bundle to a namespace, but only once. The error is a full sentence.
     pub(super) fn charge(
         &mut self,
         namespace: &'w str,
@@ -167,8 +168,8 @@ impl<'w> CaBundles<'w> {
         Ok(())
     }
 
-    /// Returns the certificates of a ClusterTrustBundle, and its name. Any namespace may reference
-    /// any ClusterTrustBundle.
+    /// Returns a ClusterTrustBundle's name and certificates. Any namespace may reference any
+    /// ClusterTrustBundle.
     fn cluster_trust_bundle(
         &mut self,
         reference: &'w ObjectRef,
@@ -199,8 +200,8 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ClusterTrustBundle/{name}"), certificates))
     }
 
-    /// Returns the certificates that `reference` of `referrer` refers to, and the name of their
-    /// source.
+    /// Resolves a reference from `referrer`. Returns the name of its target, and the certificates
+    /// in it.
     fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -218,7 +219,7 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
     }
 
-    /// Returns the bundle in a key of a ConfigMap in any namespace. The error is a full sentence.
+    /// Returns the bundle in one key of a ConfigMap in any namespace. The error is a full sentence.
     pub(crate) fn in_key(
         &mut self,
         namespace: &'w str,
@@ -266,8 +267,8 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     authorities(key, text, lists.unwrap_or_default())
 }
 
-/// Validates CA certificates and revocation lists that replace a ConfigMap. Errors refer to them as
-/// `ca.crt` and `ca.crl`.
+/// Validates CA certificates and revocation lists that replace the data of a ConfigMap. Errors
+/// refer to them as `ca.crt` and `ca.crl`.
 pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle, String> {
     let lists = match lists {
         "" => Vec::new(),

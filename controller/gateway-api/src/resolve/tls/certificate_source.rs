@@ -1,5 +1,5 @@
-//! Where certificates come from: Secrets, or files on the hosts that serve them and alone have the
-//! keys.
+//! Where certificates come from: Secrets, or files on the hosts that serve them. With files, only
+//! those hosts have the keys.
 
 use crate::api::{ListenerTls, Metadata};
 
@@ -31,20 +31,21 @@ impl CertificateSource {
         }
     }
 
-    /// Returns the source of a listener. A listener with an invalid option is not served.
+    /// Returns the source of a listener's certificates. A listener with an invalid option is not
+    /// served.
     pub fn of_listener(tls: &ListenerTls) -> Self {
         let word = tls.options.get(LISTENER_OPTION);
         word.and_then(|word| Self::named(word)).unwrap_or_default()
     }
 
     /// Returns the source of a Gateway's client certificate for backends. An invalid annotation
-    /// means the Secret.
+    /// selects the Secret.
     pub fn of_gateway(gateway: &Metadata) -> Self {
         let word = gateway.annotations.get(GATEWAY_ANNOTATION);
         word.and_then(Self::named).unwrap_or_default()
     }
 
-    /// Returns an error if the annotation of the Gateway is invalid.
+    /// Returns an error if the Gateway's annotation is invalid.
     pub(crate) fn fault(gateway: &Metadata) -> Option<String> {
         let word = gateway.annotations.get(GATEWAY_ANNOTATION)?;
         let told: String = word.chars().take(100).collect();

@@ -1,5 +1,5 @@
-//! Key pairs from Secrets: looked up, checked against ReferenceGrants, and cached between
-//! resolutions.
+//! Looks up key pairs in Secrets, checks references to them against ReferenceGrants, and caches
+//! parsed pairs between resolutions.
 //!
 //! Errors never contain any part of a private key.
 
@@ -31,7 +31,7 @@ pub(super) const SECRETS: Expected = Expected {
 /// A usable key pair.
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
-    /// The Secret's error, if `certificate` is its last good key pair.
+    /// The error in the Secret, if `certificate` is its last good key pair.
     pub(crate) fault: Option<Grounds>,
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct CertificateCache {
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), ParsedSecret>,
-    /// The last good pairs of broken Secrets, or `None` if a pair is no longer valid.
+    /// The last good pairs for broken Secrets, or `None` if a pair is no longer valid.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
     /// Session ticket keys, by the name of the `KeyRef`.
     of_tickets: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Names of key pairs in files on the hosts.
+    /// Names of key pairs that hosts read from files.
     on_hosts: BTreeSet<String>,
 }
 
@@ -85,9 +85,9 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Ok(name)
     }
 
-    /// Returns the reference and pair for a name from [`Self::get`] or [`Self::on_hosts`], without
-    /// the pair if it is only on hosts. If the Secret was read for another reference, its pair
-    /// serves both.
+    /// Returns the reference and pair for a name from [`Self::get`] or [`Self::on_hosts`]. Omits
+    /// the pair if it exists only on hosts. If the Secret was read for another reference, its pair
+    /// is used for both.
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
@@ -106,8 +106,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns the key pair that `reference` of `referrer` refers to. For a broken Secret, returns
-    /// the last good pair as long as the Secret exists and the reference is permitted.
+    /// Resolves a reference from `referrer` to a key pair. If the Secret is broken, returns the
+    /// last good pair as long as the Secret exists and the reference is permitted.
     pub(crate) fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -146,7 +146,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         })
     }
 
-    /// Returns the last good pair of a Secret.
+    /// Returns a Secret's last good pair.
     fn keep(&mut self, key: &NamespacedName, last_good: &LastGoodKeys) -> Option<Arc<Certificate>> {
         if let Some(kept) = self.kept.get(key) {
             return kept.clone();
@@ -193,8 +193,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.extend(named);
     }
 
-    /// Looks up the session ticket keys in a Secret. For a broken Secret, the last good keys are
-    /// used as long as it exists.
+    /// Looks up the session ticket keys in a Secret. If the Secret is broken, the last good keys
+    /// are used as long as it exists.
     pub(crate) fn session_ticket_keys(
         &mut self,
         namespace: &str,
@@ -228,7 +228,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns a key pair that [`Self::get`] has returned, by the name of its `KeyRef`.
+    /// Returns a key pair previously returned by [`Self::get`], by the name of its `KeyRef`.
     pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
         self.by_name.get(name).map(AsRef::as_ref)
     }

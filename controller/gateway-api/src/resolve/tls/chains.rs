@@ -1,17 +1,17 @@
-//! Certificate chains: the order in which they are presented, and flaws to which Envoy or clients
-//! will object.
+//! Orders certificate chains for presentation, and finds flaws to which Envoy or clients will
+//! object.
 //!
 //! This module never rejects a chain. Envoy decides, and accepts some chains that other
-//! implementations reject. Messages tell the author what to fix. They identify certificates by
-//! their position in `tls.crt`, starting at 0.
+//! implementations reject. Messages explain to the author what to fix. They identify certificates
+//! by their position in `tls.crt`, starting at 0.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// Chain size at which clients reject it: the message size limit of rustls. The limits of other
-/// implementations are less than twice as high.
+/// Chain size in bytes above which clients reject it: the message size limit of rustls. Other
+/// implementations' limits are less than twice as high.
 const MAX_BYTES: usize = 64 * 1024;
 /// Maximum number of certificates that a message lists.
 const MAX_REPORTED: usize = 8;
@@ -24,8 +24,8 @@ const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.10040.4.3", "SHA-1"),
 ];
 
-/// Returns the certificate indices in the order of presentation: the leaf, then each issuer after
-/// the certificate that it signed, then unrelated certificates. If no issuer precedes a certificate
+/// Returns the certificate indices in presentation order: the leaf, then each issuer after the
+/// certificate that it signed, then unrelated certificates. If no issuer precedes a certificate
 /// that it signed, the order is kept.
 pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..certificates.len())
@@ -51,8 +51,8 @@ pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<us
     shown
 }
 
-/// Returns warnings about the flaws of a Secret's chain in this order of presentation. `bytes` is
-/// its size.
+/// Returns warnings about flaws in a Secret's chain, presented in this order. `bytes` is the size
+/// of the chain.
 pub(super) fn advice(
     name: &str,
     certificates: &[X509Certificate<'_>],
@@ -112,7 +112,7 @@ pub(super) fn advice(
     advice
 }
 
-/// Returns warnings about the flaws of a server or client leaf.
+/// Returns warnings about flaws in a leaf, whether it is for a server or a client.
 fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
@@ -131,7 +131,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     advice
 }
 
-/// Returns warnings about the flaws of a leaf as a server certificate.
+/// Returns warnings about flaws in a leaf that is used as a server certificate.
 pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Ok(Some(usage)) = leaf.extended_key_usage()
@@ -153,8 +153,8 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
     advice
 }
 
-/// Returns true for client certificates: the leaf is not valid for servers, or like SPIFFE
-/// certificates it has an identity but no hostname.
+/// Returns true for client certificates: the leaf is not valid for servers or, as in SPIFFE
+/// certificates, has an identity but no hostname.
 pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
     let only_client = match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,
@@ -175,7 +175,8 @@ fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
     })
 }
 
-/// Returns true if the leaf has such a subject alternative name, or if its names are malformed.
+/// Returns true if the leaf has a subject alternative name that satisfies `is_one`, or if its names
+/// are malformed.
 fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
         Ok(Some(names)) => names.value.general_names.iter().any(is_one),

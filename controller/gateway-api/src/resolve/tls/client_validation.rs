@@ -1,6 +1,6 @@
-//! Validation of client certificates on HTTPS listeners (`Gateway.spec.tls.frontend`).
+//! Resolves client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default applies to every HTTPS listener, unless there is a configuration for its port. An
+//! The default applies to every HTTPS listener, unless its port has its own configuration. An
 //! invalid reference affects only the listeners that use it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +18,7 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, Verdict};
 
-/// The client validation on each port.
+/// Client validation settings for each port.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
     default: PortValidation,
@@ -27,7 +27,7 @@ pub(crate) struct FrontendValidation {
     pub(crate) insecure: bool,
 }
 
-/// One client validation, with its references resolved.
+/// One client validation configuration, with its references resolved.
 #[derive(Debug, Default)]
 struct PortValidation {
     unsupported: Option<String>,
@@ -54,7 +54,8 @@ impl FrontendValidation {
         let mut ports: HashMap<u16, PortValidation> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
-            // Listener ports are always in range, so this entry applies to none of them.
+            // Listener ports are always in range, so an entry with this port applies to no
+            // listener.
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };
@@ -75,7 +76,7 @@ impl FrontendValidation {
         }
     }
 
-    /// Applies the validation on the port to the termination and the verdicts of an HTTPS listener.
+    /// Applies the port's client validation to an HTTPS listener's termination and verdicts.
     /// Returns a warning, if any.
     pub(crate) fn apply(
         &self,

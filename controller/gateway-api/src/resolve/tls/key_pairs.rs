@@ -1,5 +1,5 @@
-//! A key pair after reading and validation: its certificates in order, the matching key, and
-//! warnings.
+//! Reads and validates key pairs: orders the certificates, checks that the key matches, and
+//! collects warnings.
 //!
 //! A private key leaves this module only as a [`KeyPair`]. Neither errors nor `Debug` output
 //! contain any part of it.
@@ -18,7 +18,7 @@ use crate::api::{NamespacedName, Secret};
 use crate::ocsp_response::{self, OcspResponse};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// The type of a Secret that contains a key pair.
+/// The type of Secret that contains a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 /// Secret entry with the OCSP response for the leaf. Other projects use the same entry name.
 const STAPLE: &str = "tls.ocsp-staple";
@@ -31,7 +31,7 @@ pub(crate) struct Certificate {
     pub(crate) kind: KeyKind,
     /// Warnings about flaws to which Envoy or clients will object.
     pub(crate) advice: Vec<String>,
-    /// Warnings about flaws to which clients will object in a server certificate.
+    /// Warnings about flaws to which clients will object if a server presents the certificate.
     pub(crate) server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     for_clients: bool,
@@ -54,7 +54,7 @@ impl Certificate {
             })
     }
 
-    /// Returns the DNS names of the leaf, in lower case.
+    /// Returns the leaf's DNS names, in lower case.
     pub(crate) fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.dns_names.iter().map(String::as_str)
     }
@@ -88,7 +88,7 @@ pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate
     check(key, part("tls.crt")?, part("tls.key")?, staple)
 }
 
-/// A key pair from files that replaces a Secret, validated in the same way.
+/// A key pair from files that replace a Secret, validated in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPair {
     /// The reference to the pair.
@@ -97,7 +97,7 @@ pub struct CheckedPair {
     pub pair: KeyPair,
     /// Warnings about flaws to which Envoy or clients will object.
     pub advice: Vec<String>,
-    /// Warnings about flaws to which clients will object in a server certificate.
+    /// Warnings about flaws to which clients will object if a server presents the certificate.
     pub server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     pub for_clients: bool,
@@ -127,9 +127,9 @@ pub fn checked_pair(
     })
 }
 
-/// Checks that both parts can be parsed, and that the key matches a certificate, which becomes the
-/// leaf. All other checks are left to Envoy, because TLS implementations accept different pairs. An
-/// unusable staple is dropped.
+/// Checks that the chain and the key can be parsed, and that the key matches a certificate, which
+/// becomes the leaf. All other checks are left to Envoy, because TLS implementations differ in
+/// which pairs they accept. An unusable staple is dropped.
 pub(super) fn check(
     key: &NamespacedName,
     chain: &[u8],
@@ -190,9 +190,9 @@ pub(super) fn check(
     })
 }
 
-/// Returns the staple of a Secret if Envoy may present it with this leaf, or a message if it is
-/// omitted. Fails if Envoy would reject the leaf without a staple. Whether a staple has expired is
-/// left to Envoy, which has a clock.
+/// Returns a Secret's staple if Envoy may present it with this leaf, or a message if it is omitted.
+/// Fails if Envoy would reject the leaf without a staple. Envoy, which has a clock, checks whether
+/// the staple has expired.
 fn usable_staple(
     name: &str,
     staple: &[u8],

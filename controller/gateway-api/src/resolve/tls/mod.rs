@@ -1,5 +1,5 @@
-//! Key pairs and CA certificates: looked up by reference, parsed and validated. Also the validation
-//! of client certificates on a Gateway's listeners.
+//! Looks up, parses and validates key pairs and CA certificates. Also resolves the validation of
+//! client certificates on a Gateway's listeners.
 
 mod authorities;
 pub(crate) mod ca_bundles;

@@ -1,8 +1,8 @@
-//! PEM: reads the text of a Secret or ConfigMap, and writes the canonical form.
+//! Reads PEM text from Secrets and ConfigMaps, and writes its canonical form.
 //!
 //! Only certificates, revocation lists and a single private key leave this module, and they are
-//! re-encoded. So nothing else in the text reaches a proxy, and the same key always produces the
-//! same bytes. Errors never quote the text.
+//! re-encoded. Therefore nothing else in the text reaches a proxy, and the same key always produces
+//! the same bytes. Errors never quote the text.
 
 use std::borrow::Cow;
 
@@ -13,10 +13,11 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
 
-/// Obsolete labels of certificates. The second has additional data, which is ignored.
+/// Obsolete certificate labels. The second one marks certificates with additional data, which is
+/// ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of contents other than certificates, with the end of the error message for each.
+/// Labels of content other than certificates, each with the end of its error message.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
     ("CERTIFICATE REQUEST-----", ", but a certificate request"),
     (
@@ -40,7 +41,7 @@ const NO_KEYS: [(&str, &str); 3] = [
     ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
 ];
 
-/// Returns all certificates in PEM text, in order; at least one.
+/// Returns all certificates in PEM text, in order. Fails if there are none.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
@@ -62,7 +63,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// Returns all revocation lists in PEM text, in order; at least one.
+/// Returns all revocation lists in PEM text, in order. Fails if there are none.
 pub(crate) fn revocation_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
@@ -110,7 +111,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         ));
     }
     let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
-    // Invalid UTF-8 is either outside of the PEM sections or makes them invalid.
+    // Invalid UTF-8 is either outside the PEM sections or makes them invalid.
     let text = String::from_utf8_lossy(pem);
     if !OLD_LABELS.iter().any(|label| text.contains(label)) {
         return Ok(Cow::Borrowed(pem));
@@ -121,8 +122,8 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Guesses what text without the expected section contains, and returns the end of a sentence about
-/// it. Empty if unclear. `others` has sentence ends for labels of other sections.
+/// Guesses what text without the expected section contains, and returns the end of an error message
+/// about it. Empty if unclear. `others` contains message ends for the labels of other sections.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     let has = |marker: &str| {
         let marker = marker.as_bytes();
@@ -142,7 +143,7 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     found.map_or("", |(_, ending)| ending)
 }
 
-/// Returns a message about invalid PEM text without quoting it.
+/// Describes invalid PEM text without quoting it.
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
@@ -181,7 +182,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     text
 }
 
-/// Appends a section as in RFC 7468, with lines of 64 characters.
+/// Appends a section in the format of RFC 7468, with lines of 64 characters.
 fn encode(label: &str, der: &[u8], text: &mut String) {
     text.push_str("-----BEGIN ");
     text.push_str(label);

@@ -1,7 +1,7 @@
-//! Private keys, and the check that a key matches a certificate by comparing public keys.
+//! Parses private keys, and checks that a key matches a certificate by comparing public keys.
 //!
-//! Nothing else is validated here. The proxy decides about key types and sizes, so a key of an
-//! unknown type is accepted. Errors never contain any part of a key.
+//! Nothing else is validated here. The proxy decides which key types and sizes it accepts, so a key
+//! of an unknown type is accepted. Errors never contain any part of a key.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// Key types that matter to clients: a client may support one but not the other.
+/// Key types that matter to clients, because a client may support one but not the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyKind {
     Rsa,
@@ -30,7 +30,7 @@ pub(crate) enum KeyKind {
 }
 
 impl KeyKind {
-    /// Returns the type of a public key.
+    /// Returns the type of a certificate's public key.
     pub(crate) fn of(certificate: &SubjectPublicKeyInfo<'_>) -> Self {
         let algorithm = certificate.algorithm.algorithm.to_id_string();
         match ObjectIdentifier::new(&algorithm) {
@@ -148,7 +148,7 @@ impl<'k> PrivateKey<'k> {
 }
 
 /// Returns the key type if Envoy is known to reject it, or `None` otherwise. Envoy's own error
-/// message says little.
+/// message contains few details.
 pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let algorithm = certificate.algorithm.algorithm.to_id_string();
     let Ok(oid) = ObjectIdentifier::new(&algorithm) else {

@@ -1,7 +1,7 @@
-//! Revocation lists (CRLs) in the same ConfigMap as the CA certificates: read and validated.
+//! Reads and validates the revocation lists (CRLs) that accompany CA certificates.
 //!
 //! An unsupported list must never be skipped, because revoked certificates would then be trusted.
-//! Instead, the ConfigMap is rejected.
+//! Instead, the object that contains the list is rejected.
 
 use rustls_pki_types::CertificateRevocationListDer;
 use x509_parser::prelude::{CertificateRevocationList, FromDer as _};
@@ -16,7 +16,7 @@ const PARTS: [(&str, &str); 2] = [
     ("2.5.29.28", "for a part of the certificates only"),
 ];
 
-/// A usable list.
+/// A usable revocation list.
 pub(super) struct RevocationList {
     /// Canonical PEM.
     pub(super) pem: String,

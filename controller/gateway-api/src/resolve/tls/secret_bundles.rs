@@ -1,4 +1,4 @@
-//! CA certificates and revocation lists from Secrets, as HTTPProxies use them.
+//! Reads CA certificates and revocation lists from the Secrets that HTTPProxies reference.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::status::{Grounds, Reason};
 
 impl<'w> CaBundles<'w> {
     /// Returns the CA certificates in a Secret, with the revocation lists in another Secret. The
-    /// lists apply to the whole chain, or only to the leaf. A list need not be issued by one of
+    /// lists apply either to the whole chain or only to the leaf. They need not be issued by one of
     /// these authorities, because the client may send an intermediate authority.
     pub(crate) fn of_secrets(
         &mut self,
@@ -76,7 +76,7 @@ struct SecretEntry<'w> {
     text: &'w str,
 }
 
-/// Returns an entry of the Secret that `reference` of `referrer` refers to.
+/// Resolves a reference from `referrer` to an entry of a Secret.
 fn secret<'w>(
     referrer: Referrer<'w>,
     reference: CoreReference<'w>,

@@ -1,14 +1,14 @@
-//! Subject alternative names. The certificate of the peer must have at least one of them. The peer
+//! Reads subject alternative names, of which a peer's certificate must have at least one. The peer
 //! is a backend (`BackendTLSPolicyValidation`), a mesh peer, or a client.
 //!
-//! If a policy has `subjectAltNames`, or patterns in `options`, its hostname is only the server
+//! If a policy has `subjectAltNames`, or patterns in `options`, its hostname is only the TLS server
 //! name and is not verified.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// The names, in the order of the object.
+/// Names and patterns, in the order in which the object lists them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AltNames {
     pub(crate) dns_names: Vec<String>,
@@ -85,7 +85,7 @@ impl AltNames {
         Ok(())
     }
 
-    /// Returns true if there are no names and no patterns.
+    /// Returns true if there are neither names nor patterns.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -151,7 +151,7 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// Requires an absolute URI with an authority, as the pattern in the API does.
+/// Fails unless this is an absolute URI with an authority, as the API's pattern requires.
 fn check_uri(uri: &str) -> Result<(), String> {
     limits::characters(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);

@@ -1,4 +1,4 @@
-//! Session ticket keys from a Secret, shared by several hosts.
+//! Reads session ticket keys, which several hosts share, from a Secret.
 //!
 //! Errors never contain any part of a key.
 
@@ -11,19 +11,19 @@ use crate::status::Grounds;
 
 /// The Secret entry with the concatenated keys. The first key encrypts, and all keys decrypt.
 const ENTRY: &str = "session-ticket-keys";
-/// Maximum number of keys, more than any real rotation keeps. For an unknown ticket, Envoy tries
-/// all of them.
+/// Maximum number of keys. Any real rotation keeps fewer. For an unknown ticket, Envoy tries all of
+/// them.
 const MAX_KEYS: usize = 16;
-/// Type of a Secret with a key pair. Ticket keys in such a Secret could clash with a certificate's
-/// name.
+/// Type of Secret that contains a key pair. Ticket keys in such a Secret could clash with a
+/// certificate's name.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
-/// Session ticket keys that a listener refers to.
+/// The session ticket keys to which a listener refers.
 pub(crate) struct NamedTicketKeys {
-    /// Name of the `KeyRef`. Set even if there are no keys, so that the listener does not change
-    /// when keys are added or removed.
+    /// Name of the `KeyRef`. Set even without keys, so that the listener does not change when keys
+    /// are added or removed.
     pub(crate) name: String,
-    /// Reason and message if the current keys of the Secret are not in use.
+    /// Reason and message if the Secret's current keys are not in use.
     pub(crate) fault: Option<Grounds>,
 }
 

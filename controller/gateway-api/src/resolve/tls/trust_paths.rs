@@ -1,4 +1,4 @@
-//! Signature paths from a certificate to an authority that the peer trusts.
+//! Finds signature paths from a certificate to an authority that the peer trusts.
 //!
 //! This module rejects nothing: the peer decides which certificates it accepts. Signatures that
 //! cannot be verified here count as valid, because a false warning is worse than none.
@@ -12,8 +12,8 @@ use crate::status::PathValidity;
 /// Maximum number of signatures to verify per call.
 const MAX_SIGNATURES: usize = 128;
 
-/// Returns the validity period of each signature path from the first certificate of the chain to a
-/// certificate of the bundle, both as PEM. Without a path, the certificate is not trusted.
+/// Returns the validity period of each signature path from the first certificate in the chain to a
+/// certificate in the bundle. Both are PEM. Without a path, the certificate is not trusted.
 pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     let (Ok(chain), Ok(bundle)) = (
         pem::certificates(chain),
@@ -23,8 +23,8 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    // Indices of the chain certificates on the path so far, and the period in which all of them are
-    // valid.
+    // For each path to extend: the indices of its chain certificates, and the period in which all
+    // of them are valid.
     let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
     let mut paths = Vec::new();
     while let Some((places, so_far)) = reached.pop() {

@@ -1,4 +1,4 @@
-//! BackendPolicies: the settings for each Service port and XBackend. A policy with an error has no
+//! Checks BackendPolicies, which configure Service ports and XBackends. An invalid policy has no
 //! effect.
 
 mod read;
@@ -12,11 +12,11 @@ use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A checked policy.
+/// A checked BackendPolicy.
 pub(crate) struct CheckedBackendPolicy<'w> {
     pub(crate) object: &'w BackendPolicy,
     pub(crate) accepted: Verdict,
-    /// No effect unless the policy is accepted.
+    /// Ignored unless the policy is accepted.
     settings: BackendSettings,
 }
 

@@ -1,4 +1,4 @@
-//! Fields of BackendPolicies.
+//! Reads the fields of BackendPolicies.
 
 use sesame_proto::schema::backend_connections::ProxyProtocol;
 use sesame_proto::schema::health_check::Kind as CheckKind;
@@ -18,16 +18,18 @@ use crate::api::{
 use crate::resolve::backends::settings::{self, BackendSettings};
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Minimum weight of a new endpoint, in percent.
+/// Default minimum weight of an endpoint during slow start, in percent.
 const MIN_WEIGHT_PERCENT: i32 = 10;
 
-/// Default interval and timeout of active checks in milliseconds, and counts that change the state.
+/// Defaults for active health checks: the interval and timeout in milliseconds, and the number of
+/// results that change an endpoint's state.
 const CHECK_INTERVAL: u64 = 5_000;
 const CHECK_TIMEOUT: u64 = 1_000;
 const HEALTHY: i32 = 2;
 const UNHEALTHY: i32 = 3;
 
-/// Defaults for passive checks: failures, milliseconds, and percent of endpoints.
+/// Defaults for passive health checks: the number of failures, the interval and ejection time in
+/// milliseconds, and the maximum percentage of ejected endpoints.
 const SERVER_ERRORS: i32 = 5;
 const EJECTION_INTERVAL: u64 = 10_000;
 const EJECTION_TIME: u64 = 30_000;
@@ -73,7 +75,7 @@ pub(super) fn settings(spec: &BackendPolicySpec) -> Result<BackendSettings, Stri
     Ok(settings)
 }
 
-/// Returns a number, or an error if it is out of range.
+/// Returns a field's value, or an error if it is out of range.
 fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let read = u32::try_from(value).ok().filter(|it| range.contains(it));
     read.ok_or_else(|| {
@@ -82,7 +84,7 @@ fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Res
     })
 }
 
-/// Returns a duration in milliseconds, or the default if it is unset.
+/// Parses a duration field and returns milliseconds, or the default if the field is unset.
 fn time(
     field: &str,
     text: Option<&String>,
@@ -319,8 +321,8 @@ fn breaker(spec: &BreakerSettings) -> Result<CircuitBreaker, String> {
     })
 }
 
-/// Returns the settings, and the idle timeout in milliseconds: 0 for no timeout, `None` for the
-/// default.
+/// Reads the connection settings and the idle timeout in milliseconds: 0 means no timeout, `None`
+/// the default.
 fn connections(spec: &ConnectionSettings) -> Result<(BackendConnections, Option<u64>), String> {
     let ConnectionSettings {
         timeout,

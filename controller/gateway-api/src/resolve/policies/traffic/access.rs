@@ -1,4 +1,4 @@
-//! Reads an AccessPolicy. Every part is protective, so requests are rejected if any part is
+//! Reads an AccessPolicy. Every setting is protective, so requests are rejected if any setting is
 //! invalid.
 
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::resolve::syntax::limits;
 use crate::resolve::syntax::parsed::Parsed;
 use crate::world::Kind;
 
-/// Maximum number of exempted objects.
+/// Maximum number of exempt objects per policy.
 const MAX_EXEMPTIONS: usize = 16;
 
-/// The parts of a policy, and the objects that are exempt from it.
+/// The access checks of an AccessPolicy, and the objects that are exempt from them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
@@ -55,8 +55,8 @@ const EXEMPTED: [Kind; 4] = [
     Kind::Ingress,
 ];
 
-/// Reads the parts of a policy, and validates its exemptions. Errors start with the path of the
-/// field below `spec`.
+/// Reads a policy's access checks, and validates its exemptions. Errors start with the field path
+/// relative to `spec`.
 fn read(
     policy: &str,
     namespace: &str,
@@ -112,7 +112,7 @@ fn check_exemptions<'s>(
     Ok(())
 }
 
-/// Returns an exempted object as `Kind/namespace/name`. The namespace defaults to `own`.
+/// Formats an exempt object as `Kind/namespace/name`. The namespace defaults to `own`.
 fn exempted(exemption: &AccessExemption, own: &str) -> String {
     let AccessExemption {
         kind,
@@ -123,7 +123,7 @@ fn exempted(exemption: &AccessExemption, own: &str) -> String {
     format!("{kind}/{namespace}/{name}")
 }
 
-/// Reads the address filter of a policy. Errors start with the path of the field below `spec`.
+/// Reads a policy's address filter. Errors start with the field path relative to `spec`.
 fn read_addresses(policy: &str, spec: &IpFilter) -> Result<AddressFilter, String> {
     let IpFilter {
         allow,

@@ -1,4 +1,4 @@
-//! Reads the authorization rules of an AccessPolicy. Errors start with the path of the field below
+//! Reads the authorization rules of an AccessPolicy. Errors start with the field path relative to
 //! `spec`.
 
 use std::fmt::Display;
@@ -12,7 +12,8 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Reads the rules of a policy. `own` is the policy's own token requirement, if any.
+/// Reads the policy's authorization rules. `own` contains the policy's own token requirements, if
+/// any.
 pub(super) fn read(
     policy: &str,
     spec: &AccessRules,

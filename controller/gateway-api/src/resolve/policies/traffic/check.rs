@@ -1,5 +1,5 @@
-//! Reads a TrafficPolicy. If a protective part is invalid, requests are rejected. An invalid tuning
-//! part is left out.
+//! Reads a TrafficPolicy. If a protective setting is invalid, requests are rejected. An invalid
+//! tuning setting is ignored.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) fn check<'w>(
 }
 
 impl CheckedPolicy<'_> {
-    /// Reads the protective parts.
+    /// Reads the protective settings.
     fn protect(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
         let TrafficPolicySpec {
             target_refs: _,
@@ -37,7 +37,7 @@ impl CheckedPolicy<'_> {
             request_body,
             bandwidth,
             headers,
-            // Tuning parts.
+            // Tuning settings.
             timeouts: _,
             retry: _,
             compression: _,
@@ -62,7 +62,7 @@ impl CheckedPolicy<'_> {
         filters.headers = OfPolicy::new(policy, headers);
     }
 
-    /// Reads the tuning parts.
+    /// Reads the tuning settings.
     fn tune(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
         let TrafficPolicySpec {
             target_refs: _,
@@ -72,7 +72,7 @@ impl CheckedPolicy<'_> {
             error_pages,
             grpc_web,
             fault,
-            // Protective parts.
+            // Protective settings.
             rate_limits: _,
             request_body: _,
             bandwidth: _,

@@ -1,4 +1,4 @@
-//! Request and response filters set by TrafficPolicies and AccessPolicies.
+//! Request and response filters configured by TrafficPolicies and AccessPolicies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use sesame_proto::schema::{
 use super::access::AccessCheck;
 use super::jwt::TokenCheck;
 
-/// Filters of one or more scopes. If a section is `None`, wider scopes decide it.
+/// Filters from one or more scopes. A section that is `None` is left to wider scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterSettings {
     /// Maximum request body in bytes.
@@ -23,11 +23,11 @@ pub(crate) struct FilterSettings {
     /// An inner `None` disables compression.
     pub(super) compression: Option<OfPolicy<Option<Compression>>>,
     pub(super) error_pages: Option<OfPolicy<Vec<ErrorPage>>>,
-    /// Limit for requests in bytes per second.
+    /// Request bandwidth limit in bytes per second.
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
-    /// Limit for responses in bytes per second.
+    /// Response bandwidth limit in bytes per second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
-    /// Checks by name. Requests must pass all of them.
+    /// Access checks by name. Requests must pass all of them.
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
 }
 
@@ -80,7 +80,8 @@ impl FilterSettings {
         checks.flat_map(|it| &it.exempt).map(String::as_str)
     }
 
-    /// Returns true if a section is protective. Requests must then not reach another route.
+    /// Returns true if a protective section is set. Requests must then not fall through to another
+    /// route.
     pub(crate) fn protects(&self) -> bool {
         !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }
@@ -90,7 +91,8 @@ impl FilterSettings {
         *self == Self::default()
     }
 
-    /// Adds the settings of a wider scope. The smaller of two limits applies.
+    /// Merges the settings from a wider scope. The lower of two limits applies, and access checks
+    /// accumulate.
     pub(crate) fn add(&mut self, wider: &Self) {
         let Self {
             max_body_bytes,
@@ -121,7 +123,7 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the sections set here that only one policy per scope can decide.
+    /// Returns the names of sections that are set here, and that only one policy per scope can set.
     pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             max_body_bytes: _,
@@ -145,10 +147,10 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// Returns the filters of a route, or `None` if the filters of its listener (`self`) apply.
+    /// Returns a route's filters, or `None` if its listener's filters (`self`) apply unchanged.
     /// `own` contains the filters from the rule's policies, and `changed` the rule's changes to
-    /// response headers. `route` has the form `HTTPRoute/namespace/name`. `reserved_headers` belong
-    /// to its namespace.
+    /// response headers. `route` has the form `HTTPRoute/namespace/name`. `reserved_headers`
+    /// contains the headers reserved in the route's namespace.
     pub(crate) fn of_route(
         &self,
         own: Option<&Self>,
@@ -166,7 +168,7 @@ impl FilterSettings {
         }
         let mut settings = own.cloned().unwrap_or_default();
         settings.add(self);
-        // Also those of policies from which the route is exempt.
+        // Include the headers reserved by policies from which the route is exempt.
         let reserved = settings.reserved_headers();
         let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
         let reserved = sorted(reserved);
@@ -219,7 +221,7 @@ impl FilterSettings {
         })
     }
 
-    /// Returns true if the policies and the rule change the same response header.
+    /// Returns true if the policies and the rule change any of the same response headers.
     fn changes_same(&self, rule: Option<&HeaderModifier>) -> bool {
         let headers = self.headers.as_ref();
         let changes = headers.and_then(|it| it.value.response.as_ref());
@@ -258,7 +260,7 @@ impl FilterSettings {
         filters.chain(tokens).chain(set).collect()
     }
 
-    /// Returns the names of the token filters, in the order of their policies.
+    /// Returns the names of the token filters, in policy order.
     fn tokens(&self) -> Vec<String> {
         self.token_checks().map(|it| it.name.clone()).collect()
     }
@@ -273,7 +275,7 @@ impl FilterSettings {
         headers.map(|it| it.header.as_str())
     }
 
-    /// Returns the sorted names of the policies that set a section.
+    /// Returns the sorted names of the policies that set at least one section.
     fn policies(&self) -> Vec<String> {
         let Self {
             max_body_bytes,
@@ -336,7 +338,7 @@ impl FilterSettings {
     }
 }
 
-/// Returns this part of each check that has it, in the order of their policies.
+/// Collects a part from each check that has it, in policy order.
 fn parts<T>(
     checks: &BTreeMap<Arc<str>, Arc<AccessCheck>>,
     part: impl Fn(&AccessCheck) -> Option<T>,
@@ -349,8 +351,8 @@ fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     names.into_iter().map(ToOwned::to_owned).collect()
 }
 
-/// Returns the name of a filter with these parts, or `None` if there are no parts. Each part is
-/// named `TrafficPolicy/namespace/name/part`.
+/// Returns the name of a filter with these parts, or `None` if `parts` is empty. The name of each
+/// part is `TrafficPolicy/namespace/name/part`.
 fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     let parts = parts.into_iter().flatten();
     let parts: Vec<String> = parts
@@ -359,7 +361,7 @@ fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-/// Removes the changes to headers that the rule also changes.
+/// Removes changes to headers that the rule also changes.
 fn leave_to_rule(changes: &mut HeaderModifier, rule: &HeaderModifier) {
     let HeaderModifier { set, add, remove } = rule;
     let named = set.iter().chain(add).map(|it| &it.name).chain(remove);

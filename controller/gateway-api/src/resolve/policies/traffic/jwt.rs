@@ -1,4 +1,4 @@
-//! Reads the token requirements of an AccessPolicy. Errors start with the path of the field below
+//! Reads the token requirements of an AccessPolicy. Errors start with the field path relative to
 //! `spec`.
 
 use std::collections::BTreeSet;
@@ -24,11 +24,11 @@ const MAX_SOURCES: usize = 4;
 /// Maximum number of characters in an issuer, audience or claim.
 const MAX_CHARACTERS: usize = 253;
 
-/// Prefixes of headers that proxies and services in front of backends set. Policies must not set
-/// these headers from claims.
+/// Prefixes of headers that proxies and other services in front of backends set. Policies must not
+/// set such headers from claims.
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
-/// Token requirements of a policy.
+/// A policy's token requirements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TokenCheck {
     /// Name of the token filter.
@@ -40,7 +40,7 @@ pub(crate) struct TokenCheck {
     pub(super) token_headers: BTreeSet<String>,
 }
 
-/// Reads the token requirements of an AccessPolicy with this name.
+/// Reads the token requirements of the AccessPolicy named `policy`.
 pub(super) fn read(
     policy: &str,
     spec: &JwtPolicy,
@@ -89,7 +89,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns the names of headers that may contain a token of the provider.
+/// Returns the names of headers in which clients may send a token from the provider.
 fn headers_of(provider: &TokenProvider) -> Vec<String> {
     let sources = provider.sources.iter();
     let headers = sources.filter_map(|TokenSource { kind }| match kind {
@@ -150,7 +150,7 @@ pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
     limits::characters(field, text, MAX_CHARACTERS)
 }
 
-/// Returns the names in a claim's path, outermost first.
+/// Returns the names in a claim path, outermost first.
 pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String> {
     check_text(field, claim)?;
     let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();
@@ -249,7 +249,7 @@ fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, St
     sources.collect()
 }
 
-/// Returns the lower-case header names with the paths of their claims.
+/// Returns the lower-case header names, each with the path of its claim.
 fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<String>)>, String> {
     limits::entries(field, specs.len(), 0..=TokenPolicy::MAX_ENTRIES)?;
     let mut seen = BTreeSet::new();

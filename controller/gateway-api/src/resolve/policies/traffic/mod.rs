@@ -1,9 +1,9 @@
-//! TrafficPolicies and AccessPolicies: conditions, limits and defaults for the requests of each
+//! TrafficPolicies and AccessPolicies: access checks, limits and defaults for requests to each
 //! listener and rule.
 //!
-//! Protective settings accumulate, from the rule to the Gateway. Tuning settings are taken from the
-//! policy nearest to the rule, section by section. If a protective part is invalid, requests to the
-//! policy's targets are rejected. An invalid tuning part is left out.
+//! Protective settings accumulate from the rule up to the Gateway. Each section of the tuning
+//! settings comes from the policy nearest to the rule. If a protective setting is invalid, requests
+//! to the policy's targets are rejected. An invalid tuning setting is ignored.
 
 mod access;
 mod authorization;
@@ -27,7 +27,7 @@ use crate::resolve::syntax::parsed::Parsed;
 use crate::status::{Condition, ConditionType};
 use crate::world::Kind;
 
-/// Limits and defaults of one or more scopes.
+/// Limits and defaults from one or more scopes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TrafficSettings {
     pub(crate) rate_limits: Vec<Arc<RateLimit>>,
@@ -36,7 +36,8 @@ pub(crate) struct TrafficSettings {
     pub(crate) filters: FilterSettings,
     /// Headers that policies set from claims, by namespace. Set only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
-    /// True if all requests are rejected, because a protective part is invalid or unknown.
+    /// True if all requests are rejected, because a protective setting is invalid or a field is
+    /// unknown.
     pub(crate) refuses: bool,
 }
 
@@ -52,7 +53,7 @@ struct Timeouts {
 }
 
 impl TrafficSettings {
-    /// Adds the settings of a wider scope, or of a newer policy in the same scope.
+    /// Merges the settings from a wider scope, or from a newer policy in the same scope.
     fn add(&mut self, wider: &Self) {
         let Self {
             rate_limits,
@@ -69,7 +70,8 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// Returns true if a policy is protective. Requests must then not reach another route.
+    /// Returns true if any setting is protective. Requests must then not fall through to another
+    /// route.
     pub(crate) fn protects(&self) -> bool {
         self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
     }
@@ -141,8 +143,8 @@ impl<'w> TrafficPolicies<'w> {
         }
     }
 
-    /// Returns the settings for the named part of an object, combined with the settings for the
-    /// object. If `part` is empty, returns only the settings for the object.
+    /// Combines the settings for a section of an object with the settings for the whole object. If
+    /// `part` is empty, returns only the settings for the whole object.
     pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
         let mut settings = TrafficSettings::default();
         let part = Some(part).filter(|part| !part.is_empty());
@@ -154,8 +156,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the settings for a listener of a Gateway. `owner` is the object that defines the
-    /// listener.
+    /// Returns the settings for one of a Gateway's listeners. `owner` is the object that defines
+    /// the listener.
     pub(crate) fn of_listener(
         &self,
         gateway: (&str, &str),
@@ -175,8 +177,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the filters shared by all listeners of a Gateway, or `None` if a policy targets a
-    /// single listener or any ListenerSet, even a ListenerSet of another Gateway.
+    /// Returns the filters shared by all of a Gateway's listeners. Returns `None` if a policy
+    /// targets a single listener, or any ListenerSet, even one that belongs to another Gateway.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {

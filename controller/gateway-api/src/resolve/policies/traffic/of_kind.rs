@@ -1,4 +1,5 @@
-//! All TrafficPolicies or all AccessPolicies: their effect on objects, and their verdicts.
+//! All policies of one kind, TrafficPolicy or AccessPolicy: their effect on objects, and whether
+//! they are accepted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +46,8 @@ impl<'w> CheckedPolicy<'w> {
         checked
     }
 
-    /// Returns a protective part. If it is invalid, requests to the targets are rejected.
+    /// Unwraps a protective setting. If it is invalid, reports the error and rejects requests to
+    /// the targets.
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
         part.map_err(|why| {
             let status = refusal::HTTP;
@@ -56,7 +58,7 @@ impl<'w> CheckedPolicy<'w> {
         .ok()
     }
 
-    /// Returns the name of the policy, followed by the objects that it exempts.
+    /// Returns the policy's name, followed by the objects that it exempts.
     fn told(&self) -> String {
         let exempt: Vec<&str> = self.settings.filters.exempt().collect();
         let name = self.metadata.key();
@@ -66,7 +68,7 @@ impl<'w> CheckedPolicy<'w> {
         format!("{name} (exempts {})", exempt.join(", "))
     }
 
-    /// Returns the sections set here that only one policy per scope can decide.
+    /// Returns the names of sections that are set here, and that only one policy per scope can set.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
             rate_limits: _,
@@ -85,7 +87,7 @@ impl<'w> CheckedPolicy<'w> {
 /// All policies of a kind, oldest first.
 pub(crate) struct PoliciesOfKind<'w> {
     kind: Kind,
-    /// Type of the condition on the policies' targets.
+    /// Type of the condition that is set on the policies' targets.
     affected: ConditionType,
     pub(super) all: Vec<CheckedPolicy<'w>>,
     pub(super) targets: PolicyTargets<'w>,
@@ -115,7 +117,8 @@ impl<'w> PoliciesOfKind<'w> {
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
-    /// Adds the settings for the named part of an object, or for the object if `section` is `None`.
+    /// Adds the settings for a section of an object, or for the whole object if `section` is
+    /// `None`.
     pub(super) fn add_to(
         &self,
         settings: &mut TrafficSettings,
@@ -176,8 +179,8 @@ impl<'w> PoliciesOfKind<'w> {
         ))
     }
 
-    /// Returns the index of each policy that targets this object or a part of it, with the policy's
-    /// error there, if any.
+    /// Returns the index of each policy that targets this object or a section of it. Also returns
+    /// the policy's error for that target, if any.
     pub(crate) fn judge(
         &self,
         kind: Kind,

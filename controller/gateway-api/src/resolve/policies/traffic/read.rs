@@ -1,4 +1,4 @@
-//! Reads the rate limits, timeouts and retries of TrafficPolicies.
+//! Reads the rate limits, timeouts and retries in TrafficPolicies.
 
 use sesame_proto::schema::{RateLimit, RateLimitKey, Retry, rate_limit_key};
 
@@ -8,7 +8,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Maximum number of rate limits in a policy.
+/// Maximum number of rate limits per policy.
 const MAX_LIMITS: usize = 8;
 
 pub(super) fn read_limits(policy: &str, specs: &[RequestLimit]) -> Result<Vec<RateLimit>, String> {

@@ -1,4 +1,4 @@
-//! Reads the fields of TrafficPolicies that filter requests and responses.
+//! Reads the TrafficPolicy fields that filter requests and responses.
 
 use std::collections::HashMap;
 
@@ -17,9 +17,9 @@ use crate::api::{
 use crate::resolve::syntax::header_names::{check_name, claim};
 use crate::resolve::syntax::{durations, limits, sizes};
 
-/// Maximum configurable request body in bytes.
+/// Upper bound for `requestBody.maxSize`, in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 30;
-/// Maximum configurable bandwidth in bytes per second.
+/// Upper bound for `bandwidth.request` and `bandwidth.response`, in bytes per second.
 const MAX_BANDWIDTH: u64 = 1 << 40;
 /// Maximum number of media types to compress.
 const MAX_TYPES: usize = 32;
@@ -29,7 +29,7 @@ pub(super) fn read_body(spec: &RequestBody) -> Result<u64, String> {
     sizes::read("requestBody.maxSize", max_size, 1..=MAX_BODY_BYTES)
 }
 
-/// Returns the limits for requests and responses in bytes per second.
+/// Returns the request and response limits, in bytes per second.
 pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], String> {
     let BandwidthLimit { request, response } = spec;
     if request.is_none() && response.is_none() {
@@ -46,7 +46,7 @@ pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], 
     ])
 }
 
-/// Returns the compression, or `None` if it is disabled.
+/// Returns the compression settings, or `None` if compression is disabled.
 pub(super) fn read_compression(spec: &ResponseCompression) -> Result<Option<Compression>, String> {
     let ResponseCompression {
         types,

@@ -1,4 +1,4 @@
-//! Errors in the Service settings.
+//! Validates the Service settings in `spec.publishing`.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,10 @@ use crate::api::{
 };
 use crate::resolve::syntax::names;
 
-/// Types for which a load balancer provides addresses.
+/// Service types for which a load balancer provides addresses.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
 const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
-/// Types with a cluster IP.
+/// Service types with a cluster IP.
 const ADDRESSED: &[PublishingType] = &[
     PublishingType::ClusterIp,
     PublishingType::NodePort,
@@ -87,7 +87,7 @@ impl Faults<'_> {
         }
     }
 
-    /// Rejects fields that are invalid for this type of Service.
+    /// Rejects fields that are invalid for this Service type.
     fn fields_of_type(&mut self, type_: &PublishingType, publishing: &Publishing) {
         let Publishing {
             // Valid for every type.
