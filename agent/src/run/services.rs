@@ -2,7 +2,7 @@
 //! recorder, and the reports to a cluster.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
-use super::{AGENT_SOCKET, MetricsOptions, RunOptions, Source};
+use super::{AGENT_SOCKET, RunOptions, Source};
 use crate::envoy::restart;
 use crate::host::is_in_memory;
 use crate::host::reserve::InotifyReserve;
@@ -65,17 +65,26 @@ pub(super) struct Services {
     reporter: Option<Reporter>,
 }
 
-/// Opens the address of `/metrics` once its guard is ready.
-async fn guarded(
-    address: SocketAddr,
-    options: &MetricsOptions,
-) -> anyhow::Result<(TcpListener, Guard)> {
-    let guard = Guard::new(options.guard.clone())
-        .with_context(|| format!("--metrics-address {address}: cannot set up access control"))?;
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("--metrics-address {address}: cannot listen"))?;
-    Ok((listener, guard))
+/// Interval between attempts to open the address of `/metrics`.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Opens the address of `/metrics`, and tries again until it is free. Gateways are served without
+/// it: two agents on one node may have the same port by mistake.
+async fn metrics_listener(address: SocketAddr) -> TcpListener {
+    loop {
+        let error = match TcpListener::bind(address).await {
+            Ok(listener) => return listener,
+            Err(error) => error,
+        };
+        // The node may have no IPv6.
+        if address.ip() == Ipv6Addr::UNSPECIFIED
+            && let Ok(listener) = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        {
+            return listener;
+        }
+        tracing::error!(%error, "cannot serve metrics at --metrics-address {address}; retrying");
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
 }
 
 /// Opens the socket for commands.
@@ -130,9 +139,16 @@ impl Services {
         let most_backends = options.metrics.most_backends;
         let metrics = MetricsSource::new(&report, &observed, most_backends, reserve);
         if let Some(address) = options.metrics.address {
-            let (listener, guard) = guarded(address, &options.metrics).await?;
+            let guard = Guard::new(options.metrics.guard.clone());
+            let guard = guard.with_context(|| {
+                format!("--metrics-address {address}: cannot set up access control")
+            })?;
             let page = pages(directories, &report, &known, &observed);
-            tasks.spawn(metrics::serve(listener, guard, metrics.clone(), page));
+            let metrics = metrics.clone();
+            tasks.spawn(async move {
+                let listener = metrics_listener(address).await;
+                metrics::serve(listener, guard, metrics, page).await;
+            });
         }
         let doors = server::Doors {
             queues,

@@ -69,6 +69,27 @@ async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn taken_metrics_port_does_not_stop_serving() {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["cart"], &mut objects).await;
+    objects.push(http_route("shop", &["a.test"], &[rule_to("cart", &[])]));
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let agent = Setup::with_ports(&[80])
+        .flag("--metrics-address")
+        .flag(&address.to_string())
+        .start(&[("all.yaml", &yaml(&objects))]);
+    agent.wait_ok(&agent.get(80, "a.test", "/")).await;
+    drop(taken);
+    eventually("the address is open", TEST_TIMEOUT, async || {
+        let opened = TcpStream::connect(address).await;
+        opened.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    wait_page(address, &["This host serves."]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn status_page_shows_host_state_and_escapes_markup() {
     let (agent, address, _backends) = started(&[]).await;
     let said = [

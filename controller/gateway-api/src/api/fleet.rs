@@ -62,6 +62,12 @@ pub struct FleetSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 16))]
     pub trusted_hops: Option<i32>,
+    /// Port at which each agent also serves `/metrics`, without access control; none by default.
+    /// Pods of a DaemonSet use the node's network, so Gateways on the same nodes need different
+    /// ports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub metrics_port: Option<i32>,
 }
 
 /// Images of a managed fleet.

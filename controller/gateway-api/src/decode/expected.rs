@@ -37,6 +37,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("numerator", 0, i32::MAX as i64),
     ("offset", 0, 65_534),
     ("outside", 1, 65_535),
+    ("metricsPort", 1, 65_535),
     ("panicThreshold", 0, 100),
     ("percent", 0, 100),
     ("port", 1, 65_535),

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use super::pods::{HostDirectories, SHARED_MEMORY, container, giver, optional_args, pod, volumes};
+use super::pods::{
+    HostDirectories, SHARED_MEMORY, agent_metadata, container, giver, optional_args, pod, volumes,
+};
 use crate::provision::Basis;
 use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
@@ -92,7 +94,10 @@ pub(super) fn agent(
     pod["volumes"] = volumes(&all);
     // Two agents of one fleet on one node would use the same ports and directories.
     let update = json!({"maxUnavailable": 1, "maxSurge": 0});
-    daemonset(basis, "sesame-agent", &update, &pod)
+    let mut daemonset = daemonset(basis, "sesame-agent", &update, &pod);
+    let metadata = &mut daemonset["spec"]["template"]["metadata"];
+    *metadata = agent_metadata(fleet, &metadata["labels"]);
+    daemonset
 }
 
 fn daemonset(basis: &Basis, program: &str, update: &Value, pod: &Value) -> Value {
@@ -188,6 +193,7 @@ mod tests {
             "resources": {"envoy": {"limits": {"cpu": 2, "memory": "1Gi"}}},
             "drainSeconds": 5,
             "trustedHops": 1,
+            "metricsPort": 9464,
         }))
         .unwrap();
         let mut basis = basis();
@@ -217,11 +223,16 @@ mod tests {
         let limits = json!({"limits": {"cpu": "2", "memory": "1Gi"}});
         assert_eq!(container["resources"], limits);
         let agent = agent(&basis, &fleet, "agent:1", "account", "there");
-        let pod = &agent["spec"]["template"]["spec"];
+        let template = &agent["spec"]["template"];
+        let annotations = &template["metadata"]["annotations"];
+        assert_eq!(annotations["prometheus.io/port"], "9464");
+        assert_eq!(annotations["note"], Value::Null);
+        let pod = &template["spec"];
         assert_eq!(pod["containers"][0]["resources"], Value::Null);
         let args = &pod["containers"][0]["args"];
         assert_eq!(args[4], "--drain-seconds=5");
         assert_eq!(args[5], "--trusted-hops=1");
+        assert_eq!(args[6], "--metrics-address=[::]:9464");
         assert_eq!(pod["serviceAccountName"], "account");
     }
 }

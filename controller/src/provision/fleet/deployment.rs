@@ -8,7 +8,7 @@
 use serde_json::{Value, json};
 
 use super::daemonsets::{DRAIN_SECONDS, GRACE_SECONDS, HANDOVER_SECONDS};
-use super::pods::{USER, container, optional_args};
+use super::pods::{USER, agent_metadata, container, optional_args};
 use super::{Images, POD_LABEL_VALUE};
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
@@ -65,7 +65,7 @@ pub(super) fn objects(
     let mut deployment = json!({"spec": {
         "selector": {"matchLabels": selector(basis)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "template": {"metadata": {"labels": labels(basis, &own)}, "spec": pod},
+        "template": {"metadata": agent_metadata(fleet, &json!(labels(basis, &own))), "spec": pod},
     }});
     if let Some(replicas) = fleet.replicas {
         deployment["spec"]["replicas"] = json!(replicas);

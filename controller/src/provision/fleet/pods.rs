@@ -80,7 +80,23 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     let drain = drain.map(|seconds| format!("--drain-seconds={seconds}"));
     let hops = fleet.trusted_hops.filter(|hops| *hops > 0);
     let hops = hops.map(|hops| format!("--trusted-hops={hops}"));
-    drain.into_iter().chain(hops)
+    let metrics = fleet.metrics_port;
+    let metrics = metrics.map(|port| format!("--metrics-address=[::]:{port}"));
+    drain.into_iter().chain(hops).chain(metrics)
+}
+
+/// Returns the metadata of an agent's Pods. The annotations are those by which most Prometheus
+/// configurations discover Pods.
+pub(super) fn agent_metadata(fleet: &FleetSettings, labels: &Value) -> Value {
+    let mut metadata = json!({"labels": labels});
+    if let Some(port) = fleet.metrics_port {
+        metadata["annotations"] = json!({
+            "prometheus.io/scrape": "true",
+            "prometheus.io/path": "/metrics",
+            "prometheus.io/port": port.to_string(),
+        });
+    }
+    metadata
 }
 
 /// Returns the main container, without its command.

@@ -9,7 +9,7 @@ use crate::api::{
     ContainerResources, FleetGateways, FleetImages, FleetManagement, FleetResources, FleetSettings,
     FleetWorkload, ImagePullPolicy, Quantity, TaintEffect, Toleration, TolerationOperator,
 };
-use crate::resolve::syntax::limits;
+use crate::resolve::syntax::{limits, names};
 
 /// Maximum number of entries per list or map.
 const MAX_ENTRIES: usize = 32;
@@ -37,6 +37,7 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
         resources,
         drain_seconds,
         trusted_hops,
+        metrics_port,
     } = fleet;
     let mut found = Vec::new();
     let management = management.as_ref().map(FleetManagement::as_str);
@@ -84,6 +85,9 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     }
     if let Some(hops) = trusted_hops.filter(|hops| !TRUSTED_HOPS.contains(hops)) {
         found.push(format!("trustedHops: {hops}: expected 0 to 16"));
+    }
+    if let Some(port) = metrics_port.filter(|port| names::port(*port).is_none()) {
+        found.push(format!("metricsPort: {port}: expected 1 to 65535"));
     }
     found
 }
@@ -278,6 +282,7 @@ mod tests {
             }),
             drain_seconds: Some(0),
             trusted_hops: Some(17),
+            metrics_port: Some(70_000),
         };
         let found = faults(&bad).join("\n");
         for words in [
@@ -297,6 +302,7 @@ mod tests {
             "resources.envoy.requests[memory]: \"1025Mi\" is more than the limit \"1Gi\"",
             "drainSeconds: 0: expected 1 to 3600",
             "trustedHops: 17: expected 0 to 16",
+            "metricsPort: 70000: expected 1 to 65535",
         ] {
             assert!(found.contains(words), "{words}: {found}");
         }

@@ -189,6 +189,7 @@ impl Merged {
             tolerations as "spec.fleet.tolerations",
             drain_seconds as "spec.fleet.drainSeconds",
             trusted_hops as "spec.fleet.trustedHops",
+            metrics_port as "spec.fleet.metricsPort",
         }
         if let Some(images) = images {
             let under = self.fleet.images.get_or_insert_default();
