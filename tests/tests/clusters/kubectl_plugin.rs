@@ -146,6 +146,17 @@ async fn plugin_shows_objects_with_rights_of_caller() {
     assert_eq!(why.status.code(), Some(1), "{}", words(&why));
     assert!(words(&why).contains("is served nowhere"), "{}", words(&why));
 
+    let rules = plugin.json(&["access", "shop", "-n", "default"]).unwrap();
+    assert_eq!(
+        rules[0]["rule"], "HTTPRoute/default/shop/rules/0",
+        "{rules}"
+    );
+    assert_eq!(rules[0]["hosts"], json!(["http://shop.test"]), "{rules}");
+    let open = plugin.run(&["access", "-A", "--unprotected"]);
+    assert_eq!(open.status.code(), Some(1), "{}", words(&open));
+    let exempt = plugin.run(&["access", "-A", "--exempt"]);
+    assert_eq!(words(&exempt).trim(), "No rules found.");
+
     let names = plugin.run(&["status", "-A", "-o", "name"]);
     let name = "gateway.gateway.networking.k8s.io/edge\n";
     assert_eq!(words(&names), name);

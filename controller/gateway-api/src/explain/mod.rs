@@ -6,6 +6,7 @@
 
 mod access;
 mod answer;
+mod audit;
 mod backends;
 mod bounds;
 mod canonical_path;
@@ -29,6 +30,7 @@ mod witness;
 
 use sesame_proto::schema::{RequestFilters, Snapshot};
 
+pub use self::audit::{RuleAccess, access_of_rules};
 pub use self::bounds::MAX_EXPLANATION_BYTES;
 use self::chain::Chain;
 pub use self::changes::{ChangedAnswer, changed_answers, changes_text};

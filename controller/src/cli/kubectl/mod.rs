@@ -4,6 +4,7 @@
 //! cluster with the caller's permissions, works without a running controller, and must never write
 //! to the cluster.
 
+mod access;
 mod complete;
 mod diff;
 mod hosts;
@@ -102,6 +103,8 @@ enum PluginCommand {
     Explain(AnyRequestArgs),
     /// Show where an object is served, and its conditions; exit with 1 if it has problems.
     Why(why::ObjectArgs),
+    /// Show which checks protect each rule, and which rules are exempt from a check.
+    Access(access::AccessArgs),
     /// Show which requests would be answered differently if these objects were applied; exit with 1
     /// if there are any.
     Diff(diff::ManifestArgs),
@@ -176,6 +179,7 @@ fn run(cli: PluginCli) -> Result<bool> {
             }
             PluginCommand::Explain(args) => explain(&reader, &args).await,
             PluginCommand::Why(args) => why::main(&reader, &args).await,
+            PluginCommand::Access(args) => access::main(&reader, &args).await,
             PluginCommand::Diff(args) => diff::main(&reader, &args).await,
             PluginCommand::Completion { .. } => Ok(true),
         }

@@ -1,0 +1,230 @@
+//! Lists the checks that requests must pass before a route forwards them, and the checks from which
+//! a route is exempt. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use sesame_proto::provenance::Provenance;
+use sesame_proto::schema::{
+    ExternalAuth, Listener, RequestFilters, Route, Snapshot, TokenPolicy, VirtualHost,
+    route::Action, tls_termination::ClientMode,
+};
+
+/// The checks of one rule, for the hosts on which it has the same checks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuleAccess {
+    /// Namespace and name of the Gateway.
+    pub gateway: String,
+    /// The rule, as `HTTPRoute/namespace/name/rules/0`.
+    pub rule: String,
+    /// URLs of the hosts, without a path. Wildcards start with `*`.
+    pub hosts: Vec<String>,
+    /// Kind of each check, and the object that requires it. A request must pass all of them.
+    pub checks: Vec<String>,
+    /// Checks of the host from which the rule is exempt.
+    pub exempt_from: Vec<String>,
+}
+
+impl RuleAccess {
+    /// Returns the namespace and the name of the object that defines the rule.
+    pub fn object(&self) -> Option<(&str, &str)> {
+        let mut parts = self.rule.split('/').skip(1);
+        Some((parts.next()?, parts.next()?))
+    }
+}
+
+/// Returns the checks of all rules that forward requests, by Gateway and rule.
+pub fn access_of_rules(snapshot: &Snapshot) -> Vec<RuleAccess> {
+    let mut hosts: BTreeMap<(&str, Vec<String>, Vec<String>), BTreeSet<String>> = BTreeMap::new();
+    for table in &snapshot.route_tables {
+        let listeners = snapshot.ports.iter().flat_map(|port| {
+            let of_table = move |it: &&Listener| it.route_table == table.name;
+            let listeners = port.listeners.iter().filter(of_table);
+            listeners.map(move |listener| (listener, port.port))
+        });
+        for (listener, port) in listeners {
+            for host in &table.virtual_hosts {
+                let url = url(listener, port, &host.domain);
+                for route in &host.routes {
+                    if !matches!(route.action, Some(Action::Forward(_))) {
+                        continue;
+                    }
+                    let (checks, exempt) = checks(snapshot, listener, host, route);
+                    let rule = route.name.split("/matches/").next().unwrap_or_default();
+                    let urls = hosts.entry((rule, checks, exempt)).or_default();
+                    urls.insert(url.clone());
+                }
+            }
+        }
+    }
+    let gateway = Provenance::parse(&snapshot.gateway);
+    let gateway = gateway.map(|it| format!("{}/{}", it.namespace, it.name));
+    let gateway = gateway.unwrap_or_else(|_| snapshot.gateway.clone());
+    let rules = hosts
+        .into_iter()
+        .map(|((rule, checks, exempt_from), hosts)| RuleAccess {
+            gateway: gateway.clone(),
+            rule: rule.to_owned(),
+            hosts: hosts.into_iter().collect(),
+            checks,
+            exempt_from,
+        });
+    rules.collect()
+}
+
+fn url(listener: &Listener, port: u32, domain: &str) -> String {
+    let (scheme, default) = match listener.tls {
+        Some(_) => ("https", 443),
+        None => ("http", 80),
+    };
+    if port == default {
+        format!("{scheme}://{domain}")
+    } else {
+        format!("{scheme}://{domain}:{port}")
+    }
+}
+
+/// Returns the checks of a route, in the order in which Envoy makes them, and the checks from which
+/// it is exempt.
+fn checks(
+    snapshot: &Snapshot,
+    listener: &Listener,
+    host: &VirtualHost,
+    route: &Route,
+) -> (Vec<String>, Vec<String>) {
+    let certificate = listener.tls.as_ref().and_then(|tls| {
+        let is_required = tls.client_mode() == ClientMode::Required;
+        let bundle = &tls.client_trust_bundle;
+        (is_required && !bundle.is_empty()).then(|| format!("ClientCertificate {bundle}"))
+    });
+    let of_host = host.filters.as_ref().or(snapshot.filters.as_ref());
+    let own = route.filters.as_deref().or(of_host);
+    let own = own.map(of_filters).unwrap_or_default();
+    let of_host = of_host.map(of_filters).unwrap_or_default();
+    let exempt = of_host.into_iter().filter(|check| !own.contains(check));
+    let exempt = exempt.collect();
+    let authorized =
+        |auth: &ExternalAuth| format!("ExternalAuth {}", auth.backend.trim_end_matches('/'));
+    let before = host.external_auth.iter().map(authorized);
+    let after = route.external_auth.iter().map(|auth| authorized(auth));
+    let checks = certificate
+        .into_iter()
+        .chain(before)
+        .chain(own)
+        .chain(after);
+    (checks.collect(), exempt)
+}
+
+fn of_filters(filters: &RequestFilters) -> Vec<String> {
+    let addresses = filters.address_filters.iter();
+    let addresses = addresses.map(|it| format!("IPFilter {}", object(&it.name)));
+    let tokens = filters.tokens.iter();
+    let tokens = tokens.map(|name| format!("JWT {}", TokenPolicy::policy(name)));
+    let rules = filters.authorizations.iter();
+    let rules = rules.map(|it| format!("Authorization {}", object(&it.name)));
+    addresses.chain(tokens).chain(rules).collect()
+}
+
+/// Returns the object in the name of a filter: its kind, namespace and name.
+fn object(name: &str) -> String {
+    name.split('/').take(3).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use sesame_proto::schema::{
+        AddressFilter, Authorization, Forward, Port, RouteTable, TlsTermination,
+    };
+
+    use super::*;
+
+    fn filters(address: &str, rules: Option<&str>) -> RequestFilters {
+        let authorizations = rules.map(|name| Authorization {
+            name: name.to_owned(),
+            ..Authorization::default()
+        });
+        RequestFilters {
+            address_filters: vec![AddressFilter {
+                name: address.to_owned(),
+                ..AddressFilter::default()
+            }],
+            authorizations: authorizations.into_iter().collect(),
+            ..RequestFilters::default()
+        }
+    }
+
+    fn route(name: &str, filters: Option<RequestFilters>) -> Route {
+        Route {
+            name: format!("HTTPRoute/shop/{name}/rules/0/matches/0"),
+            action: Some(Action::Forward(Forward::default())),
+            filters: filters.map(Box::new),
+            ..Route::default()
+        }
+    }
+
+    #[test]
+    fn checks_and_exemptions_are_listed_by_rule() {
+        let of_gateway = filters(
+            "AccessPolicy/infra/office",
+            Some("AccessPolicy/infra/staff"),
+        );
+        let exempt = filters("AccessPolicy/infra/office", None);
+        let tls = TlsTermination {
+            client_trust_bundle: "ConfigMap/infra/ca".to_owned(),
+            ..TlsTermination::default()
+        };
+        let port = |port, tls| Port {
+            port,
+            listeners: vec![Listener {
+                route_table: "all".to_owned(),
+                tls,
+                ..Listener::default()
+            }],
+            ..Port::default()
+        };
+        let snapshot = Snapshot {
+            gateway: "Gateway/infra/edge".to_owned(),
+            ports: vec![port(80, None), port(8443, Some(tls))],
+            route_tables: vec![RouteTable {
+                name: "all".to_owned(),
+                virtual_hosts: vec![VirtualHost {
+                    domain: "a.test".to_owned(),
+                    routes: vec![route("cart", None), route("health", Some(exempt))],
+                    ..VirtualHost::default()
+                }],
+            }],
+            filters: Some(of_gateway),
+            ..Snapshot::default()
+        };
+        let found: Vec<String> = access_of_rules(&snapshot)
+            .iter()
+            .map(|it| {
+                let lists = [&it.hosts, &it.checks, &it.exempt_from].map(|it| it.join(","));
+                format!("{} {} {}", it.gateway, it.rule, lists.join(" | "))
+            })
+            .collect();
+        let (office, staff) = (
+            "IPFilter AccessPolicy/infra/office",
+            "Authorization AccessPolicy/infra/staff",
+        );
+        let certificate = "ClientCertificate ConfigMap/infra/ca";
+        let (cart, health) = (
+            "HTTPRoute/shop/cart/rules/0",
+            "HTTPRoute/shop/health/rules/0",
+        );
+        assert_eq!(
+            found,
+            [
+                format!(
+                    "infra/edge {cart} https://a.test:8443 | {certificate},{office},{staff} | "
+                ),
+                format!("infra/edge {cart} http://a.test | {office},{staff} | "),
+                format!(
+                    "infra/edge {health} https://a.test:8443 | {certificate},{office} | {staff}"
+                ),
+                format!("infra/edge {health} http://a.test | {office} | {staff}"),
+            ]
+        );
+    }
+}
