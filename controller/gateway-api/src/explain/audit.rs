@@ -98,7 +98,7 @@ fn checks(
         let bundle = &tls.client_trust_bundle;
         (is_required && !bundle.is_empty()).then(|| format!("ClientCertificate {bundle}"))
     });
-    let of_host = host.filters.as_ref().or(snapshot.filters.as_ref());
+    let of_host = host.filters.as_ref().or(snapshot.filters.as_deref());
     let own = route.filters.as_deref().or(of_host);
     let own = own.map(of_filters).unwrap_or_default();
     let of_host = of_host.map(of_filters).unwrap_or_default();
@@ -194,7 +194,7 @@ mod tests {
                     ..VirtualHost::default()
                 }],
             }],
-            filters: Some(of_gateway),
+            filters: Some(Box::new(of_gateway)),
             ..Snapshot::default()
         };
         let found: Vec<String> = access_of_rules(&snapshot)
