@@ -249,7 +249,7 @@ pub struct PortMapping {
 pub struct RotationSettings {
     /// How long a certificate in a CA bundle remains trusted after it is replaced: `0s`, the
     /// default, to `720h`. A change that only removes certificates takes effect immediately.
-    /// `--bundle-overlap-seconds` of a host takes precedence.
+    /// If a host sets `--bundle-overlap-seconds`, that takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub bundle_overlap: Option<String>,
