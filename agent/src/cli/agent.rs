@@ -43,7 +43,7 @@ pub(crate) struct AgentArgs {
     /// Serve, show or act on this Gateway only; all Gateways of the agent by default.
     #[arg(long, global = true, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     pub(super) gateway: Option<NamespacedName>,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, global = true, default_value = "table")]
     pub(super) output: Format,
     /// True if the runtime directory is set on the command line rather than in a variable.

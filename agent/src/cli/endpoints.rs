@@ -14,15 +14,16 @@ use crate::access_log::ObjectPattern;
 use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
 use crate::run::report::Report;
 
-/// Shows where requests to a backend go, and what delays them: open connections, requests waiting
-/// for one, failed connections. The exit code is 1 if an endpoint receives no requests, connections
-/// to it have failed, or requests are waiting.
+/// Shows where requests to a backend go, and what delays them: open connections, requests that wait
+/// for a connection, failed connections. The exit code is 1 if an endpoint receives no requests,
+/// connections to it have failed, or requests are waiting.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointsArgs {
     /// Backends, with or without their kind; all by default.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backends: Vec<ObjectPattern>,
-    /// Show only backends with such problems.
+    /// Show only backends with waiting requests, failed connections, or endpoints that receive no
+    /// requests.
     #[arg(long)]
     failing: bool,
 }

@@ -41,10 +41,10 @@ pub(crate) struct ExplainArgs {
     /// Address of a directly connected client; without it, address filters do not apply.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
-    /// Show all routes of the host, including other paths.
+    /// Show all routes for the host, including routes for other paths.
     #[arg(long)]
     all_routes: bool,
-    /// Method, by default GET, and URL with the port that clients see.
+    /// Method, by default GET, and URL with the port that clients use.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
     #[command(flatten)]

@@ -40,7 +40,7 @@ pub(crate) struct JoinArgs {
     /// File with the token, readable only by you; `-` is standard input, the default.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Zone that this host is in, shown in the cluster's inventory.
+    /// This host's zone, shown in the cluster's inventory.
     #[arg(long, value_name = "NAME", value_parser = super::cluster::label)]
     zone: Option<String>,
     #[command(flatten)]

@@ -21,7 +21,7 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
             ("Target", ".spec.targetRefs[*].name"),
             ("Issuer", ".spec.jwt.providers[*].issuer"),
         ],
-        "Conditions on the requests of Gateways, ListenerSets and routes.",
+        "Conditions that requests to Gateways, ListenerSets and routes must meet.",
         &specification(),
         &status_of_gateways(),
     )?;

@@ -148,7 +148,7 @@ pub fn configuration_definition() -> Result<CustomResourceDefinition, serde_json
                 "additionalPrinterColumns": columns(),
                 "schema": {"openAPIV3Schema": {
                     "type": "object",
-                    "description": "Settings of a controller, and of Gateways.",
+                    "description": "Settings for a controller and for Gateways.",
                     "required": ["spec"],
                     "properties": {"spec": specification(), "status": status()},
                 }},
@@ -184,7 +184,7 @@ fn specification() -> Value {
 fn status() -> Value {
     json!({
         "type": "object",
-        "description": "Status reported by the controller that reads it.",
+        "description": "Status reported by the controller that reads the object.",
         "properties": {
             "conditions": schema::conditions("Accepted: true if the controller can use it."),
         },
