@@ -96,7 +96,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
         let body = Limited::new(body, MAX_BYTES)
             .collect()
             .await
-            .map_err(|error| anyhow::anyhow!("the answer is truncated: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("the response is truncated: {error}"))?;
         Ok(Some(body.to_bytes().to_vec()))
     };
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
@@ -195,7 +195,7 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
         let body = Limited::new(body, MAX_ERROR)
             .collect()
             .await
-            .map_err(|error| anyhow::anyhow!("the answer is truncated: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("the response is truncated: {error}"))?;
         Ok(serde_json::from_slice(&body.to_bytes())?)
     };
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });

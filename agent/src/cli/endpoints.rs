@@ -122,7 +122,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
     let socket = agent.socket();
     let answer = agent::ask(&socket, "/status")?.ok_or_else(|| not_running(&socket))?;
     let report: Report = serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
+        .with_context(|| format!("cannot parse the response from {}", socket.display()))?;
     let one = agent.gateway.as_ref().map(ToString::to_string);
     let filter = filter(&args.backends);
     let runtime = agent::runtime()?;

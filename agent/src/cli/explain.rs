@@ -95,7 +95,7 @@ fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<Source
         return Ok((Vec::new(), Vec::new()));
     };
     let report: Report = serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
+        .with_context(|| format!("cannot parse the response from {}", socket.display()))?;
     let gateways = report.gateways.into_iter();
     let refused = gateways.flat_map(|gateway| gateway.refused).collect();
     Ok((refused, report.source.problems))
@@ -130,7 +130,7 @@ fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     };
     let refused = refused.iter().filter(is_part);
     refused
-        .map(|it| format!("Envoy refuses part of this: {it}"))
+        .map(|it| format!("Envoy rejects part of this: {it}"))
         .collect()
 }
 

@@ -47,7 +47,7 @@ impl StateArgs {
         let socket = agent.socket();
         if let Some(answer) = ask()? {
             return serde_json::from_slice(&answer)
-                .with_context(|| format!("the answer of {} is not understood", socket.display()));
+                .with_context(|| format!("cannot parse the response from {}", socket.display()));
         }
         match agent.state_of_host() {
             Some(state_dir) => offline(state_dir),

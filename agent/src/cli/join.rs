@@ -268,7 +268,7 @@ fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
                     vec!["no Gateway to serve yet".to_owned()]
                 }
                 Ok(report) => report.reasons,
-                Err(error) => vec![format!("cannot parse the agent's answer: {error}")],
+                Err(error) => vec![format!("cannot parse the agent's response: {error}")],
             },
             Ok(None) => {
                 vec!["the agent is not running yet; see `journalctl -u sesame-agent`".to_owned()]

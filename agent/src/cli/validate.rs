@@ -235,7 +235,7 @@ fn text(outcome: &Validation) -> String {
         } else {
             writeln!(
                 text,
-                "error: Envoy refuses Gateway {gateway}: {}",
+                "error: Envoy rejects Gateway {gateway}: {}",
                 verdict.message
             )
         };

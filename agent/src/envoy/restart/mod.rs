@@ -111,7 +111,7 @@ pub enum RestartError {
     #[error("{0}")]
     Refused(#[from] RestartRefused),
     /// The new Envoy rejects its bootstrap or the current configuration.
-    #[error("the new Envoy refuses its {what}: {envoy_words}")]
+    #[error("the new Envoy rejects its {what}: {envoy_words}")]
     Invalid {
         /// Which part is invalid: `bootstrap` or `configuration`.
         what: &'static str,

@@ -37,11 +37,11 @@ fn specification() -> Value {
         },
         {
             "rule": "has(self.jwt) || !has(self.authorization) || !self.authorization.rules.exists(it, has(it.claims))",
-            "message": "claims: expected only with jwt",
+            "message": "claims: allowed only with jwt",
         },
         {
             "rule": "!has(self.exemptions) || self.targetRefs.all(it, it.kind in ['Gateway', 'ListenerSet'])",
-            "message": "exemptions: expected only with targets of kind Gateway or ListenerSet",
+            "message": "exemptions: allowed only with targets of kind Gateway or ListenerSet",
         },
     ]);
     let fields = &mut schema["properties"];

@@ -68,8 +68,8 @@ pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Op
         return invalid.or_else(|| contour::tls_fault(metadata));
     }
     Some(format!(
-        "metadata.annotations {} may be security-relevant and are not supported; remove them, \
-         and protect the application otherwise",
+        "unsupported metadata.annotations that may be security-relevant: {}; remove them, and \
+        protect the application by other means",
         names.join(", ")
     ))
 }
@@ -88,7 +88,7 @@ pub(super) fn tell(
     let names: Vec<&str> = names.collect();
     if !names.is_empty() {
         let message = format!(
-            "metadata.annotations {} are not supported and have no effect",
+            "unsupported metadata.annotations without effect: {}",
             names.join(", ")
         );
         problems.add(object.clone(), message);

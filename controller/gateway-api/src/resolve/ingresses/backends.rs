@@ -37,7 +37,7 @@ pub(super) fn action<'w>(
         }
         (None, None) => (refusal::HTTP, unsupported("service is missing")),
     };
-    let message = format!("{at}: {why}; its requests are answered with {status}");
+    let message = format!("{at}: {why}; its requests get {status}");
     faults.references.refuse(reason, message);
     Action::respond(status)
 }

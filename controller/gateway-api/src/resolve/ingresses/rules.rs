@@ -180,7 +180,7 @@ pub(super) fn check_backends<'w>(
 }
 
 fn answered() -> String {
-    format!("; its requests are answered with {}", refusal::HTTP)
+    format!("; its requests get {}", refusal::HTTP)
 }
 
 /// Reads one rule.

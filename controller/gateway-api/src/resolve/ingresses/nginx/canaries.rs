@@ -106,7 +106,7 @@ impl<'w> Canaries<'w> {
         let name = &canary.metadata.name;
         keys(canary, class).find_map(|(key, path)| {
             let why = if !self.paths.contains(&key) {
-                "no other Ingress of its namespace and class has the same host, path and pathType"
+                "no other Ingress in its namespace and class has the same host, path and pathType"
             } else if self.by_path.get(&key)?.ingress.metadata.name != *name {
                 "an older canary has the same path"
             } else {
