@@ -100,7 +100,7 @@ install_host() {
       systemctl try-restart sesame-agent.service
     fi
   fi
-  sesame-agent doctor || say "the doctor has findings; above is how to mend them"
+  sesame-agent doctor || say "the doctor has findings; above is how to fix them"
   cat <<'TEXT'
 
 Installed; nothing was started. What is next:

@@ -99,7 +99,7 @@ impl Statement<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The text contains no keys of the expected kind.
-    #[error("holds no {expected}; {how}")]
+    #[error("contains no {expected}; {how}")]
     None {
         /// The expected content.
         expected: &'static str,
@@ -115,7 +115,7 @@ pub enum KeyError {
         how: &'static str,
     },
     /// There are too many keys.
-    #[error("holds more than {MAX_KEYS} keys")]
+    #[error("contains more than {MAX_KEYS} keys")]
     TooMany,
 }
 
@@ -498,8 +498,8 @@ mod tests {
     #[test]
     fn invalid_keys_are_explained_and_secrets_never_printed() {
         for (pem, word) in [
-            ("", "holds no PEM private key"),
-            (PUBLIC, "holds no PEM private key"),
+            ("", "contains no PEM private key"),
+            (PUBLIC, "contains no PEM private key"),
             (
                 "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
                 "not an Ed25519 key",
@@ -511,8 +511,8 @@ mod tests {
             assert!(error.contains(word), "{error}");
         }
         for (pem, word) in [
-            ("", "holds no PEM public key"),
-            (PRIVATE, "holds no PEM public key"),
+            ("", "contains no PEM public key"),
+            (PRIVATE, "contains no PEM public key"),
             (
                 "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
                 "not an Ed25519 key",

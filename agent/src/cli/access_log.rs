@@ -27,11 +27,11 @@ pub(crate) struct AccessLogArgs {
         value_name = "PLACE"
     )]
     access_log: AccessLogTo,
-    /// Directory of the files, writable by Envoy; by default the unit's log directory, else
-    /// `access-logs` in the state directory.
+    /// Directory of the access log files, writable by Envoy; by default the unit's log directory,
+    /// else `access-logs` in the state directory.
     #[arg(long, env = "SESAME_ACCESS_LOG_DIR", value_name = "DIR")]
     access_log_dir: Option<PathBuf>,
-    /// Size at which a file is rotated.
+    /// Size at which an access log file is rotated.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_MIB",
@@ -40,7 +40,7 @@ pub(crate) struct AccessLogArgs {
         value_name = "MIB"
     )]
     access_log_mib: u64,
-    /// Number of files to keep for each Gateway; the oldest are removed.
+    /// Number of access log files to keep for each Gateway; the oldest are removed.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_FILES",
@@ -49,7 +49,7 @@ pub(crate) struct AccessLogArgs {
         value_name = "N"
     )]
     access_log_files: u32,
-    /// Age at which a file is rotated.
+    /// Age at which an access log file is rotated.
     #[arg(
         long,
         env = "SESAME_ACCESS_LOG_HOURS",

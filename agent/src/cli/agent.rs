@@ -43,7 +43,7 @@ pub(crate) struct AgentArgs {
     /// Serve, show or act on this Gateway only; all Gateways of the agent by default.
     #[arg(long, global = true, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     pub(super) gateway: Option<NamespacedName>,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, global = true, default_value = "table")]
     pub(super) output: Format,
     /// True if the runtime directory is set on the command line rather than in a variable.
@@ -96,7 +96,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
         let body = Limited::new(body, MAX_BYTES)
             .collect()
             .await
-            .map_err(|error| anyhow::anyhow!("the answer is truncated: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("the response is truncated: {error}"))?;
         Ok(Some(body.to_bytes().to_vec()))
     };
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
@@ -195,7 +195,7 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
         let body = Limited::new(body, MAX_ERROR)
             .collect()
             .await
-            .map_err(|error| anyhow::anyhow!("the answer is truncated: {error}"))?;
+            .map_err(|error| anyhow::anyhow!("the response is truncated: {error}"))?;
         Ok(serde_json::from_slice(&body.to_bytes())?)
     };
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });

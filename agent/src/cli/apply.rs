@@ -40,7 +40,7 @@ pub(crate) struct ApplyArgs {
     /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
-    /// Timeout for Envoy to accept it.
+    /// Time within which Envoy must accept the bundle.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout_seconds: u64,
 }

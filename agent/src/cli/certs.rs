@@ -71,7 +71,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
     let socket = agent.socket();
     if let Some(answer) = agent::ask(&socket, CERTIFICATES_PATH)? {
         return serde_json::from_slice(&answer)
-            .with_context(|| format!("the answer of {} is not understood", socket.display()));
+            .with_context(|| format!("cannot parse the response from {}", socket.display()));
     }
     match agent.state_of_host().filter(|directory| directory.is_dir()) {
         Some(directory) => offline(directory),

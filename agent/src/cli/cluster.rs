@@ -41,7 +41,7 @@ pub(super) struct ClusterArgs {
     /// Name of this host in its reports; the system's host name by default.
     #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
     host_name: Option<String>,
-    /// Zone that this host is in, for the cluster's inventory.
+    /// This host's zone, for the cluster's inventory.
     #[arg(
         long,
         env = "SESAME_ZONE",

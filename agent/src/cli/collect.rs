@@ -31,7 +31,7 @@ pub(crate) struct CollectArgs {
     /// File to write, which must not exist; sesame-TIME.tar.zst by default.
     #[arg(long, short = 'o', value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, default_value = "table")]
     output: Format,
 }

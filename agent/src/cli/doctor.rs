@@ -178,7 +178,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
             )
         }
         Err(error) => {
-            let silent = Some(format!("cannot parse its answer: {error}"));
+            let silent = Some(format!("cannot parse its response: {error}"));
             let pid = holder(agent);
             (
                 AgentFacts {
@@ -320,7 +320,7 @@ fn text(examination: &Examination, all: bool) -> String {
             let _ = writeln!(text, "    expected: {}", finding.expected);
         }
         if !finding.remedy.is_empty() {
-            let _ = writeln!(text, "    to mend it: {}", finding.remedy);
+            let _ = writeln!(text, "    to fix it: {}", finding.remedy);
         }
     }
     let _ = writeln!(

@@ -14,7 +14,7 @@ const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct DrainArgs {
-    /// Timeout of the drain.
+    /// Timeout for the drain.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
     /// Time between the loss of readiness and asking clients to leave.

@@ -14,15 +14,16 @@ use crate::access_log::ObjectPattern;
 use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
 use crate::run::report::Report;
 
-/// Shows where requests to a backend go, and what delays them: open connections, requests waiting
-/// for one, failed connections. The exit code is 1 if an endpoint receives no requests, connections
-/// to it have failed, or requests are waiting.
+/// Shows where requests to a backend go, and what delays them: open connections, requests that wait
+/// for a connection, failed connections. The exit code is 1 if an endpoint receives no requests,
+/// connections to it have failed, or requests are waiting.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointsArgs {
     /// Backends, with or without their kind; all by default.
     #[arg(value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backends: Vec<ObjectPattern>,
-    /// Show only backends with such problems.
+    /// Show only backends with waiting requests, failed connections, or endpoints that receive no
+    /// requests.
     #[arg(long)]
     failing: bool,
 }
@@ -121,7 +122,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
     let socket = agent.socket();
     let answer = agent::ask(&socket, "/status")?.ok_or_else(|| not_running(&socket))?;
     let report: Report = serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
+        .with_context(|| format!("cannot parse the response from {}", socket.display()))?;
     let one = agent.gateway.as_ref().map(ToString::to_string);
     let filter = filter(&args.backends);
     let runtime = agent::runtime()?;

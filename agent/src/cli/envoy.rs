@@ -28,7 +28,7 @@ pub(crate) struct EnvoyArgs {
     )]
     drain_seconds: u64,
     /// Time to keep serving before Envoys are drained, with --on-stop drain or when a launcher
-    /// stops, so that load balancers notice.
+    /// stops, so that load balancers notice the loss of readiness.
     #[arg(
         long,
         env = "SESAME_LAME_DUCK_SECONDS",

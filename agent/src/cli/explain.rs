@@ -41,10 +41,10 @@ pub(crate) struct ExplainArgs {
     /// Address of a directly connected client; without it, address filters do not apply.
     #[arg(long, value_name = "ADDRESS")]
     client: Option<IpAddr>,
-    /// Show all routes of the host, including other paths.
+    /// Show all routes for the host, including routes for other paths.
     #[arg(long)]
     all_routes: bool,
-    /// Method, by default GET, and URL with the port that clients see.
+    /// Method, by default GET, and URL with the port that clients use.
     #[arg(value_names = ["METHOD", "URL"], num_args = 1..=2, required = true)]
     request: Vec<String>,
     #[command(flatten)]
@@ -95,7 +95,7 @@ fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<Source
         return Ok((Vec::new(), Vec::new()));
     };
     let report: Report = serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} is not understood", socket.display()))?;
+        .with_context(|| format!("cannot parse the response from {}", socket.display()))?;
     let gateways = report.gateways.into_iter();
     let refused = gateways.flat_map(|gateway| gateway.refused).collect();
     Ok((refused, report.source.problems))
@@ -130,7 +130,7 @@ fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     };
     let refused = refused.iter().filter(is_part);
     refused
-        .map(|it| format!("Envoy refuses part of this: {it}"))
+        .map(|it| format!("Envoy rejects part of this: {it}"))
         .collect()
 }
 

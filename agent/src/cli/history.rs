@@ -47,7 +47,7 @@ impl StateArgs {
         let socket = agent.socket();
         if let Some(answer) = ask()? {
             return serde_json::from_slice(&answer)
-                .with_context(|| format!("the answer of {} is not understood", socket.display()));
+                .with_context(|| format!("cannot parse the response from {}", socket.display()));
         }
         match agent.state_of_host() {
             Some(state_dir) => offline(state_dir),
@@ -65,12 +65,13 @@ pub(crate) struct HistoryArgs {
     state: StateArgs,
 }
 
-/// Shows the objects that differ between two accepted configurations, or the matches that other
-/// manifests answer differently. The exit code is 0 without differences, 1 with any.
+/// Shows the objects that differ between two accepted configurations, or the matches whose requests
+/// two directories of manifests handle differently. The exit code is 0 if there are no differences,
+/// else 1.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Compare two directories of manifests: show which matches would be answered differently, and
-    /// how.
+    /// Compare two directories of manifests: show which requests would be handled differently, by
+    /// match, and how.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "state_dir")]
     pub(super) manifests: Option<Vec<PathBuf>>,
     /// Generation to compare from.

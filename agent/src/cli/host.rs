@@ -12,7 +12,7 @@ use crate::source::manifests::ReadLimits;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Host")]
 pub(crate) struct HostArgs {
-    /// Bind different ports than clients see: OUTSIDE:BOUND,... (redirects use the outside port).
+    /// Bind other ports than clients use: OUTSIDE:BOUND,... (redirects use the outside port).
     #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
     pub(crate) port_map: PortMap,
     /// Listen on this address; repeatable. Several Gateways share the addresses. All addresses by
@@ -32,7 +32,7 @@ pub(crate) struct HostArgs {
         value_name = "NAME"
     )]
     pub(crate) controller_name: String,
-    /// Allow endpoints on this host itself, on link-local and on metadata addresses.
+    /// Allow endpoints on this host itself, and on link-local and metadata addresses.
     #[arg(long, env = "SESAME_ALLOW_LOCAL_ENDPOINTS")]
     pub(crate) allow_local_endpoints: bool,
     /// Apply GatewayMeshPolicies, which let Gateways outside a cluster speak mTLS to its mesh (for

@@ -21,7 +21,7 @@ pub(crate) struct IdentityArgs {
     state_dir: PathBuf,
     #[command(flatten)]
     seal: SealLikeAgentArgs,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }

@@ -40,7 +40,7 @@ pub(crate) struct JoinArgs {
     /// File with the token, readable only by you; `-` is standard input, the default.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Zone that this host is in, shown in the cluster's inventory.
+    /// This host's zone, shown in the cluster's inventory.
     #[arg(long, value_name = "NAME", value_parser = super::cluster::label)]
     zone: Option<String>,
     #[command(flatten)]
@@ -268,7 +268,7 @@ fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
                     vec!["no Gateway to serve yet".to_owned()]
                 }
                 Ok(report) => report.reasons,
-                Err(error) => vec![format!("cannot parse the agent's answer: {error}")],
+                Err(error) => vec![format!("cannot parse the agent's response: {error}")],
             },
             Ok(None) => {
                 vec!["the agent is not running yet; see `journalctl -u sesame-agent`".to_owned()]

@@ -31,9 +31,9 @@ pub(crate) struct LocalFilesArgs {
     bundles: Vec<LocalFile>,
     /// Create a key on this host, and request a certificate for it, which replaces this Secret;
     /// repeatable. Further fields: at least one commonName, dnsName or uri; usage=server for a
-    /// listener; and command=/PROGRAM ARGUMENTS or signerName=DOMAIN/NAME to get the answer, which
-    /// otherwise is a file in the state directory. In the environment variable, separate entries
-    /// with `;`.
+    /// listener; and command=/PROGRAM ARGUMENTS or signerName=DOMAIN/NAME to obtain the
+    /// certificate, which is otherwise read from a file in the state directory. In the environment
+    /// variable, separate entries with `;`.
     #[arg(
         long = "certificate-request",
         env = "SESAME_CERTIFICATE_REQUESTS",

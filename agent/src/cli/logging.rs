@@ -26,8 +26,8 @@ pub(crate) struct Logging {
         value_name = "FILTER"
     )]
     log: String,
-    /// Format of the log on standard error; if that is the systemd journal, text keeps its fields
-    /// there.
+    /// Log format on standard error; if that is the systemd journal, `text` sends fields as journal
+    /// fields.
     #[arg(long, global = true, env = "SESAME_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
 }

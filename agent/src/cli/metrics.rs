@@ -25,13 +25,13 @@ pub(super) struct MetricsArgs {
     /// Private key (PEM) of the metrics certificate.
     #[arg(long, env = "SESAME_METRICS_KEY", value_name = "FILE")]
     metrics_key: Option<PathBuf>,
-    /// Authorities (PEM) that must have signed the client certificates of the metrics address.
+    /// CA certificates (PEM) for the client certificates that the metrics address requires.
     #[arg(long, env = "SESAME_METRICS_CLIENT_CA", value_name = "FILE")]
     metrics_client_ca: Option<PathBuf>,
     /// File with the bearer token that clients of the metrics address must send.
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
-    /// Number of backends per Gateway with separate metrics, the busiest ones; the others are
+    /// Number of backends per Gateway with separate metrics: the busiest ones; the others are
     /// summed up as `other`.
     #[arg(
         long,

@@ -89,10 +89,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the Gateways of manifests, snapshots, bundles or a cluster: apply every change, keep
+    /// Serve Gateways from manifests, snapshots, bundles or a cluster: apply every change, and keep
     /// Envoy running.
     Run(Box<run::RunArgs>),
-    /// Print the Envoy configuration that manifests result in; changes nothing.
+    /// Print the Envoy configuration for manifests; changes nothing.
     Render(render::RenderArgs),
     /// Report every error in manifests, and Envoy's own verdict; changes nothing.
     Validate(validate::ValidateArgs),
@@ -101,21 +101,21 @@ enum Command {
     Status(status::StatusArgs),
     /// Replace Envoy with a new process without dropping a request.
     Restart(restart::RestartArgs),
-    /// Take this host out of service: stop being ready and ask clients to leave; or undo that.
+    /// Take this host out of service: become unready and ask clients to leave; or undo this.
     Drain(drain::DrainArgs),
     /// Print the access logs of this host's Gateways.
     Logs(logs::LogsArgs),
-    /// Show rates, errors and durations of the last seconds, by route, backend or endpoint.
+    /// Show rates, errors and durations in the last few seconds, by route, backend or endpoint.
     Top(top::TopArgs),
     /// Show the endpoints of backends as Envoy sees them: connections, waiting requests, failures.
     Endpoints(endpoints::EndpointsArgs),
-    /// Show the events of this host: configurations applied and refused, Envoys started,
+    /// Show the events of this host: configurations applied and rejected, Envoys started,
     /// certificates, the source.
     Events(events::EventsArgs),
     /// List the configurations that Envoy has accepted.
     History(history::HistoryArgs),
-    /// Show the objects that differ between two accepted configurations, or the matches that other
-    /// manifests answer differently.
+    /// Show the objects that differ between two accepted configurations, or the requests that two
+    /// directories of manifests handle differently.
     Diff(Box<history::DiffArgs>),
     /// Explain where a request goes, and why: listener, virtual host, route, filters, backends.
     /// Sends nothing.
@@ -134,7 +134,7 @@ enum Command {
     Certs(certs::CertsArgs),
     /// Check whether this host is fit to serve, and show how to fix problems.
     Doctor(doctor::DoctorArgs),
-    /// Collect the data for a bug report into one file, without keys and tokens.
+    /// Collect the data for a bug report into one file, without keys or tokens.
     Collect(collect::CollectArgs),
     /// Apply a revision that is held because it removes too much.
     Accept,
@@ -154,7 +154,7 @@ enum Command {
     /// connection.
     #[command(subcommand)]
     Bundle(bundle::BundleCommand),
-    /// Print the public key of this host, for which bundles encrypt private keys; creates it if
+    /// Print this host's public key, to which bundles encrypt private keys; creates the key if
     /// missing.
     Identity(identity::IdentityArgs),
     /// Manage the public keys that may sign bundles for this host.
@@ -165,7 +165,7 @@ enum Command {
     /// Start Envoys for an agent in another container or unit, and stop them when this process is
     /// stopped.
     Launcher(launcher::LauncherArgs),
-    /// Change the owner of directories that were created for root to the agent's user.
+    /// Make the agent's user the owner of directories that were created as root.
     Own(own::OwnArgs),
     /// Create a key that seals private keys at rest; systemd encrypts it for this host and passes
     /// it to the agent.
@@ -177,7 +177,7 @@ enum Command {
     /// Write the manual pages, one for each command.
     #[command(hide = true)]
     Man(manual::ManArgs),
-    /// Print the completion script of a shell.
+    /// Print a shell's completion script.
     #[command(hide = true)]
     Completion(manual::CompletionArgs),
 }
@@ -315,6 +315,6 @@ fn record_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());
     } else if let Some(path) = loaded.path.as_ref().filter(|_| !loaded.accepted.is_empty()) {
-        output::note(&format!("settings of {} apply, too", path.display()));
+        output::note(&format!("the settings in {} apply, too", path.display()));
     }
 }

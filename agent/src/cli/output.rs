@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// The format of a command's answer.
+/// The output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A table for people.

@@ -42,7 +42,7 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     address_pools: Vec<Network>,
-    /// Address to report for a host that listens on all addresses; repeatable. By default the
+    /// Address to report for a host that listens on all addresses; repeatable. By default, the
     /// addresses of interfaces that lead to other hosts.
     #[arg(
         long = "report-address",
@@ -101,7 +101,7 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "SESAME_ENVOY_HEAP_MIB", value_parser = clap::value_parser!(u64).range(64..=1 << 24), value_name = "MIB")]
     envoy_heap_mib: Option<u64>,
     /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; changes
-    /// beyond it are delayed. A single change is applied immediately. With 100 nothing is delayed.
+    /// beyond it are delayed. A single change is applied immediately. With 100, nothing is delayed.
     #[arg(
         long,
         env = "SESAME_MAX_APPLY_SHARE",
@@ -130,7 +130,7 @@ pub(crate) struct RunArgs {
     )]
     removal_hold_seconds: u64,
     /// How long a CA certificate stays trusted after it was replaced in its bundle: 0 to 2592000
-    /// seconds. By default rotation.bundleOverlap of the Gateway's configuration applies.
+    /// seconds. By default, rotation.bundleOverlap in the Gateway's configuration applies.
     #[arg(
         long,
         env = "SESAME_BUNDLE_OVERLAP_SECONDS",
@@ -139,7 +139,7 @@ pub(crate) struct RunArgs {
     )]
     bundle_overlap_seconds: Option<u64>,
     /// Time between rotations of the session ticket keys, with which clients resume TLS sessions;
-    /// tickets of the two previous keys are accepted, too. 0 leaves the keys to Envoy.
+    /// tickets from the two previous keys are accepted, too. 0 leaves the keys to Envoy.
     #[arg(
         long,
         env = "SESAME_SESSION_TICKET_HOURS",

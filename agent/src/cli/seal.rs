@@ -14,7 +14,7 @@ pub(crate) struct SealArgs {
     /// with a key file; with only one of the two; or not at all.
     #[arg(long, env = "SESAME_SEAL", value_enum, default_value_t)]
     seal: SealMethod,
-    /// Directory of the sealing key, which may be on another disk than the state directory; by
+    /// Directory of the sealing key, which may be on a different disk from the state directory; by
     /// default `seal` in the state directory.
     #[arg(long, env = "SESAME_SEAL_DIR", value_name = "DIR")]
     seal_dir: Option<PathBuf>,

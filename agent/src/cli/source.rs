@@ -65,13 +65,13 @@ struct OneSource {
     /// Directory of Gateway API manifests, including its sub-directories; watched.
     #[arg(long, env = "SESAME_MANIFESTS", value_name = "DIR")]
     manifests: Option<PathBuf>,
-    /// Directory of resolved snapshots: a snapshot itself (with a manifest.pb), or one directory
-    /// per Gateway; watched. Private keys are in keys.pb.
+    /// Directory of resolved snapshots: either a single snapshot (with a manifest.pb), or one
+    /// directory per Gateway; watched. Private keys are in keys.pb.
     #[arg(long, env = "SESAME_SNAPSHOT_DIR", value_name = "DIR")]
     snapshot_dir: Option<PathBuf>,
-    /// Directory of signed bundles (*.bundle) of `sesame-agent bundle create` or `sesame-controller
-    /// export`; watched. Only bundles signed by a key of --trusted-key or `sesame-agent trust` are
-    /// accepted.
+    /// Directory of signed bundles (*.bundle) from `sesame-agent bundle create` or
+    /// `sesame-controller export`; watched. Only bundles signed by a key from --trusted-key or
+    /// `sesame-agent trust` are accepted.
     #[arg(long, env = "SESAME_BUNDLE_DIR", value_name = "DIR")]
     bundle_dir: Option<PathBuf>,
     /// Serve from a Kubernetes cluster in which a controller publishes snapshots, as the

@@ -30,7 +30,7 @@ struct TrustArgs {
     /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }

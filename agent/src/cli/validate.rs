@@ -38,7 +38,7 @@ pub(crate) struct ValidateArgs {
     /// Envoy binary that validates the result; `envoy` on the PATH by default.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }
@@ -235,7 +235,7 @@ fn text(outcome: &Validation) -> String {
         } else {
             writeln!(
                 text,
-                "error: Envoy refuses Gateway {gateway}: {}",
+                "error: Envoy rejects Gateway {gateway}: {}",
                 verdict.message
             )
         };

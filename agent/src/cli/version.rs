@@ -9,7 +9,7 @@ use super::output::Format;
 
 #[derive(Debug, Args)]
 pub(crate) struct VersionArgs {
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }

@@ -121,7 +121,7 @@ fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Res
     let report: Option<Report> = match agent::ask(&socket, "/status")? {
         Some(answer) => Some(
             serde_json::from_slice(&answer)
-                .with_context(|| format!("the answer of {} is not understood", socket.display()))?,
+                .with_context(|| format!("cannot parse the response from {}", socket.display()))?,
         ),
         None => None,
     };

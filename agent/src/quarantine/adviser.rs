@@ -206,7 +206,7 @@ impl Quarantine {
         if learned {
             return Advice::Retry;
         }
-        tracing::warn!(words = %refusal.envoy_words.join("; "), "Envoy refuses a change; searching for the refused parts");
+        tracing::warn!(words = %refusal.envoy_words.join("; "), "Envoy rejects a change; searching for the rejected parts");
         match self.search(target, newer, &refusal.envoy_words).await {
             Advice::Keep => {}
             advice => return advice,
@@ -284,9 +284,9 @@ impl Quarantine {
                 None => "it is left out",
             };
             let _object = tracing::error_span!("culprit", object = %piece).entered();
-            tracing::error!(words = culprit.envoy_words, "Envoy refuses this; {instead}");
+            tracing::error!(words = culprit.envoy_words, "Envoy rejects this; {instead}");
         }
-        tracing::info!(runs, took = ?start.elapsed(), "finished the search for refused parts");
+        tracing::info!(runs, took = ?start.elapsed(), "finished the search for rejected parts");
         let learned = self.culprits.len() > before.len();
         self.unfinished = None;
         match end {
@@ -296,7 +296,7 @@ impl Quarantine {
                 Advice::Resume
             }
             Ok(SearchEnd::Unexplained { envoy_words }) => {
-                tracing::error!(words = envoy_words, "the refused parts were not found");
+                tracing::error!(words = envoy_words, "the rejected parts were not found");
                 advice(learned)
             }
             Err(error) => {

@@ -89,7 +89,7 @@ pub fn affected(
 /// Explains why a piece is rejected.
 fn why(culprits: &Culprits, piece: &Piece) -> String {
     let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
-    format!("Envoy refuses {piece}: {words}")
+    format!("Envoy rejects {piece}: {words}")
 }
 
 /// Records which rules in which routes lose a match or a backend.
@@ -102,7 +102,7 @@ fn record_routes(
     let mut backends: BTreeMap<&str, String> = BTreeMap::new();
     for backend in &snapshot.backends {
         if let Some(cause) = gone.causes_of_backend(backend).next() {
-            let reason = format!("{}; its share is refused", why(culprits, &cause));
+            let reason = format!("{}; its share is rejected", why(culprits, &cause));
             backends.insert(&backend.name, reason);
         }
     }
@@ -114,9 +114,7 @@ fn record_routes(
     let unasked = |route: &Route| {
         let auth = route.external_auth.as_ref()?;
         let why = backends.get(auth.backend.as_str())?;
-        Some(format!(
-            "{why}; requests that it cannot authorize are answered with 500"
-        ))
+        Some(format!("{why}; requests that it cannot authorize get 500"))
     };
     let lost = |piece: &Piece| {
         let culprit = culprits.get(piece)?;
@@ -250,8 +248,8 @@ fn effect(piece: &Piece, culprit: &Culprit) -> String {
         Piece::VirtualHost { .. } if culprit.is_dropped() => {
             "Envoy does not know the domain, and its requests go to wider ones"
         }
-        Piece::Route(_) | Piece::VirtualHost { .. } => "its requests are answered with 500",
-        Piece::Backend(_) | Piece::Endpoints(_) => "its share of requests is refused",
+        Piece::Route(_) | Piece::VirtualHost { .. } => "its requests get 500",
+        Piece::Backend(_) | Piece::Endpoints(_) => "its share of requests is rejected",
         Piece::Key(_) | Piece::TrustBundle(_) => "everything that needs it is left out",
         Piece::L4Route(_) => "its connections are closed",
         Piece::Listener(_) => "it is not open",

@@ -387,8 +387,8 @@ fn cause(change: &Change, first: bool) -> String {
         _ if first => "the first scan of the manifests".to_owned(),
         Change::All => "a scan of all manifests".to_owned(),
         Change::Paths(paths) => match paths.as_slice() {
-            [path] => format!("a change of {}", path.display()),
-            more => format!("a change of {} files", more.len()),
+            [path] => format!("a change to {}", path.display()),
+            more => format!("a change to {} files", more.len()),
         },
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn page(facts: &PageFacts<'_>) -> Page {
         }
     }
     let headings = ["Gateway", "Part", "Since"];
-    page.table("Refused by Envoy, and left out", headings, rows);
+    page.table("Rejected by Envoy, and left out", headings, rows);
     let mut rows = Rows::default();
     for object in &report.objects {
         conditions(&mut rows, object);

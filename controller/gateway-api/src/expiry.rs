@@ -160,17 +160,17 @@ impl Expiry {
         let (of, effect, is_refused) = match &self.of {
             ExpiryOf::Leaf => (
                 format!("the certificate of {name}"),
-                "clients refuse it",
+                "clients reject it",
                 true,
             ),
             ExpiryOf::Authority(subject) => (
                 format!("the certificate of authority {subject} in {name}"),
-                "certificates that it has signed are refused",
+                "certificates that it has signed are rejected",
                 false,
             ),
             ExpiryOf::RevocationList(issuer) => (
                 format!("the revocation list of {issuer} in {name}"),
-                "Envoy refuses all certificates of that authority until the list is renewed",
+                "Envoy rejects all certificates from that authority until the list is renewed",
                 true,
             ),
             ExpiryOf::Staple { demanded: false } => (
@@ -180,7 +180,7 @@ impl Expiry {
             ),
             ExpiryOf::Staple { demanded: true } => (
                 format!("the OCSP staple of {name}"),
-                "the certificate requires one, so Envoy refuses clients that ask for it",
+                "the certificate requires one, so Envoy rejects clients that ask for it",
                 true,
             ),
         };
@@ -190,7 +190,7 @@ impl Expiry {
             ExpiryPhase::ExpiresSoon => (format!("{of} expires at {end}"), false),
             ExpiryPhase::NotYetValid if matches!(self.of, ExpiryOf::Staple { .. }) => (
                 format!(
-                    "{of} is not valid before {start}; clients that check it refuse the certificate"
+                    "{of} is not valid before {start}; clients that check this reject the certificate"
                 ),
                 true,
             ),

@@ -117,7 +117,7 @@ impl Guard {
         if self.admits(headers) {
             return None;
         }
-        let mut response = Response::new(Bytes::from_static(b"a bearer token is asked for\n"));
+        let mut response = Response::new(Bytes::from_static(b"a bearer token is required\n"));
         *response.status_mut() = StatusCode::UNAUTHORIZED;
         let scheme = HeaderValue::from_static("Bearer");
         response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
@@ -182,7 +182,7 @@ impl Guarding {
             (Some(_), None) => return incomplete("a certificate", "its private key"),
             (None, Some(_)) => return incomplete("a private key", "its certificate"),
             (None, None) if client_ca.is_some() => {
-                return incomplete("an authority of clients", "a certificate of the server");
+                return incomplete("a client CA certificate", "a server certificate");
             }
             (None, None) => None,
         };
@@ -225,13 +225,13 @@ fn tls(
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for authority in certificates(path)? {
-                roots.add(authority).map_err(|error| {
-                    content(path, "expected certificates of authorities", &error)
-                })?;
+                roots
+                    .add(authority)
+                    .map_err(|error| content(path, "expected CA certificates", &error))?;
             }
             let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
                 .build()
-                .map_err(|error| content(path, "expected certificates of authorities", &error))?;
+                .map_err(|error| content(path, "expected CA certificates", &error))?;
             builder.with_client_cert_verifier(verifier)
         }
     };

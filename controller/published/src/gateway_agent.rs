@@ -62,7 +62,7 @@ pub struct GatewayAgentSpec {
     /// Reported Gateway, as `namespace/name`.
     #[schemars(length(max = 317), regex(pattern = r"^[-a-z0-9]+/[-.a-z0-9]+$"))]
     pub gateway: String,
-    /// Reporting host, by its own name.
+    /// Name that the reporting host uses for itself.
     #[schemars(
         length(max = 253),
         regex(pattern = r"^[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$")
@@ -205,7 +205,7 @@ pub struct RefusedRoute {
     /// Rules that do not work as specified.
     #[schemars(length(max = MAX_RULES))]
     pub rules: Vec<RefusedRule>,
-    /// Rules with a rejected share of a backend.
+    /// Rules in which Envoy rejects the share of a backend.
     #[schemars(length(max = MAX_RULES))]
     pub backends: Vec<RefusedRule>,
     /// True if any part of the route works.
@@ -232,10 +232,10 @@ pub struct RefusedObject {
     /// Effect of the rejection on traffic.
     #[schemars(length(max = MAX_TEXT))]
     pub effect: String,
-    /// Reason, as reported by Envoy.
+    /// Reason for the rejection, as reported by Envoy.
     #[schemars(length(max = MAX_TEXT))]
     pub envoy_words: String,
-    /// Time of detection.
+    /// Time at which the rejection was detected.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,

@@ -96,7 +96,7 @@ impl CollectorSettings {
                 return Err(fault("--spans-ca needs an https URL, and this is http"));
             }
             Some("https") if ca.is_none() => {
-                return Err(fault("https needs --spans-ca, a file of authorities"));
+                return Err(fault("https needs --spans-ca, a file of CA certificates"));
             }
             Some("http" | "https") => {}
             _ => return Err(fault("it begins neither with http:// nor with https://")),
@@ -168,7 +168,7 @@ impl Collector {
             return Ok(());
         }
         Err(SendFault {
-            reason: format!("it answers {status}"),
+            reason: format!("it responds with {status}"),
             lasting: !busy && !status.is_server_error(),
         })
     }

@@ -92,10 +92,10 @@ pub(super) struct RunArgs {
         value_name = "BOOL"
     )]
     gateway_services: Option<bool>,
-    /// Image of the agents of managed fleets, unless a configuration sets one
+    /// Image for the agents in managed fleets, unless a configuration sets one
     #[arg(long, env = "SESAME_AGENT_IMAGE", value_name = "IMAGE")]
     agent_image: Option<String>,
-    /// Image of the Envoys of managed fleets, unless a configuration sets one
+    /// Image for the Envoys in managed fleets, unless a configuration sets one
     #[arg(long, env = "SESAME_ENVOY_IMAGE", value_name = "IMAGE")]
     envoy_image: Option<String>,
     /// Networks in which hosts may serve, in addition to the addresses of their Nodes, such as
@@ -155,7 +155,8 @@ pub(super) struct RunArgs {
 enum ModeArg {
     /// All Gateways of all GatewayClasses of this controller
     Multiple,
-    /// Only the oldest Gateway of the oldest such class; the status of other Gateways says so
+    /// Only the oldest Gateway of the oldest such class; the other Gateways' statuses give this as
+    /// the reason
     Single,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct PublishedRequestArgs {
     gateway: NamespacedName,
     #[command(flatten)]
     request: RequestArgs,
-    /// Show all routes of the host, including routes with another path.
+    /// Show all routes for the host, including routes for other paths.
     #[arg(long)]
     all_routes: bool,
     /// Namespace in which the controller publishes.

@@ -55,7 +55,7 @@ enum FleetCommand {
         #[arg(long, short, value_enum, default_value_t)]
         output: FleetOutput,
     },
-    /// Approve the changes shown by `fleet diff`, with an annotation of the Gateway or of the
+    /// Approve the changes shown by `fleet diff`, with an annotation on the Gateway or
     /// GatewayClass; the controller then adopts the fleet
     Adopt {
         /// The Gateway; for Gateways that are served together, the controller's namespace and the

@@ -65,12 +65,12 @@ enum Command {
         #[arg(long)]
         contour: bool,
     },
-    /// Hosts outside the cluster: invite, list and revoke them.
+    /// Invite, list and revoke hosts outside the cluster.
     Hosts(Box<HostsArgs>),
     /// Adopt existing fleets: show the changes needed for the controller to manage them, and
     /// approve them.
     Fleet(Box<FleetArgs>),
-    /// Create a bundle of a published Gateway: a signed file for hosts without a network
+    /// Create a bundle for a published Gateway: a signed file for hosts without a network
     /// connection.
     Export(Box<ExportArgs>),
     /// Show where a request to a published Gateway goes, and why; exit with 1 if no route matches.

@@ -30,7 +30,7 @@ pub(super) fn patch(
         ([], false) => (
             ConditionStatus::True,
             Reason::Accepted,
-            "it can be named as parameters, or used by a controller".to_owned(),
+            "it can be used as parameters, or by a controller".to_owned(),
         ),
         (faults, true) => (
             ConditionStatus::False,

@@ -79,7 +79,7 @@ impl StatusPages {
 /// Returns the page for a replica that has no objects yet.
 fn without_objects(unready: Option<String>) -> Page {
     let mut page = Page::new("Sesame controller");
-    let why = unready.unwrap_or_else(|| "its objects are not to be had just now".to_owned());
+    let why = unready.unwrap_or_else(|| "its objects are currently unavailable".to_owned());
     page.paragraph(Cell::Bad(format!("This replica is not ready: {why}")));
     page
 }

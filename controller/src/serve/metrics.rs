@@ -68,7 +68,7 @@ impl Metrics {
         all.register("resolution_seconds", help, resolutions.clone());
         let help = "Expiry of each certificate to be served, in seconds since 1970";
         let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
-        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients refuse them";
+        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients reject them";
         let uncovered = add(all, "uncovered_hostnames", help);
         let help = "GatewayAgents that are ignored, because no host may have written them";
         let reports_refused = add(all, "reports_refused", help);
@@ -84,13 +84,13 @@ impl Metrics {
         Self {
             objects: add(all, "objects", "Objects in use, by kind"),
             skipped: add(all, "skipped_objects", "Objects that cannot be decoded"),
-            lists: add(all, "lists", "Whole lists of a kind that were read"),
+            lists: add(all, "lists", "Complete lists that were read, by kind"),
             watch_failures,
             resolutions,
             gateways: add(
                 all,
                 "gateways",
-                "Gateways of the classes of this controller",
+                "Gateways whose GatewayClass belongs to this controller",
             ),
             certificates,
             uncovered,

@@ -117,7 +117,7 @@ pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> 
     } else {
         Err(ShardError::Malformed {
             name: name.to_owned(),
-            reason: "holds more than endpoints".to_owned(),
+            reason: "contains more than endpoints".to_owned(),
         })
     }
 }

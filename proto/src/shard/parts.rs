@@ -128,7 +128,7 @@ pub(super) fn largest_host(snapshot: &Snapshot) -> String {
         shown.push_str(" more");
     }
     format!(
-        "; the largest hostname is `{}` with {} bytes encoded, of namespaces {shown}: use fewer or smaller routes, or split \
+        "; the largest hostname is `{}` with {} bytes encoded, in namespaces {shown}: use fewer or smaller routes, or split \
          them over several Gateways",
         host.domain,
         host.encoded_len()

@@ -126,7 +126,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         assert!(words(&table).contains(word), "{word}: {}", words(&table));
     }
     let none = plugin.run(&["status", "-n", "kube-system"]);
-    assert_eq!(words(&none).trim(), "No Gateways of Sesame found.");
+    assert_eq!(words(&none).trim(), "No Sesame Gateways found.");
     let lost = plugin.run(&["status", "other", "-n", "default"]);
     assert_eq!(lost.status.code(), Some(3), "{}", words(&lost));
 

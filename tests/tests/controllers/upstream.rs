@@ -145,7 +145,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     awaits(
         &cluster,
         &[
-            "of class \"cloud\" is refused",
+            "of class \"cloud\" is rejected",
             "Accepted is False (Pool): the pool is empty",
         ],
     )

@@ -226,7 +226,7 @@ async fn a_snapshot_sends_nobody_to_the_host_itself() {
     agent
         .wait_status("what is refused is named", |status| {
             let text = status.to_string();
-            text.contains("endpoint 127.0.0.1 is refused: loopback (127.0.0.0/8)")
+            text.contains("endpoint 127.0.0.1 is rejected: loopback (127.0.0.0/8)")
         })
         .await;
 }

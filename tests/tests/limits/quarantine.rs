@@ -495,7 +495,7 @@ async fn quarantined_virtual_host_answers_500_not_wider_host() {
     });
     let effects = affected.refused.iter().map(|it| it.effect.as_str());
     let effects: Vec<&str> = effects.collect();
-    assert_eq!(effects, ["its requests are answered with 500"]);
+    assert_eq!(effects, ["its requests get 500"]);
     let mut without = World {
         resolved: world.resolved.clone(),
     };

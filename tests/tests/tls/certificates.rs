@@ -189,14 +189,14 @@ const KINDS: &[(&str, Expected)] = &[
         "broken-chain",
         Refused("tls.crt certificate 1 is malformed"),
     ),
-    ("broken-key", Refused("tls.key holds a malformed PKCS#8")),
+    ("broken-key", Refused("tls.key contains a malformed PKCS#8")),
     (
         "certificate-as-key",
-        Refused("tls.key holds no PEM private key, but a certificate"),
+        Refused("tls.key contains no PEM private key, but a certificate"),
     ),
     (
         "key-as-certificate",
-        Refused("tls.crt holds no PEM certificate, but a private key"),
+        Refused("tls.crt contains no PEM certificate, but a private key"),
     ),
     ("request", Refused("but a certificate request")),
     ("common-name", Advised("do not look at the common name")),
@@ -218,7 +218,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("binary", Refused("but binary data")),
     (
         "pkcs12",
-        Refused("tls.key holds no PEM private key, but binary data"),
+        Refused("tls.key contains no PEM private key, but binary data"),
     ),
     ("utf-16", Refused("but text in UTF-16")),
 ];

@@ -90,12 +90,12 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     }
     if let Some(RefusedAddress { network, what, .. }) = addresses::refused(ip) {
         return Err(format!(
-            "endpoint {ip} is refused: {what} ({network}); --allow-local-endpoints allows it"
+            "endpoint {ip} is rejected: {what} ({network}); --allow-local-endpoints allows it"
         ));
     }
     if !rules.host.is_empty() && addresses::forms(ip).any(|ip| rules.host.contains(&ip)) {
         return Err(format!(
-            "endpoint {ip} is refused: it is an address of this host; --host-endpoints allow permits such endpoints"
+            "endpoint {ip} is rejected: it is an address of this host; --host-endpoints allow permits such endpoints"
         ));
     }
     if rules
@@ -103,7 +103,7 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
         .contains(&SocketAddr::new(ip.to_canonical(), number))
     {
         return Err(format!(
-            "endpoint {ip} port {port} is refused: this host itself listens there, so requests would loop"
+            "endpoint {ip} port {port} is rejected: this host itself listens there, so requests would loop"
         ));
     }
     Ok((ip, *port))
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "Service/default/web/80: endpoint 127.0.0.1 is refused: loopback (127.0.0.0/8); \
+                "Service/default/web/80: endpoint 127.0.0.1 is rejected: loopback (127.0.0.0/8); \
               --allow-local-endpoints allows it; it and 6 more are left out"
             ]
         );

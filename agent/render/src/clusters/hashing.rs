@@ -19,7 +19,7 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
     let HashPolicy { kind, terminal } = policy;
     let specifier = match kind {
         Some(Kind::Header(name)) => {
-            headers::check_name(name).map_err(|why| format!("header of a hash: {why}"))?;
+            headers::check_name(name).map_err(|why| format!("hash header: {why}"))?;
             PolicySpecifier::Header(Header {
                 header_name: name.clone(),
                 ..Default::default()
@@ -30,7 +30,7 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
         }
         // Without a TTL, Envoy reads the cookie but never sets it.
         Some(Kind::Cookie(name)) => {
-            headers::check_name(name).map_err(|why| format!("cookie of a hash: {why}"))?;
+            headers::check_name(name).map_err(|why| format!("hash cookie: {why}"))?;
             PolicySpecifier::Cookie(Cookie {
                 name: name.clone(),
                 ..Default::default()
@@ -39,7 +39,7 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
         Some(Kind::SourceAddress(true)) => {
             PolicySpecifier::ConnectionProperties(ConnectionProperties { source_ip: true })
         }
-        _ => return Err("a hash has no value".to_owned()),
+        _ => return Err("a hash policy has no kind".to_owned()),
     };
     Ok(EnvoyPolicy {
         terminal: *terminal,

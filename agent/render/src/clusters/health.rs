@@ -38,10 +38,10 @@ pub(super) fn into(
     let checker = match kind {
         Some(Kind::Http(http)) => HealthChecker::HttpHealthCheck(http_check(http, protocol)?),
         Some(Kind::GrpcService(_)) if protocol != AppProtocol::Http2 => {
-            return Err("health checks of gRPC need HTTP/2".to_owned());
+            return Err("gRPC health checks need HTTP/2".to_owned());
         }
         Some(Kind::GrpcService(service)) => {
-            check_value(service).map_err(|why| format!("service of health checks: {why}"))?;
+            check_value(service).map_err(|why| format!("health check service: {why}"))?;
             HealthChecker::GrpcHealthCheck(GrpcHealthCheck {
                 service_name: service.clone(),
                 ..Default::default()
@@ -83,11 +83,11 @@ fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthChec
     } = check;
     if !path.starts_with('/') {
         return Err(format!(
-            "path `{path}` of health checks does not begin with `/`"
+            "health check path `{path}` does not begin with `/`"
         ));
     }
-    check_value(path).map_err(|why| format!("path of health checks: {why}"))?;
-    check_value(host).map_err(|why| format!("host of health checks: {why}"))?;
+    check_value(path).map_err(|why| format!("health check path: {why}"))?;
+    check_value(host).map_err(|why| format!("health check host: {why}"))?;
     let statuses = statuses.iter().take(HealthCheck::MAX_STATUSES);
     let codec = match protocol {
         AppProtocol::Http2 => CodecClientType::Http2,
@@ -110,7 +110,7 @@ fn range(range: StatusRange) -> Result<Int64Range, String> {
     let StatusRange { first, last } = range;
     if first < 100 || last < first || last > 599 {
         return Err(format!(
-            "statuses {first} to {last} of health checks: expected 100 to 599"
+            "health check statuses {first} to {last}: expected 100 to 599"
         ));
     }
     Ok(Int64Range {

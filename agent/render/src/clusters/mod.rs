@@ -34,7 +34,7 @@ pub(crate) fn render(
     let mut clusters = Vec::with_capacity(backends.len());
     for backend in backends {
         let of_backend = of_backend(backend, sets, context);
-        let refused = "its share of requests is refused";
+        let refused = "its share of requests is rejected";
         let of_backend = problems.value(&backend.name, of_backend, refused);
         clusters.extend(of_backend.into_iter().flatten());
     }

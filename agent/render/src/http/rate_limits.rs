@@ -54,7 +54,7 @@ pub(crate) fn render(
     problems: &mut RenderProblems,
 ) -> Resource {
     let usable = context.rate_limits;
-    let without_requests = "requests that need it are answered with 500";
+    let without_requests = "requests that need it get 500";
     for limit in all.iter().skip(usable.len()) {
         let most = RateLimit::MAX;
         problems.add(
@@ -202,7 +202,7 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
     };
     if names.len() > RateLimit::MAX_OF_ROUTE {
         return Err(format!(
-            "{} limits of requests; at most {} are allowed",
+            "{} request limits; at most {} are allowed",
             names.len(),
             RateLimit::MAX_OF_ROUTE
         ));

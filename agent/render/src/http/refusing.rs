@@ -18,7 +18,7 @@ use super::routes::RenderedRoute;
 /// Describes the consequence of a route that cannot be rendered, for use in a problem's message.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
-        "requests that it matches, or would match without its unusable matches, are answered with 500"
+        "requests that it matches, or would match without its unusable matches, get 500"
     } else {
         "the route is left out"
     }

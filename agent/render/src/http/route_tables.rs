@@ -156,7 +156,7 @@ impl<'t> TableRendering<'t> {
             problems.add(
                 object,
                 format!(
-                    "virtual host `{domain}` takes {} bytes, and the ones before it leave {} of the {MAX_TABLE_BYTES} allowed for the Gateway; all of its requests are answered with {}",
+                    "virtual host `{domain}` takes {} bytes, and the ones before it leave {} of the {MAX_TABLE_BYTES} allowed for the Gateway; all of its requests get {}",
                     self.host.len(),
                     room.0,
                     refusal::HTTP
@@ -227,7 +227,7 @@ pub(crate) fn render_host(
     let object = routes.first().map_or(domain, |route| &route.name);
     let rendered = filters_of_host(external_auth, filters.as_ref(), context);
     let filters = filters.as_ref().or(context.filters.default);
-    let consequence = "all requests of its virtual host are answered with 500";
+    let consequence = "all requests for its virtual host get 500";
     let Some(rendered) = problems.value(object, rendered, consequence) else {
         encode_into(&answering(domain, refusal::HTTP), &mut route);
         append(ROUTES, &route, host);
@@ -289,7 +289,7 @@ pub(crate) fn render_host(
 /// Describes the problem with a route that would make its virtual host too large.
 fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     format!(
-        "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches are answered with {} there",
+        "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches get {} there",
         in_words(before),
         in_words(with_this),
         in_words(MAX_VIRTUAL_HOST_BYTES),

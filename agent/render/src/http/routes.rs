@@ -122,7 +122,7 @@ pub(crate) fn render(
             Ok(routes)
         });
     let routes = problems
-        .value(name, routes, "its requests are answered with 500")
+        .value(name, routes, "its requests get 500")
         .unwrap_or_else(|| vec![frame.with(answer(refusal::HTTP))]);
     let routes = match cors {
         Some(cors) => with_cors(route, routes, cors, &frame.route_match),

@@ -58,7 +58,7 @@ const STATISTICS: &str = "bandwidth";
 /// Renders the files for all kinds. Leaves out and reports filters that Envoy would reject.
 pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
     let usable = SharedFilter::usable(all);
-    let without = "requests that need it are answered with 500";
+    let without = "requests that need it get 500";
     for filter in all.iter().skip(usable.len()) {
         let most = SharedFilter::MAX;
         problems.add(
@@ -291,7 +291,7 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
         min_bytes,
     } = compression;
     if !(1..=3).contains(&algorithms.len()) {
-        return Err("expected 1 to 3 algorithms of compression".to_owned());
+        return Err("expected 1 to 3 compression algorithms".to_owned());
     }
     for (i, algorithm) in algorithms.iter().enumerate() {
         if algorithms.iter().take(i).any(|it| it == algorithm) {
@@ -304,9 +304,7 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
             Ok(Algorithm::Brotli) => filter("brotli", pack_any(Brotli::default())),
             Ok(Algorithm::Zstd) => filter("zstd", pack_any(Zstd::default())),
             Ok(Algorithm::Unknown) | Err(_) => {
-                return Err(format!(
-                    "the algorithm {algorithm} of compression is unknown"
-                ));
+                return Err(format!("compression algorithm {algorithm} is unknown"));
             }
         };
         let config = Compressor {

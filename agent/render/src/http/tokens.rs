@@ -175,12 +175,10 @@ fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvide
     let TokenPolicy { providers } = policy;
     let (count, most) = (providers.len(), TokenPolicy::MAX_PROVIDERS);
     if !(1..=most).contains(&count) {
-        return Err(format!(
-            "{count} providers of tokens; 1 to {most} are allowed"
-        ));
+        return Err(format!("{count} token providers; 1 to {most} are allowed"));
     }
     if !providers.is_sorted_by(|a, b| a.name < b.name) {
-        return Err("providers of tokens are not in the order of their names".to_owned());
+        return Err("token providers are not sorted by name".to_owned());
     }
     let providers = providers.iter().map(|spec| {
         let key = provider_key(name, &spec.name);
@@ -244,8 +242,8 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             Some(token_source::Kind::Cookie(name)) if !name.is_empty() => {
                 provider.from_cookies.push(name.clone());
             }
-            Some(_) => return Err(format!("provider `{name}`: a source of tokens has no name")),
-            None => return Err(format!("provider `{name}`: a source of tokens has no kind")),
+            Some(_) => return Err(format!("provider `{name}`: a token source has no name")),
+            None => return Err(format!("provider `{name}`: a token source has no kind")),
         }
     }
     if sources.is_empty() {

@@ -39,7 +39,7 @@ pub(crate) fn shares<'a>(
             if !name.is_empty() {
                 problems.add(
                     object,
-                    format!("backend `{name}` has no cluster; its share is refused"),
+                    format!("backend `{name}` has no cluster; its share is rejected"),
                 );
             }
             REFUSED_CLUSTER

@@ -14,7 +14,7 @@ use sesame_files::bundle;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BundleCommand {
-    /// Create a bundle of one Gateway from manifests.
+    /// Create a bundle for one Gateway from manifests.
     Create(Box<create::CreateArgs>),
     /// Add signatures to a bundle, for hosts that require several signers.
     Sign(sign::SignArgs),

@@ -44,11 +44,11 @@ pub(crate) struct LogsArgs {
 #[command(next_help_heading = "Which lines")]
 struct ChoiceArgs {
     /// Only requests with this status, or a status of this class; repeatable. 0 means that the
-    /// client left.
+    /// client disconnected.
     #[arg(long, value_name = "404|5xx", value_parser = StatusPattern::parse, value_delimiter = ',')]
     status: Vec<StatusPattern>,
-    /// Only requests that this route answered; its kind may precede the name, and more parts of the
-    /// name may follow. Repeatable.
+    /// Only requests that this route handled; its kind may precede the name, and a part such as
+    /// `/rules/0` may follow. Repeatable.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     route: Vec<ObjectPattern>,
     /// Only requests sent to this backend, named in the same way. Repeatable.

@@ -109,7 +109,7 @@ fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
     let answer = agent::ask(&socket, path)?;
     let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
     serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} is not understood", socket.display()))
+        .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }
 
 /// Returns the agent's report if its inputs differ from `inputs`. If an agent does not report its

@@ -127,14 +127,14 @@ fn wrong(report: &Report, selection: &Selection) -> String {
                 let since = refused.since;
                 let _ = writeln!(
                     text,
-                    "{WRONG}error{WRONG:#}: Envoy refuses {refused} (since {since})"
+                    "{WRONG}error{WRONG:#}: Envoy rejects {refused} (since {since})"
                 );
             }
             for words in &gateway.refusal {
                 let name = &gateway.gateway;
                 let _ = writeln!(
                     text,
-                    "{WRONG}error{WRONG:#}: Envoy refuses the newest change of {name}: {words}"
+                    "{WRONG}error{WRONG:#}: Envoy rejects the newest change to {name}: {words}"
                 );
             }
         }

@@ -38,7 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum By {
-    /// The route that answered.
+    /// The route that handled the request.
     Route,
     /// The backend that got the request.
     Backend,
@@ -84,10 +84,11 @@ pub(crate) struct TopArgs {
     /// Time between two updates.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2s")]
     interval: SignedDuration,
-    /// Order of the rows; metrics alone have no durations.
+    /// Order of the rows; without access logs, only `requests` is useful, because metrics contain
+    /// no durations.
     #[arg(long, value_enum, value_name = "ORDER", default_value_t)]
     sort: RowOrder,
-    /// Number of rows of each table.
+    /// Number of rows in each table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
     /// Show the tables once.

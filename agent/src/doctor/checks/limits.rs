@@ -54,7 +54,7 @@ fn instances(facts: &HostFacts) -> HostFinding {
     let short = |weight| {
         finding(weight)
             .expected(format!(
-                "{enough}; what is not a file of its own is changed more slowly"
+                "{enough}; objects without a file of their own are updated more slowly"
             ))
             .remedy(format!(
                 "sysctl -w fs.inotify.max_user_instances={enough}, and start the agent again"

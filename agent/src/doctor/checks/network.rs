@@ -35,7 +35,7 @@ fn port(facts: &PortFacts) -> Option<HostFinding> {
         Some((pid, name)) => (
             format!("{socket} is held by process {pid} ({name})"),
             format!(
-                "end it (`systemctl status {pid}` names its unit), or map the port with --port-map {port}:OTHER"
+                "stop it (`systemctl status {pid}` names its unit), or map the port with --port-map {port}:OTHER"
             ),
         ),
         None if *bindable => return None,

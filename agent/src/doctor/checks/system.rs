@@ -99,13 +99,13 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
         findings.push(HostFinding::new(
             "cluster-rights",
             FindingSeverity::Note,
-            format!("unknown rights: {why}"),
+            format!("unknown permissions: {why}"),
         ));
     } else if denied.is_empty() {
         findings.push(HostFinding::new(
             "cluster-rights",
             FindingSeverity::Ok,
-            "all rights are granted",
+            "all permissions are granted",
         ));
     } else {
         findings.push(
@@ -114,7 +114,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
                 FindingSeverity::Error,
                 format!("may not: {}", denied.join("; ")),
             )
-            .expected("the rights of controller/deploy/agent/rbac.yaml")
+            .expected("the permissions in controller/deploy/agent/rbac.yaml")
             .remedy("grant them in the cluster"),
         );
     }

@@ -38,12 +38,12 @@ pub(crate) use self::steer::{Steering, any as leave_to_the_kernel};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// Hot if its conditions hold, else, or if it fails, by handover.
+    /// Hot restart if possible; otherwise, or if it fails, handover.
     #[default]
     Auto,
-    /// Take the sockets over; statistics go on.
+    /// Take over the sockets, and keep the statistics.
     Hot,
-    /// A second Envoy on the same ports, then drain the first.
+    /// Start a second Envoy on the same ports, then drain the first.
     Handover,
 }
 
@@ -111,7 +111,7 @@ pub enum RestartError {
     #[error("{0}")]
     Refused(#[from] RestartRefused),
     /// The new Envoy rejects its bootstrap or the current configuration.
-    #[error("the new Envoy refuses its {what}: {envoy_words}")]
+    #[error("the new Envoy rejects its {what}: {envoy_words}")]
     Invalid {
         /// Which part is invalid: `bootstrap` or `configuration`.
         what: &'static str,

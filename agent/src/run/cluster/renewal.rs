@@ -120,7 +120,7 @@ async fn request(
         Ok(result) => result.map_err(|error| describe_error(&error))?,
         Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
     };
-    let next = Credential::parse(&token).ok_or("the answer is not a token")?;
+    let next = Credential::parse(&token).ok_or("the response is not a token")?;
     stored.store(path, &token)?;
     Ok(next)
 }

@@ -218,7 +218,7 @@ impl Publisher {
             Ok(Published::Refused { envoy_words }) => {
                 // Retrying the same target is useless: wait for a newer one.
                 tracing::error!(
-                    "a change is refused; the last accepted configuration is served: {}",
+                    "a change is rejected; the last accepted configuration is served: {}",
                     envoy_words.join("; ")
                 );
                 self.observed
@@ -228,7 +228,7 @@ impl Publisher {
             Ok(Published::Searching { envoy_words }) => {
                 self.observed
                     .send_modify(|observed| observed.refusal = envoy_words);
-                "the newest change is refused; searching for the refused parts".to_owned()
+                "the newest change is rejected; searching for the rejected parts".to_owned()
             }
             Ok(Published::NotYet { reason }) => reason,
             Err(error) => error.to_string(),
@@ -319,12 +319,12 @@ impl Publisher {
         } else {
             for refused in &affected.refused {
                 let _object = tracing::error_span!("refusal", object = refused.object).entered();
-                tracing::error!("refused: {}; {}", refused.envoy_words, refused.effect);
+                tracing::error!("rejected: {}; {}", refused.envoy_words, refused.effect);
             }
             tracing::warn!(
                 cause = wanted.cause,
                 left_out = affected.refused.len(),
-                "Envoy serves the newest configuration without the refused parts"
+                "Envoy serves the newest configuration without the rejected parts"
             );
         }
         self.observed

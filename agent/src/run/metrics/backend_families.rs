@@ -14,7 +14,7 @@ impl Scrape {
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",
-            "Responses of a backend by status class; each attempt of a request has one",
+            "Responses from a backend, by status class; each attempt of a request has one",
             self.counted_of(BackendFamily::Requests, "code"),
         )?;
         let active = self.backend_traffic();

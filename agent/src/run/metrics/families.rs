@@ -65,7 +65,7 @@ impl Scrape {
         });
         let help = "Problems in the content of the source, by severity";
         families.gauge("agent_source_problems", help, by_severity)?;
-        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients refuse them; only of manifests";
+        let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients reject them; only for manifests";
         if let Some(hostnames) = source.uncovered_hostnames {
             families.single("agent_uncovered_hostnames", help, number(hostnames))?;
         }
@@ -104,7 +104,7 @@ impl Scrape {
             Some((of_gateway(&gateway.gateway), seconds(at)))
         });
         families.gauge("gateway_applied_timestamp_seconds", help, accepted)?;
-        let help = "Parts of the configuration that Envoy refuses, so they are left out";
+        let help = "Parts of the configuration that Envoy rejects, so they are left out";
         self.each(families, "gateway_refused_parts", help, |gateway| {
             number(gateway.refused.len())
         })?;
@@ -206,7 +206,7 @@ impl Scrape {
         });
         families.gauge(
             "gateway_trust_bundle_expiry_timestamp_seconds",
-            "Expiry of the first authority or revocation list of a trust bundle, in seconds since 1970; the twenty bundles of a Gateway that expire first",
+            "Earliest expiry of the CA certificates and revocation lists in a trust bundle, in seconds since 1970; the twenty bundles of a Gateway that expire first",
             authorities,
         )
     }
@@ -275,7 +275,7 @@ impl Scrape {
             .ports()
             .filter(|(_, port)| !port.durations.buckets.is_empty());
         let durations = of_http.map(|(labels, port)| (labels, &port.durations));
-        let help = "Time from the first byte of a request to the last byte of its answer";
+        let help = "Time from the first byte of a request to the last byte of its response";
         families.histogram("gateway_request_duration_seconds", help, durations)?;
         let help = "Client connections or UDP sessions";
         let total = self

@@ -79,13 +79,13 @@ impl Scrape {
         });
         families.counter(
             "gateway_route_requests",
-            "Requests of a route with metrics enabled, by status class of its backends' responses",
+            "Requests to a route with metrics enabled, by status class of its backends' responses",
             requests,
         )?;
         let durations = self.measured();
         families.histogram(
             "gateway_route_backend_duration_seconds",
-            "Time from the end of a request of such a route to the end of its backend's response",
+            "Time from the end of a request to such a route to the end of its backend's response",
             durations.map(|(labels, traffic)| (labels, &traffic.durations)),
         )
     }

@@ -281,7 +281,7 @@ pub(in crate::run) fn gateway_report(
         let held = known.held(name).map(String::as_str);
         answered_state(held, incomplete, &refused, observed)
     } else if observed.is_in_trouble() {
-        let refused = "Envoy refused the newest change; the last accepted configuration is served";
+        let refused = "Envoy rejected the newest change; the last accepted configuration is served";
         (AgentState::Degraded, observed.trouble_or(refused))
     } else {
         let why = "the newest change is being applied";
@@ -358,7 +358,7 @@ fn answered_state(
     }
     if let [first, ..] = refused {
         let all = refused.len();
-        let why = format!("the rest is served, but Envoy refuses this ({all} in all): {first}");
+        let why = format!("the rest is served, but Envoy rejects this ({all} in total): {first}");
         return (AgentState::Degraded, why);
     }
     let state = if observed.leaves_out() {

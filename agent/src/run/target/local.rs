@@ -35,17 +35,17 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     let local = host.local.newest();
     let before = known.borrow().gateways.clone();
     let cause = if known.borrow().local != local {
-        "a change of local files"
+        "a change to local files"
     } else if before
         .values()
         .any(|target| has_older_tickets(target, host))
     {
-        "a rotation of the host's keys of session tickets"
+        "a rotation of the host's session ticket keys"
     } else if before
         .values()
         .any(|target| target.options.endpoints.host != host.refused_addresses())
     {
-        "a change of the host's addresses"
+        "a change to the host's addresses"
     } else {
         return;
     };

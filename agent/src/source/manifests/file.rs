@@ -281,7 +281,7 @@ impl<'a> FileReading<'a> {
             let message = match kept {
                 Kept::Itself => format!("{reason}; the last valid version stays in use"),
                 Kept::StandIn => {
-                    format!("{reason}; all requests to its targets are answered with 500")
+                    format!("{reason}; all requests to its targets get 500")
                 }
                 Kept::Others(0) => format!("{reason}; it is not served"),
                 Kept::Others(count) => format!(

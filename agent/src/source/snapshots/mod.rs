@@ -142,7 +142,7 @@ impl SnapshotDirs {
             gateways,
             lists_all,
             problems,
-            cause: "a change of the snapshot directory".to_owned(),
+            cause: "a change to the snapshot directory".to_owned(),
             receipts: BTreeMap::new(),
         }
     }

@@ -40,7 +40,7 @@ impl Default for AccessLogProtocol {
 }
 
 open_enum! {
-    /// How the queries of logged requests are treated.
+    /// Whether log lines contain query strings.
     LoggedQueries {
         /// Queries are sent.
         Included = "Included",
@@ -55,11 +55,11 @@ pub struct AccessLogRules {
     /// `false` disables the access log of the Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// Selects requests whose response status is at least this; for gRPC, the HTTP status.
+    /// Selects requests with at least this response status; for gRPC, the HTTP status.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 100, max = 599))]
     pub min_status: Option<i32>,
-    /// Selects requests and connections that took at least this time: `1ms` to `24h`.
+    /// Selects requests and connections that took at least this long: `1ms` to `24h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub min_duration: Option<String>,
@@ -71,10 +71,11 @@ pub struct AccessLogRules {
     /// the last one applies as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<AccessLogFormat>,
-    /// `false` disables the log file and standard output of hosts, regardless of their settings.
+    /// `false` disables logging to files and standard output on hosts, regardless of their own
+    /// settings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_host: Option<bool>,
-    /// Receivers that each line is sent to over the network. If several configurations set it, the
+    /// Receivers to which each line is sent over the network. If several configurations set it, the
     /// last one applies as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4))]
@@ -89,7 +90,7 @@ pub struct AccessLogFormat {
     /// order, separated by tabs, with `-` for unknown values.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<AccessLogFormatType>,
-    /// Names of the fields of a line, as listed in docs/access-logs.md; all by default. JSON always
+    /// Names of the fields in a line, as listed in docs/access-logs.md; all by default. JSON always
     /// includes some of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(
@@ -103,7 +104,8 @@ pub struct AccessLogFormat {
     pub extra_fields: Vec<ExtraLogField>,
 }
 
-/// Additional field of a line. Exactly one of its values is set.
+/// Additional field in a line. Exactly one of `requestHeader`, `responseHeader` and `literal` must
+/// be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtraLogField {
@@ -114,7 +116,7 @@ pub struct ExtraLogField {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub request_header: Option<String>,
-    /// A response header, with the same limits.
+    /// A response header; its first 256 bytes are logged. Credential headers are rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 256))]
     pub response_header: Option<String>,
@@ -131,15 +133,15 @@ pub struct LogReceiver {
     /// `OTLP` sends OpenTelemetry log records; `EnvoyALS` uses Envoy's access log service.
     #[serde(default)]
     pub protocol: AccessLogProtocol,
-    /// Service of the receiver. OTLP uses gRPC, or HTTP if `appProtocol` of the port is `http` or
+    /// The receiver's Service. OTLP uses gRPC, or HTTP if the port's `appProtocol` is `http` or
     /// `https`.
     pub backend_ref: CollectorRef,
     /// Headers to send.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub headers: Vec<Header>,
-    /// `Included` permits sending the queries and referers of requests. `EnvoyALS` requires it,
-    /// because it cannot omit them; not allowed with `OTLP`.
+    /// `Included` permits sending query strings and referers. `EnvoyALS` requires this, because
+    /// Envoy's protocol cannot omit them; not allowed with `OTLP`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queries: Option<LoggedQueries>,
 }

@@ -1,4 +1,4 @@
-//! `AccessPolicy`: conditions on the requests of Gateways, ListenerSets and routes.
+//! `AccessPolicy`: conditions that requests to Gateways, ListenerSets and routes must meet.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,9 +8,9 @@ use super::{AccessAction, AddressSource, Object, PathMatchType, PolicyTargetRef}
 /// `AccessPolicy` v1alpha1.
 pub type AccessPolicy = Object<AccessPolicySpec>;
 
-/// Conditions on requests. A request must pass all policies above and at its rule, so a policy
-/// makes access narrower, and never wider. If a policy is invalid, its targets answer all requests
-/// with 500.
+/// Conditions that requests must meet. A request must pass the policies for its rule, route,
+/// listener and Gateway, so a policy can only narrow access, never widen it. If a policy is
+/// invalid, all requests to its targets get 500.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPolicySpec {
@@ -18,30 +18,30 @@ pub struct AccessPolicySpec {
     /// names a listener or a rule.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
-    /// Addresses of clients. Requests of others are answered with 403.
+    /// Client addresses that may send requests. Requests from other addresses get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_filter: Option<IpFilter>,
-    /// Tokens of users. Requests without a valid token are answered with 401.
+    /// User tokens that requests must carry. Requests without a valid token get 401.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtPolicy>,
-    /// Rules for requests that passed the other parts. Refused requests are answered with 403.
+    /// Rules for requests that pass `ipFilter` and `jwt`. Denied requests get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AccessRules>,
-    /// Objects whose requests need not pass this policy. Only for policies of Gateways and
-    /// ListenerSets.
+    /// Objects whose requests bypass this policy. Only for policies whose targets are all Gateways
+    /// or ListenerSets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub exemptions: Vec<AccessExemption>,
 }
 
-/// Object whose requests need not pass a policy.
+/// Object whose requests bypass a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessExemption {
     /// `HTTPRoute`, `GRPCRoute`, `HTTPProxy` or `Ingress`.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
-    /// Namespace. The default is the policy's.
+    /// Namespace; the policy's namespace by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
@@ -50,15 +50,15 @@ pub struct AccessExemption {
     pub name: String,
 }
 
-/// Addresses of clients that may send requests.
+/// Client addresses that may send requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IpFilter {
-    /// Networks that may, such as `192.0.2.0/24`. The default is all.
+    /// Networks whose clients may send requests, such as `192.0.2.0/24`. All networks by default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 49)))]
     pub allow: Vec<String>,
-    /// Networks that may not, even if they are allowed.
+    /// Networks whose clients may not send requests, even if `allow` contains them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 49)))]
     pub deny: Vec<String>,
@@ -67,7 +67,8 @@ pub struct IpFilter {
     pub source: Option<AddressSource>,
 }
 
-/// JSON Web Tokens (RFC 7519). A request needs one by any of the providers, which must expire.
+/// JSON Web Tokens (RFC 7519). A request must carry a token from one of the providers. Tokens
+/// without an expiry are rejected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtPolicy {
@@ -80,29 +81,32 @@ pub struct JwtPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtProvider {
-    /// Unique name in the policy.
+    /// Name, unique within the policy.
     #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// Value of the claim `iss`.
     #[schemars(length(min = 1, max = 253))]
     pub issuer: String,
-    /// Values of the claim `aud`, of which a token needs one. The default is any.
+    /// Accepted audiences, one of which must be in the token's `aud` claim. Any audience by
+    /// default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
     pub audiences: Vec<String>,
-    /// Public keys.
+    /// Public keys that verify the tokens.
     pub jwks: JwksSource,
-    /// Places of the token. The default is the header `Authorization` with `Bearer `.
+    /// Places where a request may carry the token. The default is the header `Authorization` with
+    /// the prefix `Bearer `.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub sources: Vec<JwtSource>,
-    /// Headers for the backend with values of claims. Requests of clients lose them: on all routes of
-    /// the Gateway if the policy has a Gateway or ListenerSet as a target, and else on the routes of its
-    /// namespace.
+    /// Headers for the backend, set from claims. Client requests lose headers with these names: on
+    /// all routes of the Gateway if the policy targets a Gateway or ListenerSet, otherwise on the
+    /// routes in the policy's namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub claim_headers: Vec<ClaimHeader>,
-    /// True to leave headers with tokens for the backend, unless another policy removes them.
+    /// True to forward the headers that contain tokens to the backend, unless another policy
+    /// removes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward_token: Option<bool>,
 }
@@ -111,11 +115,11 @@ pub struct JwtProvider {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwksSource {
-    /// The set itself.
+    /// The key set, inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65536))]
     pub inline: Option<String>,
-    /// ConfigMap in the policy's own namespace.
+    /// ConfigMap in the policy's own namespace that contains the key set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<JwksConfigMap>,
 }
@@ -127,20 +131,20 @@ pub struct JwksConfigMap {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Key in its data. The default is `jwks`.
+    /// Key in the ConfigMap's `data`. The default is `jwks`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub key: Option<String>,
 }
 
-/// Place of a token in a request: one of these.
+/// Place where a request may carry a token. Exactly one field must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtSource {
     /// Header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub header: Option<JwtHeader>,
-    /// Parameter of the query.
+    /// Query parameter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub query_parameter: Option<String>,
@@ -150,7 +154,7 @@ pub struct JwtSource {
     pub cookie: Option<String>,
 }
 
-/// Header with a token.
+/// Header that contains a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct JwtHeader {
@@ -163,66 +167,66 @@ pub struct JwtHeader {
     pub prefix: Option<String>,
 }
 
-/// Header for the backend with the value of a claim.
+/// Header for the backend, set to the value of a claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimHeader {
-    /// Claim; dots lead into objects, as in `realm_access.roles`.
+    /// Claim, with dots before nested claims, as in `realm_access.roles`.
     #[schemars(length(min = 1, max = 253))]
     pub claim: String,
-    /// Header, which must begin with `x-`.
+    /// Name of the header, which must begin with `x-`.
     #[schemars(length(min = 3, max = 253))]
     pub header: String,
 }
 
-/// Rules, of which the first that matches a request decides.
+/// Authorization rules. The first rule that matches a request decides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRules {
-    /// Rules in their order.
+    /// Rules, in order of evaluation.
     #[schemars(length(min = 1, max = 16))]
     pub rules: Vec<AccessRule>,
-    /// Action on requests that no rule matches. The default is `Deny`.
+    /// Action on requests that match no rule. The default is `Deny`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_action: Option<AccessAction>,
 }
 
-/// Condition on a request, and the action if all its parts hold.
+/// Rule that matches a request if all its conditions hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessRule {
-    /// Action.
+    /// Action on matching requests.
     pub action: AccessAction,
-    /// Claims of the policy's own tokens. All must hold.
+    /// Conditions on claims in tokens that this policy accepts. All must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub claims: Vec<ClaimValues>,
-    /// Methods, any of them.
+    /// Methods, one of which the request must have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)))]
     pub methods: Vec<String>,
-    /// Paths, any of them.
+    /// Paths, one of which the request must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub paths: Vec<AccessPath>,
-    /// Headers. All must hold.
+    /// Conditions on headers. All must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub headers: Vec<AccessHeader>,
-    /// Networks of clients, any of them.
+    /// Networks, one of which must contain the client's address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 49)))]
     pub clients: Vec<String>,
 }
 
-/// Claim with any of these values. A list holds if any of its texts does.
+/// Claim that must have one of these values. If the claim is a list, one of its strings must.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimValues {
-    /// Claim; dots lead into objects, as in `realm_access.roles`.
+    /// Claim, with dots before nested claims, as in `realm_access.roles`.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Values.
+    /// Accepted values.
     #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 253)))]
     pub values: Vec<String>,
 }
@@ -231,7 +235,8 @@ pub struct ClaimValues {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessPath {
-    /// `Exact` or `PathPrefix`, which also holds for paths below. The default is `PathPrefix`.
+    /// `Exact`, or `PathPrefix`, which also matches paths below `value`. The default is
+    /// `PathPrefix`.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<PathMatchType>,
     /// Path.
@@ -239,14 +244,14 @@ pub struct AccessPath {
     pub value: String,
 }
 
-/// Header with any of these values.
+/// Header that must have one of these values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessHeader {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Values.
+    /// Accepted values.
     #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 253)))]
     pub values: Vec<String>,
 }

@@ -13,7 +13,8 @@ pub type BackendPolicy = Object<BackendPolicySpec>;
 #[serde(rename_all = "camelCase")]
 pub struct BackendPolicySpec {
     /// Services, or their named ports, and XBackends in the policy's own namespace. A policy for a
-    /// port replaces one for its Service. For the same target, the oldest policy applies.
+    /// port replaces a policy for its Service. If several policies have the same target, only the
+    /// oldest applies.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
     /// Load balancing across endpoints. The default is round robin.
@@ -88,7 +89,7 @@ pub struct ActiveCheck {
     /// Calls to `grpc.health.v1.Health`; only for HTTP/2 backends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc: Option<GrpcActiveCheck>,
-    /// Connections.
+    /// Check that only opens a connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpActiveCheck>,
     /// Time between checks, up to `24h`. The default is `5s`.
@@ -149,7 +150,7 @@ pub struct GrpcActiveCheck {
     pub service: Option<String>,
 }
 
-/// Connections.
+/// Check that only opens a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpActiveCheck {}
 
@@ -157,13 +158,13 @@ pub struct TcpActiveCheck {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PassiveCheck {
-    /// Number of consecutive responses with status 500 or higher, or failed connections. The
-    /// default is 5; 0 ignores them.
+    /// Number of consecutive responses with status 500 or higher, or failed connections, after
+    /// which an endpoint is ejected. The default is 5; 0 ignores them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub consecutive_server_errors: Option<i32>,
-    /// Number of consecutive responses with 502, 503 or 504, or failed connections. The default is
-    /// 0, which ignores them.
+    /// Number of consecutive responses with 502, 503 or 504, or failed connections, after which an
+    /// endpoint is ejected. The default is 0, which ignores them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub consecutive_gateway_errors: Option<i32>,
@@ -175,7 +176,8 @@ pub struct PassiveCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub base_ejection_time: Option<String>,
-    /// Maximum percentage of ejected endpoints, but always at least one. The default is 10.
+    /// Maximum percentage of endpoints to eject; one endpoint may always be ejected. The default is
+    /// 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max_ejection_percent: Option<i32>,
@@ -185,7 +187,8 @@ pub struct PassiveCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakerSettings {
-    /// Connections.
+    /// Maximum number of connections. It can only lower the backend's share of the host's
+    /// connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_connections: Option<i32>,
@@ -205,19 +208,19 @@ pub struct BreakerSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_retries: Option<i32>,
-    /// Concurrent retries as a share of requests.
+    /// Limit on concurrent retries as a share of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_budget: Option<RetryBudgetSettings>,
 }
 
-/// Concurrent retries as a share of requests.
+/// Limit on concurrent retries as a share of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryBudgetSettings {
-    /// Percentage of concurrent requests.
+    /// Maximum number of concurrent retries, as a percentage of concurrent requests.
     #[schemars(range(min = 1, max = 100))]
     pub percent: i32,
-    /// Concurrent retries that are always allowed. The default is 3.
+    /// Number of concurrent retries that are always allowed. The default is 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1024))]
     pub min_retries: Option<i32>,
@@ -265,7 +268,7 @@ pub struct KeepaliveSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 24))]
     pub interval: Option<String>,
-    /// Unanswered probes after which the connection is closed. The default is 3.
+    /// Number of unanswered probes after which the connection is closed. The default is 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 127))]
     pub probes: Option<i32>,

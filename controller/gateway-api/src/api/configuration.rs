@@ -1,9 +1,9 @@
-//! `SesameConfiguration`: settings of the controller and of Gateways.
+//! `SesameConfiguration`: settings for the controller and for Gateways.
 //!
-//! The controller reads a single one. GatewayClasses and Gateways may refer to further ones by
-//! `parametersRef`; those contain only settings of Gateways. Hosts use the same YAML. Every field
-//! is optional, so that configurations can be merged. Values are kept as written; resolution
-//! reports invalid ones.
+//! The controller has one SesameConfiguration of its own. GatewayClasses and Gateways may refer to
+//! others by `parametersRef`; those contain only settings for Gateways. Hosts use the same YAML.
+//! Every field is optional, so that configurations can be merged. Values are kept as written;
+//! resolution reports invalid ones.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub const SESAME_GROUP: &str = "projectsesame.io";
 /// `SesameConfiguration` v1alpha1.
 pub type SesameConfiguration = Object<SesameConfigurationSpec>;
 
-/// Settings of a controller and its Gateways, or of the Gateways that use them as parameters.
-/// Omitted fields keep their defaults or the values of other configurations.
+/// Settings for a controller and its Gateways, or for Gateways that use them as parameters. Omitted
+/// fields keep their defaults or the values from other configurations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SesameConfigurationSpec {
@@ -45,18 +45,18 @@ pub struct SesameConfigurationSpec {
     /// Listener ports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<PortRules>,
-    /// Treatment of untrusted clients; docs/hardening.md has the defaults.
+    /// Treatment of untrusted clients; docs/hardening.md lists the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<EdgeSettings>,
     /// Rotation of credentials that are in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSettings>,
-    /// Access logs: which traffic is logged, in which format, and where lines are sent. Settings of
-    /// a host select its local destination.
+    /// Access logs: which traffic is logged, in which format, and where lines are sent. Each host's
+    /// own settings select its local destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_log: Option<AccessLogRules>,
-    /// Spans of requests. If several configurations set it, the last one with `Enabled` or
-    /// `Disabled` applies as a whole; an XTelemetryPolicy for a Gateway takes precedence.
+    /// Request tracing. If several configurations set it, the last one with `Enabled` or `Disabled`
+    /// applies as a whole; an XTelemetryPolicy for a Gateway takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tracing: Option<TracingSettings>,
     /// Additional metrics of hosts.
@@ -80,11 +80,12 @@ pub struct GatewaySelection {
     /// The only Gateway that is served, regardless of its age.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
-    /// Allows endpoints on loopback, link-local and metadata addresses, rejected by default.
+    /// Allows endpoints on loopback, link-local and metadata addresses, which are rejected by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_local_endpoints: Option<bool>,
-    /// Enables GatewayMeshPolicies, which let Gateways outside the cluster send to its mesh over
-    /// mTLS. Experimental; off by default.
+    /// Enables GatewayMeshPolicies, which let Gateways outside the cluster send requests to its
+    /// mesh over mTLS. Experimental; off by default.
     #[serde(rename = "extraMinimalOCG", skip_serializing_if = "Option::is_none")]
     pub extra_minimal_ocg: Option<bool>,
 }
@@ -146,14 +147,14 @@ pub struct Publishing {
     /// The Service's field of the same name; only with `LoadBalancer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
-    /// The Service's field of the same name; only with `NodePort` and `LoadBalancer`. `Local`
-    /// preserves client addresses, and nodes without a host of the Gateway fail health checks.
+    /// The Service's field of the same name; only with `NodePort` and `LoadBalancer`. With `Local`,
+    /// client addresses are preserved, and nodes that do not serve the Gateway fail health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_traffic_policy: Option<ServiceTraffic>,
-    /// The Service's field of the same name; not with `Headless` and `None`.
+    /// The Service's field of the same name; not with `Headless` or `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub internal_traffic_policy: Option<ServiceTraffic>,
-    /// The Service's field of the same name; not with `Headless` and `None`.
+    /// The Service's field of the same name; not with `Headless` or `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity: Option<SessionAffinity>,
     /// Fixed node ports for listener ports; the cluster chooses all others. Only with `NodePort`
@@ -202,8 +203,7 @@ pub struct PinnedNodePort {
     /// The port of the listener.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
-    /// The node port, which must be in the cluster's range for node ports: 30000 to 32767 by
-    /// default.
+    /// The node port, which must be in the cluster's node port range: 30000 to 32767 by default.
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: i32,
 }
@@ -213,7 +213,7 @@ pub struct PinnedNodePort {
 #[serde(default, rename_all = "camelCase")]
 pub struct PortRules {
     /// Ports that hosts open instead of the listeners' ports. Other ports are opened unchanged, or
-    /// shifted by `offset`. `--port-map` of a host takes precedence.
+    /// shifted by `offset`. A host's `--port-map` takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub map: Option<Vec<PortMapping>>,
@@ -248,8 +248,8 @@ pub struct PortMapping {
 #[serde(default, rename_all = "camelCase")]
 pub struct RotationSettings {
     /// How long a certificate in a CA bundle remains trusted after it is replaced: `0s`, the
-    /// default, to `720h`. A change that only removes certificates takes effect immediately.
-    /// If a host sets `--bundle-overlap-seconds`, that takes precedence.
+    /// default, to `720h`. A change that only removes certificates takes effect immediately. A
+    /// host's `--bundle-overlap-seconds` takes precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub bundle_overlap: Option<String>,
@@ -276,7 +276,7 @@ pub struct EdgeSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub request_headers_timeout: Option<String>,
-    /// Maximum time without any data of a request or response.
+    /// Maximum time without any data in a request or its response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub stream_idle_timeout: Option<String>,
@@ -292,11 +292,11 @@ pub struct EdgeSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
     pub udp_session_timeout: Option<String>,
-    /// Maximum total size of the headers of a request, in KiB.
+    /// Maximum total size of a request's headers, in KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 8192))]
     pub max_request_headers_kib: Option<i32>,
-    /// Maximum number of headers of a request.
+    /// Maximum number of headers per request.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10000))]
     pub max_request_headers: Option<i32>,

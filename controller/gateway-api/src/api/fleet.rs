@@ -27,8 +27,9 @@ pub struct FleetSettings {
     /// each GatewayClass. Not allowed in the parameters of a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateways: Option<FleetGateways>,
-    /// Pods of a managed fleet: a `DaemonSet`, the default, has one on each node, on the node's
-    /// network; a `Deployment` has several on the Pod network, behind the Gateway's Service.
+    /// Workload of a managed fleet: a `DaemonSet`, the default, runs one Pod on each node, on the
+    /// node's network; a `Deployment` runs several Pods on the Pod network, behind the Gateway's
+    /// Service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<FleetWorkload>,
     /// Number of Pods of a Deployment. If unset, it starts with 2 and can be scaled externally.
@@ -44,7 +45,7 @@ pub struct FleetSettings {
     /// The Pods' field of the same name: labels of the nodes that serve. All nodes by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// The Pods' field of the same name. By default, Pods of a DaemonSet tolerate all taints of
+    /// The Pods' field of the same name. By default, Pods of a DaemonSet tolerate all taints with
     /// effect `NoSchedule`, and Pods of a Deployment tolerate none.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
@@ -52,8 +53,8 @@ pub struct FleetSettings {
     /// Resources of the containers. None are requested or limited by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<FleetResources>,
-    /// Seconds that connections have to finish when their Envoy is replaced, `30` by default; 30
-    /// seconds more when a Pod with Envoys is deleted.
+    /// Seconds for connections to finish when their Envoy is replaced, `30` by default. When a Pod
+    /// with Envoys is deleted, they have 30 seconds more.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 3600))]
     pub drain_seconds: Option<i32>,
@@ -90,7 +91,7 @@ pub struct FleetImages {
     pub envoy: Option<String>,
 }
 
-/// Resources of the two containers of a managed fleet.
+/// Resources for the two containers in a managed fleet's Pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FleetResources {
@@ -177,7 +178,7 @@ impl Quantity {
     }
 }
 
-/// Factor that a suffix stands for.
+/// Factor that a suffix denotes.
 enum Factor {
     Times(i128),
     Part(i128),

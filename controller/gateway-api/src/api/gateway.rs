@@ -45,7 +45,7 @@ pub struct GatewaySpec {
     pub allowed_listeners: Option<AllowedListeners>,
     /// TLS to backends, and client validation.
     pub tls: Option<GatewayTls>,
-    /// GEP-3951: the mesh that a Gateway outside the cluster sends to.
+    /// GEP-3951: the mesh to which a Gateway outside the cluster sends requests.
     pub mesh: Option<GatewayMesh>,
     /// Experimental: the scope in which routes attach to this Gateway by default.
     pub default_scope: Option<String>,

@@ -39,7 +39,7 @@ impl HttpProxySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyHost {
-    /// The host; a leading `*.` stands for exactly one label.
+    /// The host; a leading `*.` matches exactly one label.
     pub fqdn: String,
     /// TLS.
     pub tls: Option<ProxyTls>,
@@ -313,7 +313,7 @@ pub struct ProxyRetry {
     pub per_try_timeout: String,
     /// Envoy's retry conditions; `5xx` if empty.
     pub retry_on: Vec<String>,
-    /// Statuses, with `retriable-status-codes`.
+    /// Statuses to retry if `retryOn` contains `retriable-status-codes`.
     pub retriable_status_codes: Vec<i32>,
 }
 
@@ -383,7 +383,7 @@ pub struct ProxyInternalRedirect {
     pub redirect_response_codes: Vec<i32>,
     /// `Always`, `Never` (the default) or `SafeOnly`.
     pub allow_cross_scheme_redirect: String,
-    /// True to pass a redirect to the client if it leads to the same route as an earlier one.
+    /// True to pass a redirect to the client if it leads to the same route as an earlier redirect.
     pub deny_repeated_route_redirect: bool,
 }
 

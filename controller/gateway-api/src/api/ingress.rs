@@ -64,7 +64,7 @@ pub struct IngressTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressRule {
-    /// The host; a leading `*.` stands for exactly one label. If empty, every host.
+    /// The host; a leading `*.` matches exactly one label. An empty host matches every host.
     pub host: String,
     /// The paths; if unset, the default backend gets all requests for the host.
     pub http: Option<IngressHttp>,
@@ -86,7 +86,7 @@ pub struct IngressPath {
     pub path: String,
     /// `Exact`, `Prefix` or `ImplementationSpecific`.
     pub path_type: String,
-    /// The backend for the requests.
+    /// The backend for requests that match the path.
     pub backend: IngressBackend,
 }
 

@@ -1,4 +1,5 @@
-//! `spec.ingress` of a SesameConfiguration: which Gateway serves Ingresses and HTTPProxies and how.
+//! `spec.ingress` of a SesameConfiguration: which Gateway serves Ingresses and HTTPProxies, and
+//! how.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -32,23 +33,23 @@ open_enum! {
 open_enum! {
     /// `spec.ingress.missingBackend` of a SesameConfiguration.
     MissingBackend {
-        /// The share of requests for an unusable Service is answered with 503.
+        /// Requests in the share of an unusable Service get 503.
         Refuse = "Refuse",
         /// The route's other Services get the share of the unusable Service, as in Contour.
         Reweight = "Reweight",
     }
 }
 
-/// Ingresses and HTTPProxies, in the controller's own configuration or the parameters of
-/// GatewayClasses. The first configuration with this field applies as a whole: the controller's own
-/// configuration comes first, then the parameters of the oldest GatewayClass.
+/// Settings for Ingresses and HTTPProxies, in the controller's own configuration or the parameters
+/// of GatewayClasses. The first configuration with this field applies as a whole: the controller's
+/// own configuration comes first, then the parameters of the oldest GatewayClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSettings {
     /// The Gateway for IngressClasses without parameters and for `classes` without a Gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway_ref: Option<GatewayRef>,
-    /// HTTPProxy classes without an IngressClass of Sesame, such as `contour`.
+    /// HTTPProxy classes that have no Sesame IngressClass, such as `contour`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub classes: Option<Vec<ProxyClass>>,
@@ -75,7 +76,7 @@ pub struct IngressSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyClass {
-    /// Name of the class, as HTTPProxies write it.
+    /// Name of the class, as written in HTTPProxies.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The Gateway that serves the class; `spec.ingress.gatewayRef` by default.

@@ -37,7 +37,7 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     }
 }
 
-/// The annotation for the class of an Ingress; takes precedence over the field.
+/// The annotation for the class of an Ingress; takes precedence over `spec.ingressClassName`.
 pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 /// The annotation that makes an IngressClass the default for Ingresses without a class.
 pub const DEFAULT_INGRESS_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
@@ -57,10 +57,10 @@ pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
 pub const ANNOTATIONS_OF: &str = "projectsesame.io/annotations";
 /// Annotation prefixes of other Ingress controllers.
 pub const OF_OTHERS: [&str; 2] = [OF_NGINX, OF_CONTOUR];
-/// Maximum number of characters that are kept of the value of a Contour annotation.
+/// Maximum number of characters kept from the value of a Contour annotation.
 pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
-/// Maximum number of characters that are kept of the value of an ingress-nginx annotation. A value
-/// of this length may have been cut, so it is invalid.
+/// Maximum number of characters kept from the value of an ingress-nginx annotation. A value of this
+/// length may have been cut, so it is invalid.
 pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
 
 /// Reads only annotations of Sesame and of Ingress controllers; other annotations may be as large

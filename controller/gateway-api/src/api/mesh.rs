@@ -1,5 +1,5 @@
-//! `GatewayMeshPolicy` and `MeshOCGPolicy`: how Gateways outside the cluster and the mesh that they
-//! send to describe each other.
+//! `GatewayMeshPolicy` and `MeshOCGPolicy`: what Gateways outside the cluster and a mesh must know
+//! about each other to speak mTLS.
 //!
 //! The fields follow GEP-3951, for which there are no upstream types yet. The same fields are also
 //! read from Gateways and XMeshes themselves.
@@ -12,14 +12,14 @@ use super::{GatewayRef, LabelSelector, Object, SubjectAltName};
 /// `GatewayMeshPolicy` v1alpha1.
 pub type GatewayMeshPolicy = Object<GatewayMeshPolicySpec>;
 
-/// Mesh for Gateways outside the cluster.
+/// Describes a mesh to Gateways outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayMeshPolicySpec {
-    /// Gateways of the policy's own namespace that send to the mesh.
+    /// Gateways in the policy's own namespace that send requests to the mesh.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<LocalPolicyTargetRef>,
-    /// Mesh, as the Gateway sees it.
+    /// Mesh settings for these Gateways.
     pub mesh: GatewayMesh,
 }
 
@@ -32,26 +32,26 @@ pub const OCG_BUNDLE_LABEL: &str = "projectsesame.io/ocg-bundle";
 /// `MeshOCGPolicy` v1alpha1. Cluster-scoped, like the mesh.
 pub type MeshOcgPolicy = Object<MeshOcgPolicySpec>;
 
-/// Gateways outside the cluster, for a mesh.
+/// Describes Gateways outside the cluster to a mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshOcgPolicySpec {
-    /// XMeshes that the Gateways send to.
+    /// XMeshes to which the Gateways send requests.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<LocalPolicyTargetRef>,
-    /// Gateways outside the cluster, as the mesh sees them.
+    /// Settings for Gateways outside the cluster.
     pub ocg: MeshOcg,
-    /// Gateways that send to the mesh. If empty, every Gateway that has a mesh.
+    /// Gateways that send requests to the mesh. If empty, all Gateways that have a mesh.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub gateways: Vec<GatewayRef>,
-    /// Creates and maintains the ConfigMap of `ocg.trustBundle`, with the CA certificates of
-    /// `gateways` from `ca.crt` of their Secrets.
+    /// Creates and maintains the ConfigMap named in `ocg.trustBundle`. It contains the CA
+    /// certificates of `gateways`, from `ca.crt` in their Secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish: Option<bool>,
 }
 
-/// Gateways outside the cluster, as a mesh sees them.
+/// A mesh's settings for Gateways outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshOcg {
@@ -85,13 +85,14 @@ pub struct LocalPolicyTargetRef {
     pub name: String,
 }
 
-/// Mesh, as a Gateway outside the cluster sees it.
+/// Mesh settings for a Gateway outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayMesh {
     /// CA certificates, one of which must have signed the certificate of each peer.
     pub trust_bundle: TrustBundleRef,
-    /// Meshed routes: routes with these labels, and routes in namespaces with these labels.
+    /// Routes whose backends are in the mesh: routes with these labels, and routes in namespaces
+    /// with these labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
     /// Names, one of which the certificate of each peer must have. If empty, any name is accepted.
@@ -116,7 +117,8 @@ pub struct TrustBundleRef {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
-    /// Key of the ConfigMap that has the certificates as PEM; `ca-bundle.crt` by default.
+    /// Key in the ConfigMap whose value contains the certificates as PEM; `ca-bundle.crt` by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub bundle_key: Option<String>,

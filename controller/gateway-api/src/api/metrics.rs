@@ -8,7 +8,7 @@ use std::fmt;
 use super::enums::open_enum;
 
 open_enum! {
-    /// Kind of a route whose requests can be counted.
+    /// Kind of route whose requests can be counted separately.
     MeasuredKind {
         Http = "HTTPRoute",
         Grpc = "GRPCRoute",

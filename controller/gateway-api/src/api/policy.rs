@@ -72,7 +72,7 @@ pub struct PolicyTargetRef {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Part of the target: the name of a Service's port.
+    /// Section of the target: the name of a listener, a rule or a Service's port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub section_name: Option<String>,
@@ -82,7 +82,7 @@ pub struct PolicyTargetRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestKey {
-    /// Part.
+    /// Part of the request.
     #[serde(rename = "type")]
     pub type_: RequestKeyType,
     /// Name of the header, cookie or query parameter.

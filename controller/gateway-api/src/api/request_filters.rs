@@ -64,7 +64,7 @@ pub struct ErrorPage {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyHeaders {
-    /// Modifications of requests, before those of the rule.
+    /// Modifications of requests, applied before the rule's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<PolicyHeaderChange>,
     /// Modifications of responses. If the rule modifies the same header, the rule takes precedence.
@@ -90,7 +90,8 @@ pub struct PolicyHeaderChange {
     pub remove: Vec<String>,
 }
 
-/// Header with a fixed value or a fact about the request. Exactly one must be set.
+/// Header with a literal value or a fact about the request. Exactly one of `value` and `valueFrom`
+/// must be set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuedHeader {
@@ -101,7 +102,7 @@ pub struct ValuedHeader {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub value: Option<String>,
-    /// Fact about the request and its connection. If it is unavailable, the header is removed.
+    /// Fact about the request or its connection. If the fact is unavailable, the header is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<HeaderFact>,
 }
@@ -113,32 +114,32 @@ pub struct InjectedFault {
     /// Delay before requests are forwarded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<FaultDelay>,
-    /// Response instead of forwarding.
+    /// Response to send instead of forwarding requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abort: Option<FaultAbort>,
 }
 
-/// Delay of a share of requests.
+/// Delay for a percentage of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FaultDelay {
     /// Duration.
     #[schemars(length(min = 2, max = 24))]
     pub duration: String,
-    /// Share of requests. The default is 100.
+    /// Percentage of requests. The default is 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub percent: Option<i32>,
 }
 
-/// Response to a share of requests.
+/// Response to a percentage of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FaultAbort {
     /// HTTP status.
     #[schemars(range(min = 200, max = 599))]
     pub status_code: i32,
-    /// Share of requests. The default is 100.
+    /// Percentage of requests. The default is 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub percent: Option<i32>,

@@ -12,11 +12,11 @@ pub type RouteFilter = Object<RouteFilterSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteFilterSpec {
-    /// Answers requests instead of forwarding them. The rule must have no backends.
+    /// Responds to requests instead of forwarding them. The rule must have no backends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct_response: Option<FilterResponse>,
-    /// Rewrites requests before they are forwarded. It can be combined with a URLRewrite filter
-    /// that sets other parts.
+    /// Rewrites requests before they are forwarded. Can be combined with a URLRewrite filter if the
+    /// two replace different parts of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url_rewrite: Option<FilterRewrite>,
     /// Redirects requests to another path. The rule must have no backends.

@@ -21,7 +21,7 @@ pub struct XTelemetryPolicySpec {
     pub tracing: Option<TracingSettings>,
 }
 
-/// Spans of requests, and the OTLP collector that receives them.
+/// Request tracing, and the OTLP collector that receives the spans.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TracingSettings {
@@ -32,7 +32,7 @@ pub struct TracingSettings {
     /// below may be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<TracingProvider>,
-    /// Share of the traces started by the gateway that is recorded; 1 of 100 by default.
+    /// Share to record of the traces that the gateway starts; 1 in 100 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
     /// Traces started by a caller.
@@ -43,7 +43,7 @@ pub struct TracingSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-zA-Z0-9_.:/-]+$"))]
     pub service_name: Option<String>,
-    /// Name of each span of a request.
+    /// Name of each request's span.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 256),
@@ -60,7 +60,7 @@ pub struct TracingSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TracingProvider {
-    /// Service of the collector. OTLP uses gRPC, or HTTP if `appProtocol` of the port is `http` or
+    /// The collector's Service. OTLP uses gRPC, or HTTP if the port's `appProtocol` is `http` or
     /// `https`.
     pub backend_ref: CollectorRef,
     /// Headers to send.
@@ -84,7 +84,8 @@ pub struct CollectorRef {
     /// The name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Namespace; by default, of the referring object. Another namespace requires a ReferenceGrant.
+    /// Namespace; the referring object's namespace by default. Another namespace requires a
+    /// ReferenceGrant.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
@@ -102,8 +103,8 @@ pub struct ParentBasedSampling {
     /// `samplingRate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<ParentSamplingMode>,
-    /// Share of the traces that the caller records. Envoy follows the caller for all traces or
-    /// none, so only the full share is supported.
+    /// Share to record of the traces that the caller records. Envoy follows the caller for all
+    /// traces or none, so only the full share is supported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling_rate: Option<Fraction>,
 }

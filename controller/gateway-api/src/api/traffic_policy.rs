@@ -1,4 +1,4 @@
-//! `TrafficPolicy`: limits and defaults for the requests of Gateways, ListenerSets and routes.
+//! `TrafficPolicy`: limits and defaults for requests to Gateways, ListenerSets and routes.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,11 +18,11 @@ pub type TrafficPolicy = Object<TrafficPolicySpec>;
 #[serde(rename_all = "camelCase")]
 pub struct TrafficPolicySpec {
     /// Gateways, ListenerSets, HTTPRoutes and GRPCRoutes in the policy's own namespace. A section
-    /// is a listener or a rule.
+    /// names a listener or a rule.
     #[schemars(length(min = 1, max = 16))]
     pub target_refs: Vec<PolicyTargetRef>,
-    /// Rate limits. Requests that exceed a limit get 429. If a limit is invalid, the targets answer
-    /// all requests with 500.
+    /// Rate limits. Requests that exceed a limit get 429. If a limit is invalid, all requests to
+    /// the targets get 500.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub rate_limits: Vec<RequestLimit>,
@@ -33,10 +33,10 @@ pub struct TrafficPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<DefaultRetry>,
     /// Limit on request bodies. It does not apply to GRPCRoutes, whose requests are streams. If it
-    /// is invalid, the targets answer all requests with 500.
+    /// is invalid, all requests to the targets get 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_body: Option<RequestBody>,
-    /// Bandwidth limit. If it is invalid, the targets answer all requests with 500.
+    /// Bandwidth limit. If it is invalid, all requests to the targets get 500.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<BandwidthLimit>,
     /// Compression of responses.
@@ -47,11 +47,11 @@ pub struct TrafficPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub error_pages: Option<Vec<ErrorPage>>,
-    /// Header modifications. If they are invalid, the targets answer all requests with 500, because
+    /// Header modifications. If they are invalid, all requests to the targets get 500, because
     /// removing a header might be security-relevant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<PolicyHeaders>,
-    /// True to translate gRPC-Web to gRPC. Matches of GRPCRoutes then include gRPC-Web.
+    /// True to translate gRPC-Web to gRPC. GRPCRoutes then also match gRPC-Web requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grpc_web: Option<bool>,
     /// Faults to inject, to test how clients handle them.
@@ -66,12 +66,12 @@ pub struct RequestLimit {
     /// Name, unique among the limits of the policy.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9-]+$"))]
     pub name: String,
-    /// Requests allowed in each period.
+    /// Number of requests allowed per period.
     #[schemars(range(min = 1))]
     pub requests: i32,
     /// Period.
     pub per: LimitPeriod,
-    /// Additional requests allowed after a time without requests. The default is 0.
+    /// Number of additional requests allowed after a time without requests. The default is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub burst: Option<i32>,
@@ -104,11 +104,11 @@ pub struct DefaultTimeouts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DefaultRetry {
-    /// Statuses of responses to retry, in addition to failed connections.
+    /// Response statuses to retry, in addition to failed connections.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(range(min = 400, max = 599)))]
     pub codes: Vec<i32>,
-    /// Maximum number of retries of a request. The default is 1.
+    /// Maximum number of retries per request. The default is 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 15))]
     pub attempts: Option<i32>,

@@ -101,5 +101,5 @@ fn refused(filter: &AddressFilter) -> String {
     let outside = (!allow.is_empty()).then(|| format!("outside of {}", networks(allow)));
     let inside = (!deny.is_empty()).then(|| format!("in {}", networks(deny)));
     let places: Vec<String> = outside.into_iter().chain(inside).collect();
-    format!("{name} refuses clients {} with 403", places.join(" or "))
+    format!("{name} rejects clients {} with 403", places.join(" or "))
 }

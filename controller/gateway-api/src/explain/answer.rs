@@ -92,10 +92,12 @@ fn action(
                     "the host belongs to {}, which uses separate connections",
                     route.name
                 ),
-                _ if !body.is_empty() => format!("the rule answers with {} bytes", body.len()),
-                200..500 => "the rule answers without a backend".to_owned(),
-                _ => "the rule answers without a backend, or it or all of its backends are invalid"
-                    .to_owned(),
+                _ if !body.is_empty() => format!("the rule responds with {} bytes", body.len()),
+                200..500 => "the rule responds without a backend".to_owned(),
+                _ => {
+                    "the rule responds without a backend, or it or all of its backends are invalid"
+                        .to_owned()
+                }
             };
             Ok(request.answered(status, reason))
         }

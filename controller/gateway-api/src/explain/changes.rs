@@ -69,7 +69,7 @@ pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -
         let _ = writeln!(text, "    - {}\n    + {}", plain(before), plain(after));
     }
     if text.is_empty() {
-        text.push_str("no match is answered differently\n");
+        text.push_str("no request is handled differently\n");
     }
     text
 }
@@ -243,7 +243,7 @@ fn in_words(explanation: &Explanation) -> String {
         .collect();
     let filters = filters.concat();
     match &explanation.outcome {
-        ExplainedOutcome::Refused { reason } => format!("no answer: {reason}"),
+        ExplainedOutcome::Refused { reason } => format!("no response: {reason}"),
         ExplainedOutcome::Answered { status, .. } => format!("{status}{by}"),
         ExplainedOutcome::Redirected {
             status, location, ..
@@ -283,7 +283,7 @@ fn shares(backends: &[ExplainedBackend]) -> String {
             format!(" with TLS for {}", tls.names.join(" or "))
         });
         let refused = if it.refused.is_some() {
-            " (refused)"
+            " (rejected)"
         } else {
             ""
         };

@@ -74,7 +74,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     };
     if let Some(HeaderField { name, .. }) = rejected {
         let reason = format!(
-            "the name of header {name:?} has an underscore, which this Gateway refuses (header-underscores); over HTTP/2 \
+            "the name of header {name:?} has an underscore, which this Gateway rejects (header-underscores); over HTTP/2 \
              the stream is reset"
         );
         return answered(request, None, 400, reason);

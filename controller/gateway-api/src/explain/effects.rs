@@ -38,7 +38,7 @@ pub(super) fn of(
         filters.push(filter("CORS", cors_effect(&cors, request, expressions)));
     }
     filters.extend(route.rate_limits.iter().map(|name| {
-        let effect = format!("requests beyond the limit {name} are refused");
+        let effect = format!("requests beyond the limit {name} are rejected");
         filter("RateLimit", effect)
     }));
     filters.extend(route.external_auth.as_deref().map(authorized));
@@ -220,9 +220,7 @@ pub(super) fn rewritten(
     if !host.is_empty() {
         parts.push(format!("the host becomes {host}"));
     } else if !host_header.is_empty() {
-        parts.push(format!(
-            "header {host_header} becomes the host, if it is there"
-        ));
+        parts.push(format!("header {host_header} becomes the host, if present"));
     }
     if let Some(modifier) = path {
         parts.push(

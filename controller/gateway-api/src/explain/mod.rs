@@ -149,7 +149,7 @@ impl<'s> Explainer<'s> {
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
     let by = filters.and_then(|filters| access::refusing(filters, compared.client));
     if let Some(name) = by {
-        let reason = format!("{name} refuses the address of the client");
+        let reason = format!("{name} rejects the client's address");
         explanation.outcome = compared.answered(403, reason);
     }
 }

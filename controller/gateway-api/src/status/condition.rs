@@ -94,7 +94,7 @@ words! {
     ConditionType {
         /// Every kind: the object is valid and accepted by its parents.
         Accepted = "Accepted",
-        /// Gateways, listeners, ListenerSets: Envoy has accepted the configuration on as many hosts as the message says, and the Gateway has its addresses.
+        /// Gateways, listeners, ListenerSets: Envoy has accepted the configuration on the number of hosts that the message states, and the Gateway has its addresses.
         Programmed = "Programmed",
         /// Gateways, listeners, routes, policies: everything that the object refers to exists, is permitted and can be used.
         ResolvedRefs = "ResolvedRefs",
@@ -108,15 +108,15 @@ words! {
         PartiallyInvalid = "PartiallyInvalid",
         /// Gateways: clients are accepted without a verified certificate, as the Gateway requests.
         InsecureFrontendValidationMode = "InsecureFrontendValidationMode",
-        /// Gateways: every requested address is assigned. Absent without requested addresses.
+        /// Gateways: every requested address is assigned. Absent if no addresses are requested.
         AddressesAssigned = "AddressesAssigned",
-        /// GatewayClasses: the installed definitions of the Gateway API are of a release that this version knows.
+        /// GatewayClasses: this version of Sesame supports the installed release of the Gateway API's definitions.
         SupportedVersion = "SupportedVersion",
-        /// Gateways and listeners: whether certificates have expired, are not valid yet, or expire soon. Absent without such certificates.
+        /// Gateways and listeners: whether certificates have expired, are not valid yet, or expire soon. Absent if none of this applies to any certificate.
         CertificatesValid = "projectsesame.io/CertificatesValid",
-        /// Listeners: whether test handshakes of the agents get the newest certificate. Absent if they do.
+        /// Listeners: whether the agents' test handshakes get the newest certificate. Absent if they do.
         CertificatesShown = "projectsesame.io/CertificatesShown",
-        /// Gateways: the Service that the controller maintains for the Gateway. Absent without problems.
+        /// Gateways: the Service that the controller maintains for the Gateway. Absent if there are no problems.
         GatewayService = "projectsesame.io/Service",
         /// Gateways: the fleet that the controller manages. Present only with problems, or if an adoption awaits consent.
         GatewayFleet = "projectsesame.io/Fleet",
@@ -126,9 +126,9 @@ words! {
         Displaced = "projectsesame.io/Displaced",
         /// Gateways and routes: backends are reached over the mTLS of a mesh.
         Meshed = "projectsesame.io/Meshed",
-        /// Gateways, ListenerSets and routes: TrafficPolicies apply to requests. Absent without policies for the object itself.
+        /// Gateways, ListenerSets and routes: TrafficPolicies apply to requests. Absent if no policy targets the object itself.
         TrafficPolicyAffected = "projectsesame.io/TrafficPolicyAffected",
-        /// Gateways, ListenerSets and routes: AccessPolicies restrict requests. Absent without policies for the object itself.
+        /// Gateways, ListenerSets and routes: AccessPolicies restrict requests. Absent if no policy targets the object itself.
         AccessPolicyAffected = "projectsesame.io/AccessPolicyAffected",
         /// Gateways and mesh policies: the mesh trusts the Gateway's client certificate. Absent unless a mesh declares its trust.
         ClientCertificateTrusted = "projectsesame.io/ClientCertificateTrusted",
@@ -148,7 +148,7 @@ words! {
         BackendNotFound = "BackendNotFound",
         /// A certificate has expired; it is still served.
         CertificateExpired = "CertificateExpired",
-        /// A certificate expires within 14 days, or is in the last third of a shorter life.
+        /// A certificate expires within 14 days, or within the last third of its lifetime if that is shorter.
         CertificateExpiresSoon = "CertificateExpiresSoon",
         /// Handshakes get a certificate other than the newest one.
         CertificateNotShown = "CertificateNotShown",
@@ -178,7 +178,7 @@ words! {
         InvalidCaCertificateKind = "InvalidCACertificateKind",
         /// Referenced CA certificates do not exist or cannot be read.
         InvalidCaCertificateRef = "InvalidCACertificateRef",
-        /// The Secret of a certificate does not exist, has another type, or holds no valid pair.
+        /// The Secret of a certificate does not exist, has the wrong type, or does not contain a valid key pair.
         InvalidCertificateRef = "InvalidCertificateRef",
         /// The Gateway's client certificate for backends cannot be used.
         InvalidClientCertificateRef = "InvalidClientCertificateRef",
@@ -188,9 +188,9 @@ words! {
         InvalidListenerFilter = "InvalidListenerFilter",
         /// A filter of the listener refers to a missing or unusable object; its requests are rejected.
         InvalidListenerFilterRef = "InvalidListenerFilterRef",
-        /// `parametersRef` names a missing object, another kind, or an invalid configuration.
+        /// `parametersRef` names a missing object, an object of the wrong kind, or an invalid configuration.
         InvalidParameters = "InvalidParameters",
-        /// `allowedRoutes.kinds` has a kind that the protocol of the listener cannot serve.
+        /// `allowedRoutes.kinds` contains a kind that the listener's protocol cannot serve.
         InvalidRouteKinds = "InvalidRouteKinds",
         /// The trust bundle of a mesh is missing, empty or malformed.
         InvalidTrustBundle = "InvalidTrustBundle",
@@ -208,23 +208,23 @@ words! {
         NoMatchingListenerHostname = "NoMatchingListenerHostname",
         /// The parent has no listener with this name or port.
         NoMatchingParent = "NoMatchingParent",
-        /// No CA certificate can be used, so nothing can be verified; the message names each one.
+        /// No CA certificate can be used, so nothing can be verified; the message lists them.
         NoValidCaCertificate = "NoValidCACertificate",
-        /// `allowedListeners` of the Gateway does not permit this ListenerSet.
+        /// The Gateway's `allowedListeners` does not permit this ListenerSet.
         NotAllowed = "NotAllowed",
-        /// `allowedRoutes` of the listeners does not permit the namespace or the kind of the route.
+        /// The listeners' `allowedRoutes` does not permit the route's namespace or kind.
         NotAllowedByListeners = "NotAllowedByListeners",
         /// None of the requested addresses is assigned.
         NotAssigned = "NotAssigned",
-        /// Only the oldest GatewayClass is served here, and this one is younger.
+        /// Only the oldest GatewayClass is served here, and this one is newer.
         OlderGatewayClassExists = "OlderGatewayClassExists",
-        /// Only the oldest Gateway is served here, and this one is younger.
+        /// Only the oldest Gateway is served here, and this one is newer.
         OlderGatewayExists = "OlderGatewayExists",
-        /// An older route has the listener, which can serve only one.
+        /// An older route uses the listener, which can serve only one route.
         OtherRoute = "OtherRoute",
-        /// A certificate of one listener is for a hostname of another listener of the port.
+        /// A listener's certificate is also valid for a hostname of another listener on the same port.
         OverlappingCertificates = "OverlappingCertificates",
-        /// Hostnames of two listeners of the port overlap.
+        /// The hostnames of two listeners on the same port overlap.
         OverlappingHostnames = "OverlappingHostnames",
         /// The Gateway of the ListenerSet is not accepted.
         ParentNotAccepted = "ParentNotAccepted",
@@ -238,7 +238,7 @@ words! {
         PortUnavailable = "PortUnavailable",
         /// All is well.
         Programmed = "Programmed",
-        /// Another listener has the port with a protocol that cannot share it.
+        /// Another listener uses the port with a protocol that cannot share it.
         ProtocolConflict = "ProtocolConflict",
         /// Policies apply to the object.
         PolicyAffected = "PolicyAffected",
@@ -252,19 +252,19 @@ words! {
         SupportedVersion = "SupportedVersion",
         /// The target of the policy does not exist.
         TargetNotFound = "TargetNotFound",
-        /// Routes of the hostname or namespace are too large; the youngest are left out.
+        /// The routes for the hostname or in the namespace are too large; the newest are left out.
         TooLarge = "TooLarge",
-        /// Regular expressions of the hostname are too costly; the youngest routes lose theirs.
+        /// Regular expressions for the hostname are too costly; the newest routes lose theirs.
         TooManyExpressions = "TooManyExpressions",
         /// The namespace has used up its share of the Gateway's listeners.
         TooManyListeners = "TooManyListeners",
-        /// The type of the address is not supported.
+        /// The address type is not supported.
         UnsupportedAddress = "UnsupportedAddress",
         /// The protocol of the listener or of the Service's port is not supported.
         UnsupportedProtocol = "UnsupportedProtocol",
         /// The field in the message has an unsupported value, or it is unknown and may be security-relevant. The object or part that contains it is not served.
         UnsupportedValue = "UnsupportedValue",
-        /// The installed definitions are of a release that this version does not know.
+        /// This version of Sesame does not support the installed release of the Gateway API's definitions.
         UnsupportedVersion = "UnsupportedVersion",
         /// Everything is served as written.
         Valid = "Valid",

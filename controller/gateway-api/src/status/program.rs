@@ -137,7 +137,7 @@ pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
 }
 
 /// End of the message if every listener was rejected.
-const ALL_REFUSED: &str = "but every listener was refused; see status.listeners";
+const ALL_REFUSED: &str = "but every listener was rejected; see status.listeners";
 
 /// Sets an object's condition: pending until a host is ready, and then False if there is a fault.
 fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Programmed) {

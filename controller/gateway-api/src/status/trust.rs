@@ -76,7 +76,7 @@ pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
         }
         let message = format!(
             "signatures lead to an authority, but the client certificate, or one that signed it, \
-            is not valid at this time, so it is refused; renew expired certificates: {}",
+            is not valid at this time, so it is rejected; renew expired certificates: {}",
             lapsed.join(", ")
         );
         let message = match condition.status {

@@ -21,7 +21,7 @@ pub fn access_policy_definition() -> Result<CustomResourceDefinition, serde_json
             ("Target", ".spec.targetRefs[*].name"),
             ("Issuer", ".spec.jwt.providers[*].issuer"),
         ],
-        "Conditions on the requests of Gateways, ListenerSets and routes.",
+        "Conditions that requests to Gateways, ListenerSets and routes must meet.",
         &specification(),
         &status_of_gateways(),
     )?;
@@ -37,11 +37,11 @@ fn specification() -> Value {
         },
         {
             "rule": "has(self.jwt) || !has(self.authorization) || !self.authorization.rules.exists(it, has(it.claims))",
-            "message": "claims: expected only with jwt",
+            "message": "claims: allowed only with jwt",
         },
         {
             "rule": "!has(self.exemptions) || self.targetRefs.all(it, it.kind in ['Gateway', 'ListenerSet'])",
-            "message": "exemptions: expected only with targets of kind Gateway or ListenerSet",
+            "message": "exemptions: allowed only with targets of kind Gateway or ListenerSet",
         },
     ]);
     let fields = &mut schema["properties"];

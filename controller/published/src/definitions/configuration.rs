@@ -17,11 +17,11 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         &[
             (
                 "!has(self.loadBalancerClass) || !has(self.type) || self.type == 'LoadBalancer'",
-                "loadBalancerClass: expected only with type LoadBalancer",
+                "loadBalancerClass: allowed only with type LoadBalancer",
             ),
             (
                 "!has(self.loadBalancerSourceRanges) || !has(self.type) || self.type == 'LoadBalancer'",
-                "loadBalancerSourceRanges: expected only with type LoadBalancer",
+                "loadBalancerSourceRanges: allowed only with type LoadBalancer",
             ),
             (
                 "!has(self.loadBalancerSourceRanges) || self.loadBalancerSourceRanges.all(n, isCIDR(n))",
@@ -29,15 +29,15 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "!has(self.allocateLoadBalancerNodePorts) || !has(self.type) || self.type == 'LoadBalancer'",
-                "allocateLoadBalancerNodePorts: expected only with type LoadBalancer",
+                "allocateLoadBalancerNodePorts: allowed only with type LoadBalancer",
             ),
             (
                 "!has(self.externalTrafficPolicy) || !has(self.type) || self.type in ['NodePort', 'LoadBalancer']",
-                "externalTrafficPolicy: expected only with type NodePort or LoadBalancer",
+                "externalTrafficPolicy: allowed only with type NodePort or LoadBalancer",
             ),
             (
                 "!has(self.nodePorts) || !has(self.type) || self.type in ['NodePort', 'LoadBalancer']",
-                "nodePorts: expected only with type NodePort or LoadBalancer",
+                "nodePorts: allowed only with type NodePort or LoadBalancer",
             ),
             (
                 "!has(self.nodePorts) || self.nodePorts.all(m, self.nodePorts.exists_one(n, n.port == m.port))",
@@ -49,11 +49,11 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "!has(self.internalTrafficPolicy) || !has(self.type) || !(self.type in ['Headless', 'None'])",
-                "internalTrafficPolicy: expected only with type ClusterIP, NodePort or LoadBalancer",
+                "internalTrafficPolicy: allowed only with type ClusterIP, NodePort or LoadBalancer",
             ),
             (
                 "!has(self.sessionAffinity) || !has(self.type) || !(self.type in ['Headless', 'None'])",
-                "sessionAffinity: expected only with type ClusterIP, NodePort or LoadBalancer",
+                "sessionAffinity: allowed only with type ClusterIP, NodePort or LoadBalancer",
             ),
         ],
     ),
@@ -96,7 +96,7 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
         &[
             (
                 "!has(self.replicas) || !has(self.workload) || self.workload == 'Deployment'",
-                "replicas: expected only with workload Deployment",
+                "replicas: allowed only with workload Deployment",
             ),
             (
                 "!has(self.tolerations) || self.tolerations.all(t, has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists')",
@@ -108,7 +108,7 @@ const RULES: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "!has(self.tolerations) || self.tolerations.all(t, !has(t.tolerationSeconds) || has(t.effect) && t.effect == 'NoExecute')",
-                "tolerations: tolerationSeconds: expected only with effect NoExecute",
+                "tolerations: tolerationSeconds: allowed only with effect NoExecute",
             ),
         ],
     ),
@@ -148,7 +148,7 @@ pub fn configuration_definition() -> Result<CustomResourceDefinition, serde_json
                 "additionalPrinterColumns": columns(),
                 "schema": {"openAPIV3Schema": {
                     "type": "object",
-                    "description": "Settings of a controller, and of Gateways.",
+                    "description": "Settings for a controller and for Gateways.",
                     "required": ["spec"],
                     "properties": {"spec": specification(), "status": status()},
                 }},
@@ -184,7 +184,7 @@ fn specification() -> Value {
 fn status() -> Value {
     json!({
         "type": "object",
-        "description": "Status reported by the controller that reads it.",
+        "description": "Status reported by the controller that reads the object.",
         "properties": {
             "conditions": schema::conditions("Accepted: true if the controller can use it."),
         },

@@ -21,7 +21,7 @@ pub fn mesh_policy_definition() -> Result<CustomResourceDefinition, serde_json::
         }),
         "Namespaced",
         [("Gateway", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
-        "Mesh in a cluster, described for Gateways outside the cluster.",
+        "Describes a cluster's mesh to Gateways outside the cluster.",
         &specification(),
         &status(
             "Gateway",
@@ -43,7 +43,7 @@ pub fn mesh_ocg_policy_definition() -> Result<CustomResourceDefinition, serde_js
         }),
         "Cluster",
         [("Mesh", ".spec.targetRefs[*].name"), ("Bundle", bundle)],
-        "Gateways outside the cluster, described for its mesh.",
+        "Describes Gateways outside the cluster to the cluster's mesh.",
         &specification_of_ocg(),
         &status(
             "XMesh",

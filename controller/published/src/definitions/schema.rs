@@ -66,7 +66,7 @@ pub(crate) fn conditions(description: &str) -> Value {
             "required": ["type", "status", "reason", "message", "lastTransitionTime"],
             "properties": {
                 "type": text("Type of the condition.", 316),
-                "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "Judgement."},
+                "status": {"type": "string", "enum": ["True", "False", "Unknown"], "description": "True, False or Unknown."},
                 "reason": text("Machine-readable reason.", 1024),
                 "message": text("Human-readable message.", 32768),
                 "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0, "description": "Generation \

@@ -21,7 +21,7 @@ pub fn traffic_policy_definition() -> Result<CustomResourceDefinition, serde_jso
             ("Target", ".spec.targetRefs[*].name"),
             ("Limits", ".spec.rateLimits[*].name"),
         ],
-        "Limits and defaults for the requests of Gateways, ListenerSets and routes.",
+        "Limits and defaults for requests to Gateways, ListenerSets and routes.",
         &specification(),
         &status_of_gateways(),
     )?;

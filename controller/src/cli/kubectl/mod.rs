@@ -50,13 +50,13 @@ pub(super) struct PluginCli {
 /// Options shared by all commands.
 #[derive(Clone, Debug, Args)]
 pub(super) struct PluginArgs {
-    /// Namespace of the objects; defaults to the namespace of the context.
+    /// Namespace of the objects; defaults to the context's namespace.
     #[arg(long, short, global = true)]
     namespace: Option<String>,
-    /// Objects of all namespaces.
+    /// Objects in all namespaces.
     #[arg(long, short = 'A', global = true)]
     all_namespaces: bool,
-    /// Context of the kubeconfig.
+    /// Context in the kubeconfig.
     #[arg(long, global = true, value_name = "NAME")]
     context: Option<String>,
     /// Kubeconfig; by default $KUBECONFIG, or ~/.kube/config.
@@ -105,7 +105,7 @@ enum PluginCommand {
     Why(why::ObjectArgs),
     /// Show which checks protect each rule, and which rules are exempt from a check.
     Access(access::AccessArgs),
-    /// Show which requests would be answered differently if these objects were applied; exit with 1
+    /// Show which requests would be handled differently if these objects were applied; exit with 1
     /// if there are any.
     Diff(diff::ManifestArgs),
     /// Print the shell completion script for `kubectl-sesame`.

@@ -116,7 +116,7 @@ fn row(gateway: &Value, reports: Option<&[GatewayAgent]>) -> GatewayRow {
             }
             for refused in status.refused {
                 let (host, object, effect) = (&report.spec.host, refused.object, refused.effect);
-                problems.push(format!("host {host}: Envoy refuses {object}; {effect}"));
+                problems.push(format!("host {host}: Envoy rejects {object}; {effect}"));
             }
         }
         hosts
@@ -212,7 +212,7 @@ pub(super) fn text(rows: &[GatewayRow], wide: bool, with_headings: bool) -> Stri
         }
         cells
     });
-    let none = "No Gateways of Sesame found.";
+    let none = "No Sesame Gateways found.";
     let mut text = table(&headings, with_headings, cells.collect(), none);
     for row in rows {
         if !row.problems.is_empty() {

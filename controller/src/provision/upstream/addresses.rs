@@ -51,7 +51,7 @@ pub(in crate::provision) fn addresses(
     let awaited = (addresses.is_empty() || is_refused.is_some()).then(|| {
         let class = short(&text(&upstream["spec"]["gatewayClassName"]));
         let state = match is_refused {
-            Some(_) => "is refused",
+            Some(_) => "is rejected",
             None => "has no address yet",
         };
         let mut why = format!("Gateway {} of class {class:?} {state}", key.1);

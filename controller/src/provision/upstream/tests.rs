@@ -247,7 +247,7 @@ fn upstream_addresses_count_only_while_accepted() {
     let why = found.awaited.unwrap();
     assert_eq!(
         why,
-        "Gateway web/edge-sesame-upstream of class \"cloud\" is refused; Accepted is False (Because): of this"
+        "Gateway web/edge-sesame-upstream of class \"cloud\" is rejected; Accepted is False (Because): of this"
     );
     // Conditions of an earlier generation are ignored.
     let found = told(

@@ -61,7 +61,7 @@ pub(super) fn hosts(
     for (name, why) in agents.refusals() {
         rows.add(true, || [name.as_str().into(), Cell::Bad(why.to_string())]);
     }
-    let heading = "Reports that count for nothing";
+    let heading = "Ignored reports";
     page.table(heading, ["GatewayAgent", "Reason"], rows);
 }
 

@@ -61,12 +61,13 @@ fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
     });
     if !facts.api_server_answers {
         page.paragraph(Cell::Bad(
-            "The API server does not answer it: what is below is of before.".to_owned(),
+            "The API server does not respond to it, so the information below may be outdated."
+                .to_owned(),
         ));
     }
     let (identity, version) = (facts.identity, env!("CARGO_PKG_VERSION"));
     page.paragraph(format!(
-        "Controller {version}, replica {identity}; this page is of {:.0}",
+        "Controller {version}, replica {identity}; page generated at {:.0}",
         facts.now.wall
     ));
 }
@@ -82,14 +83,14 @@ fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>)
     let mut rows = Rows::default();
     for (what, all) in [
         (
-            "cannot be published; what was published before is served",
+            "cannot be published; the previous publication is served",
             &resolved.unpublishable,
         ),
         ("is not published yet", reports.failures),
         ("has no Service", without_service),
-        ("has no second Gateway as it should be", without_upstream),
-        ("has no fleet as it should be", without_fleet),
-        ("has a fleet that was let go", released),
+        ("has an incomplete second Gateway", without_upstream),
+        ("has an incomplete fleet", without_fleet),
+        ("has a released fleet", released),
     ] {
         for (gateway, why) in all {
             let row = || {

@@ -34,7 +34,7 @@ struct Arguments {
     /// The agent binary; by default the one in the same directory as this program.
     #[arg(long)]
     agent: Option<PathBuf>,
-    /// Send the example requests, check the answers, and exit.
+    /// Send the example requests, check the responses, and exit.
     #[arg(long)]
     check: bool,
 }

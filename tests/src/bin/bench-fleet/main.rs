@@ -35,7 +35,7 @@ struct Args {
     /// Number of hosts; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [250, 500, 1000, 2000])]
     hosts: Vec<u32>,
-    /// Number of HTTPRoutes of the hosts' Gateway.
+    /// Number of HTTPRoutes attached to the hosts' Gateway.
     #[arg(long, default_value_t = 100)]
     routes: usize,
     /// Number of changes of each kind.
@@ -47,7 +47,7 @@ struct Args {
     /// Number of agents per process.
     #[arg(long, default_value_t = 500)]
     each: usize,
-    /// Kind of identity of the hosts.
+    /// Kind of identity that the hosts use.
     #[arg(long, value_enum, default_value_t = IdentityOfHosts::Pods)]
     identity: IdentityOfHosts,
     /// File for the figures as JSON; it keeps the figures of other sizes.

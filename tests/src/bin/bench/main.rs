@@ -40,7 +40,8 @@ struct Args {
     /// Number of routes; repeatable.
     #[arg(long, value_delimiter = ',', default_values_t = [10, 100, 1000, 5000, 10_000])]
     routes: Vec<usize>,
-    /// Kind of the objects with the routes. A change of an HTTPProxy or Ingress resolves everything.
+    /// Kind of the objects with the routes. A change to an HTTPProxy or Ingress causes everything
+    /// to be resolved again.
     #[arg(long, value_enum, default_value_t = RouteKind::HttpRoute)]
     kind: RouteKind,
     /// Number of Gateways that share the routes, each with its own Envoy; changes apply to the first.
@@ -61,7 +62,7 @@ struct Args {
     /// Seconds of churn at each size; 0 skips it.
     #[arg(long, default_value_t = 60)]
     churn_seconds: u64,
-    /// Skip the cost of a request, which takes as long as everything else together.
+    /// Skip measuring the cost per request, which takes as long as all other measurements.
     #[arg(long)]
     no_requests: bool,
     /// Measure only resolution and rendering, without a host.

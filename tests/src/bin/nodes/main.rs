@@ -46,8 +46,8 @@ use self::stage::Stage;
 /// Runs Sesame in a cluster of real nodes.
 #[derive(Parser)]
 struct Arguments {
-    /// Scenarios to run; all by default. Most run after `serve`. With `archive`, everything is installed from the archive for sites
-    /// without a network.
+    /// Scenarios to run; all by default. Most run after `serve`. With `archive`, everything is
+    /// installed from the archive for air-gapped sites.
     scenarios: Vec<String>,
     /// Run as the first process of the new namespaces.
     #[arg(long, hide = true)]

@@ -126,7 +126,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let secret = all.client();
     let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
     for (text, words) in [
-        (key.as_str(), "holds a private key"),
+        (key.as_str(), "contains a private key"),
         (secret.certificate_pem.as_str(), "not a CA certificate"),
         ("", "has no ca.crt"),
     ] {

@@ -99,7 +99,7 @@ async fn mistakes_are_refused_when_they_are_written(cluster: &TestCluster) {
         (json!({"replicas": 0}), "spec.fleet.replicas"),
         (
             json!({"workload": "DaemonSet", "replicas": 2}),
-            "replicas: expected only with workload Deployment",
+            "replicas: allowed only with workload Deployment",
         ),
         (toleration(json!({"operator": "Equal"})), "key: required"),
         (
@@ -108,7 +108,7 @@ async fn mistakes_are_refused_when_they_are_written(cluster: &TestCluster) {
         ),
         (
             toleration(json!({"key": "a", "operator": "Exists", "tolerationSeconds": 1})),
-            "expected only with effect NoExecute",
+            "allowed only with effect NoExecute",
         ),
     ] {
         let change = json!({"spec": {"fleet": fleet}});

@@ -269,7 +269,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
                 let bytes = all.shards[0].bytes.clone();
                 all.shards.last_mut().unwrap().bytes = bytes;
             }),
-            "holds more than endpoints",
+            "contains more than endpoints",
         ),
         (
             "large-shard",

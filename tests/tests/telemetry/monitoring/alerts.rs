@@ -77,7 +77,7 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameConfigurationRefused", "warning", "5m"),
         ("sesame_gateway_refused_parts", "> 0"),
-        "GATEWAY leaves out {{ $value }} parts that Envoy refuses",
+        "GATEWAY leaves out {{ $value }} parts that Envoy rejects",
         "sesame_gateway_refused_part_info and sesame-agent why OBJECT say which and why.",
     ),
     alert(
@@ -163,7 +163,7 @@ pub(crate) const ALERTS: &[Alert] = &[
             "> 0",
         ),
         "{{ $value }} hostnames of listeners have no certificate that covers them",
-        "Clients refuse them. The Events HostnameNotCovered, or sesame-agent status on the host, name them.",
+        "Clients reject them. The Events HostnameNotCovered, or sesame-agent status on the host, name them.",
     ),
     alert(
         ("SesameRequestsFail", "critical", "10m"),

@@ -101,7 +101,7 @@ const CONFIGURATION: Row = Row {
             )],
         ),
         panel(
-            "Parts that Envoy refuses",
+            "Parts that Envoy rejects",
             "short",
             &[(
                 "max by (gateway_namespace, gateway) (sesame_gateway_refused_parts{@})",

@@ -179,7 +179,7 @@ async fn operator_signed_renewals_fail_no_request() {
     agent.wait_ok(&request).await;
     let status = agent.wait_healthy().await;
     assert_eq!(status["source"]["requested"], Value::Null, "{status:#}");
-    assert!(!says(&status, "clients refuse it"), "{status:#}");
+    assert!(!says(&status, "clients reject it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
     // Each certificate is due for renewal before two thirds of its lifetime have passed.

@@ -81,7 +81,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Fact about a request and its connection.
+    /// Fact about a request or its connection.
     HeaderFact {
         /// Address of the client.
         ClientAddress = "ClientAddress",
@@ -103,7 +103,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Address of a request.
+    /// Address that an `AccessPolicy` compares.
     AddressSource {
         /// The client address that trusted proxies report.
         Client = "Client",

@@ -200,7 +200,7 @@ fn read(
         problems.add(
             object(),
             format!(
-                "{} endpoints are refused, starting with {first:?}, which is {why}; expected \
+                "{} endpoints are rejected, starting with {first:?}, which is {why}; expected \
                 addresses of other machines",
                 refused.len()
             ),

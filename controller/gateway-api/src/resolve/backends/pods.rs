@@ -53,7 +53,7 @@ impl<'w> Pods<'w> {
                 Ok(address) => terminating.push(address),
                 Err(why) => {
                     let message = format!(
-                        "its address {address:?} is refused because it is {why}; expected an address \
+                        "its address {address:?} is rejected because it is {why}; expected an address \
                         of another machine"
                     );
                     cx.problems.add(Kind::Pod.named(metadata.key()), message);

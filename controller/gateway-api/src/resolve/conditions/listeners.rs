@@ -67,7 +67,7 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
         ));
     }
     let message = format!(
-        "{}; requests for them on a reused connection are answered with 421",
+        "{}; requests for them on a reused connection get 421",
         what.join("; ")
     );
     let (type_, status) = (ConditionType::OverlappingTlsConfig, ConditionStatus::True);

@@ -73,7 +73,7 @@ impl<'w> Grants<'w> {
             return Ok(());
         }
         Err(format!(
-            "no ReferenceGrant in namespace {:?} lets a {} of namespace {:?} refer to {} {:?}",
+            "no ReferenceGrant in namespace {:?} lets a {} in namespace {:?} refer to {} {:?}",
             to.namespace, from.kind, from.namespace, to.kind, to.name
         ))
     }

@@ -105,7 +105,7 @@ impl<'w> RuleFilters<'w> {
                 Ok(effect) => self.apply(i, effect)?,
                 Err(why) => {
                     self.unserved.get_or_insert(Unserved::Extension(format!(
-                        "filters[{i}].extensionRef: {why}; requests are answered with {}",
+                        "filters[{i}].extensionRef: {why}; requests get {}",
                         refusal::HTTP
                     )));
                 }
@@ -218,7 +218,7 @@ pub(crate) fn read<'w>(
     if found.response.is_some() && (forwards || found.redirect.is_some()) {
         return Err(incompatible(
             "filters: a RouteFilter with directResponse cannot be combined with redirects, rewrites \
-            and mirrors, because it answers every request",
+            and mirrors, because it responds to every request",
         ));
     }
     Ok(found)

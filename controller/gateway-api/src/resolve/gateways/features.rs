@@ -196,7 +196,7 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
         {
             None
         }
-        DefinitionRelease::Known(release, _) => Some(format!("{kind} is of {release}")),
+        DefinitionRelease::Known(release, _) => Some(format!("{kind} is from {release}")),
         DefinitionRelease::Unknown { version, channel } => Some(format!(
             "{kind} has bundle-version {version:?} and channel {channel:?}"
         )),
@@ -293,7 +293,7 @@ mod tests {
         };
         let all = BTreeMap::from([(Kind::Gateway, release), (Kind::HttpRoute, unknown)]);
         let why = unsupported(&Definitions::Installed(all)).expect("a reason");
-        let words = "v1.5 to v1.7 are supported, but Gateway is of v1.4, HTTPRoute has \
+        let words = "v1.5 to v1.7 are supported, but Gateway is from v1.4, HTTPRoute has \
             bundle-version \"\"";
         assert!(why.contains(words), "{why}");
     }

@@ -211,7 +211,7 @@ fn checked_selector<'w>(
     selector: Option<&'w LabelSelector>,
     accepted: &mut Verdict,
 ) -> Option<&'w LabelSelector> {
-    let all = "so all routes count as meshed and are refused";
+    let all = "so all routes count as meshed and are rejected";
     let Some(selector) = selector else {
         let why =
             format!("spec.mesh.labelSelector is missing, {all}; name the labels of meshed routes");

@@ -144,7 +144,7 @@ impl<'w> MeshTrust<'w> {
         let (status, reason, message) = if !refused.is_empty() {
             let message = format!(
                 "the client certificate ({key}) is not signed by a CA certificate of {}, so the \
-                mesh refuses it; add its CA certificate to the bundle, or use another certificate",
+                mesh rejects it; add its CA certificate to the bundle, or use another certificate",
                 refused.join(", nor of ")
             );
             let reason = Reason::CertificateNotTrusted;
@@ -263,7 +263,7 @@ impl<'w> TrustingMesh<'w> {
         } else {
             let message = format!(
                 "the certificates of these Gateways are not signed by any CA certificate of {}, \
-                so the mesh refuses them: {}; add their CA certificates to it",
+                so the mesh rejects them: {}; add their CA certificates to it",
                 self.bundle,
                 self.untrusted.join(", ")
             );

@@ -152,7 +152,8 @@ fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {
         return Err(
-            "holds a private key, which belongs only in tls.key; nothing is published".to_owned(),
+            "contains a private key, which belongs only in tls.key; nothing is published"
+                .to_owned(),
         );
     }
     let mut found = Vec::new();
@@ -200,7 +201,7 @@ mod tests {
                 format!("{authority}{leaf}"),
                 "certificate 1 is not a CA certificate",
             ),
-            (String::new(), "holds no PEM certificate"),
+            (String::new(), "contains no PEM certificate"),
         ] {
             let why = taken(&bad).expect_err(expected);
             assert!(why.contains(expected), "{why}");

@@ -80,7 +80,7 @@ impl OwnSettings {
         }
         found.settings = class.settings.clone();
         // The Gateway's own parameters may have allowed fewer ports.
-        let source = "it was served before its own settings were refused, which";
+        let source = "it was served before its own settings were rejected, which";
         found.settings.allow_only(&served, source);
         found.parameters_refused = false;
         found

@@ -7,7 +7,7 @@ use crate::resolve::context::Problems;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::ObjectKey;
 
-/// Words that occur in the names of security-relevant annotations.
+/// Words in the names of security-relevant annotations.
 const PROTECTING: [&str; 11] = [
     "allow",
     "auth",
@@ -29,7 +29,7 @@ const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/session-cookie-",
 ];
 
-/// How plaintext requests of an Ingress are handled.
+/// How plaintext requests for an Ingress are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainHttp {
     /// Served, as the API specifies.
@@ -58,8 +58,8 @@ impl PlainHttp {
     }
 }
 
-/// Returns an error if no request of the Ingress may be served, because annotations that might be
-/// security-relevant have no effect.
+/// Returns an error if no request for the Ingress may be served, because it has annotations that
+/// might be security-relevant but are unsupported or invalid.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
@@ -68,13 +68,13 @@ pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Op
         return invalid.or_else(|| contour::tls_fault(metadata));
     }
     Some(format!(
-        "metadata.annotations {} may be security-relevant and are not supported; remove them, \
-         and protect the application otherwise",
+        "unsupported metadata.annotations that may be security-relevant: {}; remove them, and \
+        protect the application by other means",
         names.join(", ")
     ))
 }
 
-/// Reports annotations without effect as a problem.
+/// Reports invalid and unsupported annotations as problems.
 pub(super) fn tell(
     object: &ObjectKey,
     metadata: &Metadata,
@@ -88,7 +88,7 @@ pub(super) fn tell(
     let names: Vec<&str> = names.collect();
     if !names.is_empty() {
         let message = format!(
-            "metadata.annotations {} are not supported and have no effect",
+            "unsupported metadata.annotations without effect: {}",
             names.join(", ")
         );
         problems.add(object.clone(), message);

@@ -10,8 +10,8 @@ use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Returns the action for requests to the backend at `at`, in the rule at `index`. For an invalid
-/// backend, requests get an error.
+/// Returns the action for requests to a backend of rule `index`. `at` is the backend's field path.
+/// For an invalid backend, the action responds with an error.
 pub(super) fn action<'w>(
     at: &str,
     index: usize,
@@ -37,7 +37,7 @@ pub(super) fn action<'w>(
         }
         (None, None) => (refusal::HTTP, unsupported("service is missing")),
     };
-    let message = format!("{at}: {why}; its requests are answered with {status}");
+    let message = format!("{at}: {why}; its requests get {status}");
     faults.references.refuse(reason, message);
     Action::respond(status)
 }

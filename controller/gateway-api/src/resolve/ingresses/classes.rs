@@ -1,4 +1,4 @@
-//! Sesame's IngressClasses, and the Gateway of each class.
+//! Sesame's IngressClasses, and the Gateway for each class.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,8 +18,7 @@ pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
 /// The value of `ANNOTATIONS_OF` for ingress-nginx.
 const NGINX: &str = "Nginx";
 
-/// The namespace and name of the Gateway of a class. The error explains why the class has no
-/// Gateway.
+/// The namespace and name of a class's Gateway. The error explains why the class has no Gateway.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
 /// The classes of Ingresses and HTTPProxies that Sesame serves.
@@ -27,7 +26,7 @@ pub(crate) struct IngressClasses<'w> {
     /// `spec.ingress` of the configuration that applies.
     settings: Option<&'w IngressSettings>,
     of_objects: NamedClasses<'w>,
-    /// Controllers whose annotations apply, by class.
+    /// The controller whose annotations also apply, by class.
     annotations_of: BTreeMap<&'w str, &'w str>,
     /// Classes from the settings, for HTTPProxies only.
     of_settings: NamedClasses<'w>,
@@ -147,7 +146,7 @@ fn is_ours(class: &IngressClass) -> bool {
     *class.spec.controller == *INGRESS_CONTROLLER
 }
 
-/// Returns the classes that the settings list.
+/// Returns the classes listed in the settings.
 fn of_settings<'w>(
     settings: Option<&'w IngressSettings>,
     default_gateway: Option<(&'w str, &'w str)>,

@@ -43,7 +43,7 @@ fn get<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
     metadata.annotations.get(&format!("{OF_CONTOUR}{name}"))
 }
 
-/// Returns the namespace of the Secrets, if an annotation sets one.
+/// Returns the namespace in which the Ingress's Secrets are, if an annotation sets one.
 pub(super) fn certificate_namespace(metadata: &Metadata) -> Option<&str> {
     get(metadata, CERTIFICATE_NAMESPACE).filter(|namespace| !namespace.is_empty())
 }
@@ -55,7 +55,7 @@ pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static
     options.into_iter().filter_map(read)
 }
 
-/// Returns an error if a TLS version is invalid. Then nothing may be served.
+/// Returns an error if a TLS version is invalid, in which case nothing may be served.
 pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
         let value = get(metadata, name)?;

@@ -5,10 +5,10 @@
 //! administrator's IngressClass opens the Gateway's own listeners without a hostname, unless these
 //! select namespaces.
 //!
-//! Each of their TLS hosts becomes an implicit listener of the Gateway, similar to a listener of a
-//! ListenerSet. Rules attach to the listeners of their object, and to listeners whose hostname
-//! covers the host of the rule. Rules for wider hosts never attach to another object's listener. So
-//! the number of attachments is linear in the number of rules.
+//! Each TLS host of an HTTPProxy or Ingress becomes an implicit listener of the Gateway, similar to
+//! a ListenerSet's listener. Rules attach to the listeners of their object, and to listeners whose
+//! hostname covers the host of the rule. Rules for wider hosts never attach to another object's
+//! listener. Therefore, the number of attachments is linear in the number of rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,10 +23,10 @@ use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Listeners of a Gateway by index, each with the common hostname.
+/// Indices of a Gateway's listeners, each with the hostnames in common with a rule's host.
 pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
-/// The listeners for rules of a host, by protocol.
+/// The listeners for a host's rules, by protocol.
 #[derive(Clone, Default)]
 pub(crate) struct ListenersOfHost {
     pub(crate) http: FoundListeners,
@@ -171,7 +171,8 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         let mut places: Vec<usize> = allowing.chain(covering).chain(added).collect();
         places.sort_unstable();
         places.dedup();
-        // A wider listener must not serve a host that is held, either.
+        // If the object's own listener for the host reserves it without serving it, no wider HTTPS
+        // listener may serve the host, either.
         let added = self.added(host, owner);
         let is_held = added.is_some_and(|it| it.holds.is_some() || it.has_yielded());
         let mut found = ListenersOfHost::default();
@@ -193,7 +194,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         found
     }
 
-    /// Returns true if a served HTTPS listener covers all of the host.
+    /// Returns true if a served HTTPS listener covers the whole host.
     pub(crate) fn has_https(
         &self,
         host: &Hostname,
@@ -202,7 +203,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     ) -> bool {
         let found = self.find(host, owner, cx).https;
         found.iter().any(|(place, common)| {
-            // If the listener covers all of the host, the common hostname is the host itself.
+            // If the listener covers the whole host, the common hostname is the host itself.
             let covers = common.iter().any(|common| common.domain == *host);
             covers && self.get(*place).is_some_and(CheckedListener::serves)
         })

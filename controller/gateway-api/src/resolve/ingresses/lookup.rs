@@ -22,7 +22,7 @@ static NO_REFERENCE: ParentRef = ParentRef {
     port: None,
 };
 
-/// What is needed to check HTTPProxies and Ingresses.
+/// Everything that the checks of HTTPProxies and Ingresses read and write.
 pub(crate) struct LayeredLookup<'a, 'w, 'o> {
     /// The listeners of each Gateway.
     pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
@@ -35,7 +35,7 @@ pub(crate) struct LayeredLookup<'a, 'w, 'o> {
 /// The HTTPProxy or Ingress whose rules are being checked.
 pub(crate) struct RuleOwner<'w> {
     object: ObjectKey,
-    /// Prefix for the names of the rules: the object.
+    /// Prefix of the rules' names: the object as `Kind/namespace/name`.
     provenance: String,
     pub(crate) metadata: &'w Metadata,
 }
@@ -52,7 +52,7 @@ impl<'w> RuleOwner<'w> {
 }
 
 impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
-    /// Returns the index and the listeners of a Gateway of ours.
+    /// Returns the index and the listeners of a Gateway, or `None` if Sesame does not serve it.
     pub(crate) fn gateway(
         &self,
         namespace: &str,

@@ -1,9 +1,9 @@
 //! Ingresses: the Gateway of each Ingress, and its rules as checked routes.
 //!
-//! From here on, they share all code with routes of the Gateway API: tables, precedence, limits.
-//! They come after those routes, so for equal matches an HTTPRoute receives the requests. Older
-//! Ingresses come before newer ones. A rule that cannot be served responds with an error: its
-//! requests must never reach a wider rule.
+//! Everything after this check is the same code as for Gateway API routes: tables, precedence,
+//! limits. Ingresses come after Gateway API routes, so for equal matches an HTTPRoute receives the
+//! requests. Older Ingresses come before newer ones. A rule that cannot be served responds with an
+//! error, because its requests must never reach a wider rule.
 
 mod annotations;
 mod backends;

@@ -26,14 +26,15 @@ use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES}
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Reason, Verdict};
 
-/// Index of the match for `app-root` in a rule. Matches of canaries come between the paths and it.
+/// Index of the match for `app-root` in a rule. Canary matches come between the matches of paths
+/// and this one.
 const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 
 /// The rules of an Ingress for a host.
 #[derive(Debug, Default)]
 pub(super) struct IngressHostRules<'w> {
     pub(super) rules: Vec<CheckedRule>,
-    /// The backends whose policies' status lists the Gateways of the Ingress.
+    /// Backends whose policies must list the Ingress's Gateways in their status.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
     /// Number of rules that are served as configured.
     pub(super) standing: usize,
@@ -42,7 +43,7 @@ pub(super) struct IngressHostRules<'w> {
 /// Errors in an Ingress.
 #[derive(Debug, Default)]
 pub(super) struct IngressFaults {
-    /// Errors because of which rules are not served.
+    /// Errors that keep rules from being served.
     pub(super) rules: Verdict,
     /// Errors in backends.
     pub(super) references: Verdict,
@@ -69,7 +70,7 @@ pub(super) struct RuleSettings<'a, 'w> {
     pub(super) connection: Connection,
 }
 
-/// The place for rules and faults.
+/// Where checked rules and errors are recorded.
 type Found<'f, 'w> = (&'f mut IngressHostRules<'w>, &'f mut IngressFaults);
 
 impl<'w> RuleSettings<'_, 'w> {
@@ -179,7 +180,7 @@ pub(super) fn check_backends<'w>(
 }
 
 fn answered() -> String {
-    format!("; its requests are answered with {}", refusal::HTTP)
+    format!("; its requests get {}", refusal::HTTP)
 }
 
 /// Reads one rule.
@@ -309,8 +310,8 @@ impl IngressHostRules<'_> {
     }
 }
 
-/// Reads a path, and the rewrite of its requests. Errors contain the field path relative to the
-/// Ingress path.
+/// Reads a path, and the rewrite for its requests. Errors contain the field path relative to the
+/// path's entry.
 fn read_path(
     path: &IngressPath,
     settings: &RuleSettings<'_, '_>,
@@ -358,7 +359,7 @@ fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
     }
 }
 
-/// Returns a match that accepts at least the requests of an invalid path.
+/// Returns a match for at least the requests that an invalid path was meant to match.
 fn widened(
     path: &IngressPath,
     settings: &RuleSettings<'_, '_>,
@@ -366,7 +367,7 @@ fn widened(
 ) -> RouteMatch {
     let by_characters = settings.paths().is_some_and(|it| it.are_expressions);
     if by_characters {
-        // Paths are compared without case, and character by character.
+        // Such paths match by character and ignore case, so no path prefix would cover them.
         return RouteMatch::all();
     }
     let fixed = if path.path_type == "ImplementationSpecific" {
@@ -378,7 +379,8 @@ fn widened(
     matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
 }
 
-/// The condition for a wildcard host: the number of labels. The virtual host checks the rest.
+/// The condition for a wildcard host: the number of labels. The virtual host's domain checks the
+/// rest.
 pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 
 pub(crate) fn one_label(host: &Hostname) -> OneLabel {

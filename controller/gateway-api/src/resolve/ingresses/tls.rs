@@ -20,7 +20,7 @@ use crate::resolve::syntax::limits::{self, MAX_INGRESS_TLS_HOSTS};
 use crate::status::Reason;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Returns the listeners of all Ingresses of Sesame classes that have TLS hosts with Secrets.
+/// Returns the listeners that Ingresses of Sesame classes add for their TLS hosts with Secrets.
 pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
@@ -59,8 +59,8 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     )
 }
 
-/// Returns the hosts of an entry. An entry without hosts stands for the hosts of all rules, or for
-/// every host if the Ingress has no rules.
+/// Returns the hosts of an entry. An entry without hosts covers the hosts of all rules, or every
+/// host if the Ingress has no rules.
 pub(super) fn hosts_of<'s>(entry: &'s IngressTls, spec: &'s IngressSpec) -> Vec<&'s str> {
     if !entry.hosts.is_empty() {
         return entry.hosts.iter().map(String::as_str).collect();
@@ -108,8 +108,8 @@ fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener
     implicit::listener(host, certificates, contour::tls_options(ingress))
 }
 
-/// Adds an error for each host that is not served over HTTPS. Adds a problem if clients get another
-/// certificate.
+/// Adds an error for each host that is not served over HTTPS. Adds a problem if clients get a
+/// different certificate.
 pub(super) fn tell(
     ingress: &Ingress,
     object: &ObjectKey,
@@ -162,7 +162,7 @@ pub(super) fn tell(
     }
 }
 
-/// Returns an explanation if clients get another certificate than this listener's certificate.
+/// Returns an explanation if clients get a certificate other than this listener's.
 fn another_certificate(listener: &CheckedListener<'_>) -> Option<&'static str> {
     listener.conflict.as_ref()?;
     Some(

@@ -1,7 +1,7 @@
 //! Listeners of HTTPProxies and Ingresses that lose their hostname to a TLSRoute.
 //!
-//! The Gateway API takes precedence over HTTPProxies and Ingresses. So these listeners yield, as
-//! they do to a listener of the Gateway with the same hostname.
+//! The Gateway API takes precedence over HTTPProxies and Ingresses. Therefore, these listeners
+//! yield, as they do to a Gateway's own listener with the same hostname.
 
 use std::collections::BTreeSet;
 

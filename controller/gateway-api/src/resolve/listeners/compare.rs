@@ -95,7 +95,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
                     listener.accepted.refuse(
                         Reason::TooManyListeners,
                         format!(
-                            "with this one, {whose} of namespace {namespace:?} exceed their share {on}: {share} \
+                            "with this one, {whose} in namespace {namespace:?} exceed their share {on}: {share} \
                              listeners and ports, of the {MAX_ATTACHED_LISTENERS} that {together}; use fewer \
                              listeners, or ports that the Gateway has"
                         ),

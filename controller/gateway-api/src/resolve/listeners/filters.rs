@@ -69,7 +69,7 @@ pub(crate) fn resolve<'w>(
         let ResolvedRef { policed, target } =
             backends.resolve(owner.referrer(), backend, traffic, cx);
         found.policed.extend(policed);
-        let follows = format!("requests are answered with {}", refusal::HTTP);
+        let follows = format!("requests get {}", refusal::HTTP);
         let at = format!("filters.requests[{i}].externalAuth.backendRef");
         match target {
             Ok(BackendTarget::Backend(name)) => {

@@ -136,7 +136,7 @@ pub(crate) fn check<'w>(
             refused.refuse(
                 Reason::NotAllowed,
                 format!(
-                    "Gateway {}/{} does not allow ListenerSets of namespace {:?}; see its spec.allowedListeners",
+                    "Gateway {}/{} does not allow ListenerSets in namespace {:?}; see its spec.allowedListeners",
                     gateway.namespace, gateway.name, owner.namespace
                 ),
             );

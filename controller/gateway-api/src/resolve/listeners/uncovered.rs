@@ -28,7 +28,7 @@ impl fmt::Display for UncoveredHostname {
         } = self;
         write!(
             f,
-            "no certificate of the listener is for hostname {hostname:?}; clients will refuse it"
+            "no certificate of the listener is for hostname {hostname:?}; clients will reject it"
         )
     }
 }

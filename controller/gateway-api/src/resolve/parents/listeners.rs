@@ -121,7 +121,7 @@ fn detached(
         Mismatch::AllowedRoutes => (
             Reason::NotAllowedByListeners,
             format!(
-                "no listener of {name} allows a {} of namespace {:?}; see allowedRoutes of its listeners",
+                "no listener of {name} allows a {} in namespace {:?}; see allowedRoutes of its listeners",
                 route.kind, route.name.namespace
             ),
         ),

@@ -297,7 +297,7 @@ fn rules<'w>(
         let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
             Ok(route_match) => one_label.applied_to(route_match),
             Err((reason, why)) => {
-                let why = format!("routes[{index}]: {why}; its requests are answered with 500");
+                let why = format!("routes[{index}]: {why}; its requests get 500");
                 details.error(&place.name, ("RouteError", reason), why);
                 let wide = place.inherited.widened(&route.conditions);
                 rules.push(refuse(index, wide, refusal::HTTP));

@@ -148,7 +148,7 @@ fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: b
     let seen = others.filter(|other| other.namespace == name.namespace);
     let seen: Vec<String> = seen.map(ToString::to_string).take(MAX_NAMED).collect();
     let by = if seen.is_empty() {
-        "an HTTPProxy of another namespace".to_owned()
+        "an HTTPProxy in another namespace".to_owned()
     } else {
         format!("HTTPProxy {}", seen.join(", "))
     };

@@ -128,7 +128,7 @@ impl<'w> ReadRoute<'w> {
     /// Records an error. Requests to the route then get an error response.
     fn fail(&mut self, (words, why): RouteFault) {
         let status = refusal::HTTP;
-        let why = format!("{why}; its requests are answered with {status}");
+        let why = format!("{why}; its requests get {status}");
         self.errors.push((words, why));
     }
 

@@ -145,7 +145,7 @@ fn backend<'w>(
         route.warnings.push((("SpecError", "IgnoredField"), why));
     }
     let refuse = |route: &mut ReadRoute<'_>, (words, why): RouteFault| {
-        let share = format!("its share is answered with {UNAVAILABLE}");
+        let share = format!("its share gets {UNAVAILABLE}");
         let why = format!("service {name}: {why}; {share}");
         route.errors.push((words, why));
         None

@@ -74,7 +74,7 @@ impl<'w> IncludeTree<'_, 'w> {
             let why = format!(
                 "includes of HTTPProxy {name} from namespace {:?} have more than \
                  {MAX_PROXY_ROUTES} routes and includes together; include it less often; requests \
-                 of further includes are answered with 502",
+                 of further includes get 502",
                 root.proxy.metadata.namespace
             );
             let words = ("SpecError", "TooManyRoutes");
@@ -149,13 +149,13 @@ impl<'w> IncludeTree<'_, 'w> {
                 } else {
                     "RouteError"
                 };
-                let message = format!("include {child}: {why}; its requests are answered with 502");
+                let message = format!("include {child}: {why}; its requests get 502");
                 self.details.error(&own, (type_, reason), message);
                 return Err(Box::new(inherited.widened(conditions)));
             }
         };
         let fault = |details: &mut Details, reason: &'static str, why: String| {
-            let message = format!("{why}; its requests are answered with 502");
+            let message = format!("{why}; its requests get 502");
             details.error(&own, ("IncludeError", reason), message);
             Err(Box::new(below.whole()))
         };

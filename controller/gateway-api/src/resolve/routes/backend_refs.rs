@@ -52,7 +52,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
                         Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(
-                                "{}.{message}; its share is answered with {}",
+                                "{}.{message}; its share gets {}",
                                 at(),
                                 self.traffic.refusal()
                             ),
@@ -99,7 +99,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         Ok(match target? {
             BackendTarget::Backend(name) => Some(name),
             BackendTarget::Refused(why) => {
-                let message = format!("{}: {why}; its share is refused", at());
+                let message = format!("{}: {why}; its share is rejected", at());
                 self.cx.problems.add(self.object.clone(), message);
                 None
             }

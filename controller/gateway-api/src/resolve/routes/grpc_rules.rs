@@ -183,13 +183,13 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
         None | Some(StringMatchType::Exact) => {
             if !(service.is_empty() || is_service(service)) {
                 return Err(format!(
-                    "method.service {service:?} is not the name of a service: words of letters, digits and '_' with \
-                     dots between"
+                    "method.service {service:?} is not the name of a service; expected names of \
+                    letters, digits and '_', separated by dots"
                 ));
             }
             if !(method.is_empty() || is_word(method)) {
                 return Err(format!(
-                    "method.method {method:?} is not the name of a method: letters, digits and '_', no digit first"
+                    "method.method {method:?} is not the name of a method; expected letters, digits and '_', not starting with a digit"
                 ));
             }
             let path = match (service, method) {

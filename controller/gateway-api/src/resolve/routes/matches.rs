@@ -264,7 +264,7 @@ pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
         return Err(never("an escaped backslash (%5C) is a slash in requests"));
     }
     let path = collapse_dots(value)
-        .ok_or_else(|| never("requests with an escaped NUL (%00) are refused"))?;
+        .ok_or_else(|| never("requests with an escaped NUL (%00) are rejected"))?;
     Ok(upper_escapes(&path).into_owned())
 }
 

@@ -280,7 +280,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             Ok(name) => asks.backend = name?,
             Err((reason, why)) => {
                 let refused = refusal::HTTP;
-                let message = format!("{}: {why}; requests are answered with {refused}", at());
+                let message = format!("{}: {why}; requests get {refused}", at());
                 references.faults.push((reason, message));
                 return None;
             }
@@ -356,12 +356,9 @@ fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Op
         message: faults.join("; "),
         stands,
         follows: if stands {
-            format!(
-                "; that share of its requests is answered with {}",
-                traffic.refusal()
-            )
+            format!("; that share of its requests gets {}", traffic.refusal())
         } else {
-            format!("; its requests are answered with {}", refusal::HTTP)
+            format!("; its requests get {}", refusal::HTTP)
         },
     })
 }

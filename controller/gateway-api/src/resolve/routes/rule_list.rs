@@ -74,7 +74,7 @@ impl<'w> RuleFindings<'w> {
             reason,
             message: format!("{at}: {message}"),
             follows: if refuses {
-                format!("; its requests are answered with {}", refusal::HTTP)
+                format!("; its requests get {}", refusal::HTTP)
             } else {
                 String::new()
             },
@@ -160,7 +160,7 @@ pub(super) fn check<'w, R: RouteRule>(
 
 /// Describes what happens to requests to a route that serves nothing; appended to a message.
 fn all_refused() -> String {
-    format!("; all requests are answered with {}", refusal::HTTP)
+    format!("; all requests get {}", refusal::HTTP)
 }
 
 /// Returns the rules of a route that cannot be served because of `why`: each rule rejects its

@@ -73,7 +73,7 @@ pub(crate) fn read_form(format: &AccessLogFormat) -> Result<LineForm, String> {
     }
     if text && !extra_fields.is_empty() {
         return Err(
-            "format.extraFields are not supported with type Text, in which their values could be \
+            "format.extraFields is not supported with type Text, in which values could be \
             mistaken for other fields; use type JSON"
                 .to_owned(),
         );
@@ -198,7 +198,7 @@ pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
     let protocol = match (protocol, queries) {
         (AccessLogProtocol::Otlp, None) => Protocol::Otlp,
         (AccessLogProtocol::Otlp, Some(_)) => {
-            return Err("queries are never sent by protocol OTLP; leave it out".to_owned());
+            return Err("protocol OTLP never sends queries; remove this field".to_owned());
         }
         (AccessLogProtocol::EnvoyAls, Some(_)) => Protocol::Envoy,
         (AccessLogProtocol::EnvoyAls, None) => {

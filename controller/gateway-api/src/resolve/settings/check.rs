@@ -412,7 +412,7 @@ mod tests {
             "spec.ingress.duplicates \"Newest\" is not one of Oldest, AllInvalid",
             "spec.ingress.classes[0].name \"\": expected a name that no other entry has",
             "spec.publishing.ipFamilyPolicy: \"Both\"",
-            "spec.publishing.loadBalancerClass: expected only with type LoadBalancer, not ClusterIP",
+            "spec.publishing.loadBalancerClass: allowed only with type LoadBalancer, not ClusterIP",
             "spec.fleet.drainSeconds: 0: expected 1 to 3600",
             "spec.ports.map[1].inside: 8080 is listed twice",
             "spec.ports.map[2].outside: 0: expected",

@@ -99,7 +99,7 @@ fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<Str
         return Some(format!("replicas: {replicas}: expected 1 to 1000"));
     }
     (workload == Some(&FleetWorkload::DaemonSet))
-        .then(|| "replicas: expected only with workload Deployment".to_owned())
+        .then(|| "replicas: allowed only with workload Deployment".to_owned())
 }
 
 fn word(found: &mut Vec<String>, field: &str, value: Option<&str>, words: &[&str]) {
@@ -196,7 +196,7 @@ fn toleration_fault(toleration: &Toleration) -> Option<String> {
         ));
     }
     (toleration_seconds.is_some() && *effect != Some(TaintEffect::NoExecute))
-        .then(|| "tolerationSeconds: expected only with effect NoExecute".to_owned())
+        .then(|| "tolerationSeconds: allowed only with effect NoExecute".to_owned())
 }
 
 fn resources(found: &mut Vec<String>, container: &str, resources: &ContainerResources) {
@@ -312,7 +312,7 @@ mod tests {
             replicas: Some(3),
             ..FleetSettings::default()
         };
-        let expected = "replicas: expected only with workload Deployment";
+        let expected = "replicas: allowed only with workload Deployment";
         assert_eq!(faults(&on_nodes), [expected]);
     }
 }

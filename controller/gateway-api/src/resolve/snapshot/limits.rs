@@ -36,7 +36,7 @@ pub(super) fn find<'a>(
         let limits = rules.flat_map(|rule| rule.limits_on(traffic));
         limits.for_each(&mut add);
     }
-    keep_shares(&mut by_name, RateLimit::MAX, "limits of requests", problems);
+    keep_shares(&mut by_name, RateLimit::MAX, "request limits", problems);
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
@@ -66,7 +66,7 @@ pub(super) fn shared_filters<'a>(
     keep_shares(
         &mut by_name,
         SharedFilter::MAX,
-        "filters of responses and bandwidth",
+        "response and bandwidth filters",
         problems,
     );
     by_name.into_values().collect()
@@ -99,8 +99,8 @@ fn keep_shares<T>(
     });
     for object in without {
         let message = format!(
-            "its {what} have no room, because its namespace may have {each} of the {most} of the \
-             Gateway; requests that need them are answered with {}",
+            "its {what} have no room, because its namespace may use {each} of the Gateway's \
+            {most}; requests that need them get {}",
             refusal::HTTP
         );
         problems.add(object, message);

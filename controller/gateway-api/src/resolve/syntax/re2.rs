@@ -149,7 +149,7 @@ impl Differences<'_> {
         let left = self.left.last().copied().unwrap_or_default() / times.max(1);
         if left == 0 {
             return Err(format!(
-                "repeats more than {MAX_REPETITIONS} times, which RE2 refuses"
+                "repeats more than {MAX_REPETITIONS} times, which RE2 rejects"
             ));
         }
         self.left.push(left);

@@ -77,6 +77,6 @@ pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String
     if winner.object.name.namespace == loser.object.name.namespace {
         winner.object.to_string()
     } else {
-        format!("a {} of another namespace", winner.object.kind)
+        format!("a {} in another namespace", winner.object.kind)
     }
 }

@@ -287,7 +287,7 @@ impl Room {
             {
                 let refusal = format!(
                     "; some may be security-relevant, so all requests for {} that no route with \
-                    precedence matches are answered with {}",
+                    precedence matches get {}",
                     if self.left_out.contains_key(route) {
                         "its hostnames"
                     } else {
@@ -354,7 +354,7 @@ fn overdrawn(
                 used = sum;
             } else {
                 let message = format!(
-                    "none of its matches is served: the routes of namespace {namespace} take {} \
+                    "none of its matches is served: the routes in namespace {namespace} take {} \
                     of this Gateway's configuration, this route {}; the share of the namespace is \
                     {}, {reason}",
                     in_words(wanted),

@@ -165,7 +165,7 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     } else if before.object.name.namespace == loser.object.name.namespace {
         format!("{winner} of {}", before.object)
     } else {
-        "a route of another namespace".to_owned()
+        "a route in another namespace".to_owned()
     }
 }
 

@@ -276,8 +276,8 @@ fn refuse_unaffordable(
                 domain.domain(),
                 if refuses(route) {
                     format!(
-                        "; its rules that may be security-relevant answer {} to every request \
-                        that they would match without them",
+                        "; requests that its possibly security-relevant rules would match without \
+                        them get {}",
                         refusal::HTTP
                     )
                 } else {

@@ -123,7 +123,7 @@ fn invalid_tokens_and_rules_refuse_their_targets() {
         ),
         (
             rule("{action: Allow, claims: [{name: a, values: [b]}]}"),
-            "rules[0].claims[0]: expected only with jwt in the same policy",
+            "rules[0].claims[0]: allowed only with jwt in the same policy",
         ),
         (
             rule("{action: Allow, paths: [{value: a}]}"),

@@ -104,7 +104,7 @@ fn unsupported_backend_filter_answers_500_for_its_weight() {
         holds(conditions, ConditionType::Accepted),
         ConditionState::False(Reason::UnsupportedValue)
     );
-    assert!(conditions[0].message.contains("answered with 500"));
+    assert!(conditions[0].message.contains("get 500"));
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn authorization_for_many_matches_refuses_all_requests() {
     );
     let resolution = multiplied(&auth, BACKEND);
     let message = &resolution.route_conditions("r")[0].message;
-    assert!(message.contains("answered with 500"), "{message}");
+    assert!(message.contains("get 500"), "{message}");
     assert_eq!(
         hosts(&resolution)
             .filter(|host| host.domain == "h0.test")
@@ -222,7 +222,7 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
 
     let resolution = resolved(&(yaml + &large_route("t", &auth)));
     let message = displaced(&resolution, "t").expect("it is displaced");
-    assert!(message.contains("answered with 500"), "{message}");
+    assert!(message.contains("get 500"), "{message}");
     let host = hosts(&resolution).find(|host| host.domain == "a.test");
     let refusing = host.and_then(|host| host.routes.last());
     let refusing = refusing.expect("a route");

@@ -91,7 +91,7 @@ fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
     (!unlisted.is_empty()).then(|| {
         format!(
-            "ca.crl has no list of {}: certificates that they have issued are refused, and of \
+            "ca.crl has no list from {}: certificates that they have issued are rejected, and for \
             other certificates only the leaf is checked, not its chain",
             unlisted.join(", ")
         )
@@ -116,7 +116,7 @@ fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
         Some(format!(
             "{} CA certificates with different keys have the subject {subject} (serial numbers \
             {}): all are trusted, but certificates without an authority key identifier are \
-            verified with the first one only, and refused if another one has signed them",
+            verified with the first one only, and rejected if another one has signed them",
             all.len(),
             serials.join(", ")
         ))

@@ -89,7 +89,7 @@ impl<'w> CaBundles<'w> {
                 Some(namespace) => Err((
                     Reason::InvalidCaCertificateRef,
                     format!(
-                        "namespace {namespace:?} must not be set; expected a ConfigMap of \
+                        "namespace {namespace:?} must not be set; expected a ConfigMap in \
                         namespace {:?}",
                         referrer.namespace
                     ),
@@ -158,7 +158,7 @@ impl<'w> CaBundles<'w> {
             if bytes > MAX_BUNDLE_BYTES_PER_NAMESPACE {
                 self.unions.remove(name);
                 return Err(format!(
-                    "policies and HTTPProxies of namespace {namespace:?} would use {bytes} bytes of different trust bundles; at most \
+                    "policies and HTTPProxies in namespace {namespace:?} would use {bytes} bytes of different trust bundles; at most \
                      {MAX_BUNDLE_BYTES_PER_NAMESPACE} are allowed, and older policies come first"
                 ));
             }

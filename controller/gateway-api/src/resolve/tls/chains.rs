@@ -87,7 +87,7 @@ pub(super) fn advice(
     });
     if let Some((place, hash)) = weak {
         advice.push(format!(
-            "certificate {place} of {name} is signed with {hash}, which clients refuse"
+            "certificate {place} of {name} is signed with {hash}, which clients reject"
         ));
     }
     let Some((_, leaf)) = shown.next() else {
@@ -99,12 +99,12 @@ pub(super) fn advice(
     });
     if let Some((place, bits)) = short {
         advice.push(format!(
-            "certificate {place} of {name} has an RSA key of {bits} bits, which clients refuse"
+            "certificate {place} of {name} has an RSA key of {bits} bits, which clients reject"
         ));
     }
     if bytes > MAX_BYTES {
         advice.push(format!(
-            "tls.crt of {name} has {} certificates of {bytes} bytes; clients refuse more than {MAX_BYTES}",
+            "tls.crt of {name} has {} certificates of {bytes} bytes; clients reject more than {MAX_BYTES}",
             certificates.len()
         ));
     }
@@ -117,7 +117,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
         advice.push(format!(
-            "the key of {name} is {kind}, which Envoy is known to refuse; it accepts RSA of at \
+            "the key of {name} is {kind}, which Envoy is known to reject; it accepts RSA of at \
             least 2048 bits, ECDSA on P-256, P-384 or P-521, and Ed25519"
         ));
     }
@@ -125,7 +125,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
         && !usage.value.digital_signature()
     {
         advice.push(format!(
-            "the certificate of {name} may not be used for signatures (key usage), which TLS needs; Envoy or clients refuse it"
+            "the certificate of {name} may not be used for signatures (key usage), which TLS needs; Envoy or clients reject it"
         ));
     }
     advice
@@ -139,14 +139,14 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
         && !usage.value.any
     {
         advice.push(format!(
-            "the certificate of {name} is not for servers (extended key usage); clients refuse it"
+            "the certificate of {name} is not for servers (extended key usage); clients reject it"
         ));
     }
     if !names_a_host(leaf) {
         let what = if leaf.subject().iter_common_name().next().is_none() {
-            "no name at all; Envoy is known to refuse it"
+            "no name at all; Envoy is known to reject it"
         } else {
-            "no host name or address as subject alternative name; clients refuse it, because they do not look at the common name"
+            "no host name or address as subject alternative name; clients reject it, because they do not look at the common name"
         };
         advice.push(format!("the certificate of {name} has {what}"));
     }

@@ -49,14 +49,14 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
         let certificate = item.map_err(|why| broken(&why))?;
         if found.len() == MAX_PEM_CERTIFICATES {
             return Err(format!(
-                "holds more than {MAX_PEM_CERTIFICATES} certificates"
+                "contains more than {MAX_PEM_CERTIFICATES} certificates"
             ));
         }
         found.push(certificate);
     }
     if found.is_empty() {
         return Err(format!(
-            "holds no PEM certificate{}",
+            "contains no PEM certificate{}",
             instead(&pem, &NO_CERTIFICATES)
         ));
     }
@@ -72,13 +72,15 @@ pub(crate) fn revocation_lists(
     for item in sesame_proto::pem::read::<CertificateRevocationListDer<'_>>(&pem) {
         let list = item.map_err(|why| broken(&why))?;
         if found.len() == MAX_PEM_LISTS {
-            return Err(format!("holds more than {MAX_PEM_LISTS} revocation lists"));
+            return Err(format!(
+                "contains more than {MAX_PEM_LISTS} revocation lists"
+            ));
         }
         found.push(list);
     }
     if found.is_empty() {
         return Err(format!(
-            "holds no PEM revocation list (X509 CRL){}",
+            "contains no PEM revocation list (X509 CRL){}",
             instead(&pem, &NO_LISTS)
         ));
     }
@@ -97,7 +99,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
         );
     }
     sesame_proto::pem::read_first(&pem).map_err(|why| match why {
-        Error::NoItemsFound => format!("holds no PEM private key{}", instead(&pem, &NO_KEYS)),
+        Error::NoItemsFound => format!("contains no PEM private key{}", instead(&pem, &NO_KEYS)),
         why => broken(&why),
     })
 }

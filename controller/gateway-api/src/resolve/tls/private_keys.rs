@@ -187,7 +187,7 @@ fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
 }
 
 fn malformed(kind: &str) -> String {
-    format!("holds a malformed {kind} private key; it may be truncated")
+    format!("contains a malformed {kind} private key; it may be truncated")
 }
 
 /// Strips leading zeros from a big-endian number.

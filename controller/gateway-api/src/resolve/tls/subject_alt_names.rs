@@ -41,13 +41,13 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
         if name.contains('*') {
             found.add_pattern(name)?;
         } else if name.contains("://") {
-            check_uri(name).map_err(|why| format!("holds an invalid URI: {}", &why[1..]))?;
+            check_uri(name).map_err(|why| format!("contains an invalid URI: {}", &why[1..]))?;
             found.uris.push(name.to_owned());
         } else if name.is_empty() {
             // As a hostname, an empty name would match every host.
-            return Err("holds an empty name; remove the extra comma".to_owned());
+            return Err("contains an empty name; remove the extra comma".to_owned());
         } else {
-            Hostname::parse(name).map_err(|why| format!("holds {:?}: {why}", quoted(name)))?;
+            Hostname::parse(name).map_err(|why| format!("contains {:?}: {why}", quoted(name)))?;
             found.dns_names.push(name.to_owned());
         }
     }
@@ -72,13 +72,13 @@ impl AltNames {
     pub(crate) fn add_pattern(&mut self, pattern: &str) -> Result<(), String> {
         let quoted = quoted(pattern);
         if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
-            Hostname::parse(pattern).map_err(|why| format!("holds {quoted:?}: {why}"))?;
+            Hostname::parse(pattern).map_err(|why| format!("contains {quoted:?}: {why}"))?;
             self.dns_suffixes.push(suffix.to_owned());
         } else if let Some(prefix) = pattern.strip_suffix('*').filter(|it| is_uri_prefix(it)) {
             self.uri_prefixes.push(prefix.to_owned());
         } else {
             return Err(format!(
-                "holds {quoted:?}; expected patterns such as \"*.svc.example.com\" or \"spiffe://example.com/ns/*\", with \
+                "contains {quoted:?}; expected patterns such as \"*.svc.example.com\" or \"spiffe://example.com/ns/*\", with \
                  commas between them"
             ));
         }

@@ -1,9 +1,9 @@
-//! Canary Ingresses: an Ingress with `canary: "true"` takes a part of the requests for the paths
-//! that another Ingress of its namespace and class also has.
+//! Canary Ingresses: an Ingress with `canary: "true"` gets part of the requests for paths that
+//! another Ingress in its namespace and class also has.
 //!
-//! The other Ingress gets the additional rules, so its own settings apply to all of its requests,
-//! and a rule is never without them. As in ingress-nginx, a header decides first, then a cookie,
-//! then the weight, and a path has one canary.
+//! The additional rules are added to the other Ingress, so its settings apply to all requests,
+//! including those that reach the canary. As in ingress-nginx, a header decides first, then a
+//! cookie, then the weight, and a path has at most one canary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -35,11 +35,11 @@ type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
 pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
-    /// An invalid annotation chooses no requests.
+    /// Which requests the canary gets. With an invalid annotation, it gets none.
     pub(in super::super) choice: Rc<Choice>,
 }
 
-/// How the requests for the canary are chosen.
+/// Which requests a canary gets.
 #[derive(Default)]
 pub(in super::super) struct Choice {
     /// Matches of requests that the canary gets (true) or does not get, by precedence.
@@ -106,7 +106,7 @@ impl<'w> Canaries<'w> {
         let name = &canary.metadata.name;
         keys(canary, class).find_map(|(key, path)| {
             let why = if !self.paths.contains(&key) {
-                "no other Ingress of its namespace and class has the same host, path and pathType"
+                "no other Ingress in its namespace and class has the same host, path and pathType"
             } else if self.by_path.get(&key)?.ingress.metadata.name != *name {
                 "an older canary has the same path"
             } else {
@@ -226,7 +226,7 @@ fn exact(value: &str) -> string_match::Kind {
     string_match::Kind::Exact(value.to_owned())
 }
 
-/// Returns a match of requests with this cookie.
+/// Returns a match for requests with this cookie.
 fn cookie_is(name: &str, value: &str) -> (StringMatch, u64) {
     let name = regex::escape(name);
     let pattern = format!("(.*; *)?{name}={value}( *;.*)?");

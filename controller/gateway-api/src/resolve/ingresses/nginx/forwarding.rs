@@ -26,7 +26,7 @@ pub(super) struct Forwarding {
     idle_ms: Option<u64>,
     retry: Option<Retry>,
     session: Option<SessionPersistence>,
-    /// The Host of requests to backends.
+    /// The `Host` header of requests to backends.
     host: Option<String>,
     forwarded_prefix: Option<String>,
     protocol: Option<UpstreamProtocol>,
@@ -225,7 +225,7 @@ fn load_balancer(from: &mut Annotations<'_>) -> Option<LoadBalancer> {
     })
 }
 
-/// Returns the value of a request by which nginx's variable hashes.
+/// Returns the request value that nginx's variable denotes, for hashing.
 fn hashed(variable: &str) -> Result<hash_policy::Kind, String> {
     use hash_policy::Kind;
     let named = |name: &str| {

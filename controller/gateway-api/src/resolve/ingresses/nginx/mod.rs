@@ -1,9 +1,9 @@
 //! ingress-nginx's annotations on an Ingress. They apply if the IngressClass has the annotation
 //! `projectsesame.io/annotations: Nginx`.
 //!
-//! Two kinds of annotation exist. Without one that protects, or that decides which requests a
-//! backend gets, nothing of the Ingress may be served: all its requests get an error. Any other
-//! invalid annotation has no effect, and a problem says so.
+//! If an annotation that protects, or that decides which requests a backend gets, is invalid,
+//! nothing of the Ingress may be served: all its requests get an error. Any other invalid
+//! annotation has no effect, and is reported as a problem.
 
 mod canaries;
 mod forwarding;
@@ -78,7 +78,7 @@ const KNOWN: [&str; 51] = [
     "use-regex",
     "whitelist-source-range",
     "x-forwarded-prefix",
-    // These have no effect here, and nothing is lost.
+    // Accepted without effect, because Envoy does not need these settings.
     "proxy-buffering",
     "proxy-buffer-size",
     "proxy-buffers-number",
@@ -92,7 +92,7 @@ pub(super) fn is_known(name: &str) -> bool {
     name.is_some_and(|name| KNOWN.contains(&name))
 }
 
-/// What the annotations set for the rules of an Ingress.
+/// Settings for an Ingress's rules, from its annotations.
 #[derive(Default)]
 pub(super) struct NginxSettings {
     paths: Paths,
@@ -105,9 +105,9 @@ pub(super) struct NginxSettings {
     redirects_tls: bool,
     /// `force-ssl-redirect`.
     redirects_all: bool,
-    /// Errors because of which nothing may be served.
+    /// Errors that keep the whole Ingress from being served.
     pub(super) withheld: Vec<String>,
-    /// Messages about values without effect.
+    /// Messages about values that have no effect.
     pub(super) notes: Vec<String>,
 }
 
@@ -186,7 +186,7 @@ impl<'m> Annotations<'m> {
         self.metadata.annotations.get(&format!("{OF_NGINX}{name}"))
     }
 
-    /// Reads an annotation whose errors have no effect on other parts of the Ingress.
+    /// Reads an annotation that is ignored if it is invalid.
     fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.get(name)?;
         let read = whole(value).and_then(|()| read(value));
@@ -194,7 +194,7 @@ impl<'m> Annotations<'m> {
         read.map_err(|error| self.notes.push(why(error))).ok()
     }
 
-    /// Reads an annotation without which nothing of the Ingress may be served.
+    /// Reads an annotation that keeps the whole Ingress from being served if it is invalid.
     fn require<T>(
         &mut self,
         name: &str,
@@ -207,7 +207,7 @@ impl<'m> Annotations<'m> {
     }
 }
 
-/// Fails if only the start of a value is known.
+/// Fails if the value may have been truncated.
 fn whole(value: &str) -> Result<(), String> {
     if value.chars().count() < MAX_NGINX_CHARACTERS {
         return Ok(());

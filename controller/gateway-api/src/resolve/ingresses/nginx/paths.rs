@@ -1,7 +1,7 @@
 //! Paths as regular expressions, rewrites and redirects.
 //!
-//! In ingress-nginx, one `rewrite-target` or `use-regex` turns the paths of all Ingresses of a host
-//! into regular expressions. Here, it only affects its own Ingress.
+//! In ingress-nginx, one `rewrite-target` or `use-regex` turns the paths of all Ingresses for a
+//! host into regular expressions. Here, it only affects its own Ingress.
 
 use sesame_proto::schema::path_match::Kind;
 use sesame_proto::schema::{PathModifier, UrlRewrite, path_modifier};
@@ -16,18 +16,18 @@ use crate::resolve::syntax::limits::{self, MAX_PATH};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{hostnames, names};
 
-/// Characters that make a path a regular expression. A dot alone does not.
+/// Characters that make a path a regular expression. A dot does not.
 const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
-/// What the annotations say about the paths of an Ingress.
+/// Settings for an Ingress's paths, from its annotations.
 #[derive(Default)]
 pub(in super::super) struct Paths {
     /// True if paths may be regular expressions.
     pub(in super::super) are_expressions: bool,
     rewrite_target: Option<String>,
-    /// Redirect of all requests.
+    /// Redirect for all requests.
     pub(in super::super) redirect: Option<RedirectTo>,
-    /// Redirect of requests for `/`.
+    /// Redirect for requests for `/`.
     pub(in super::super) app_root: Option<RedirectTo>,
 }
 
@@ -85,8 +85,8 @@ impl Paths {
     /// Reads a path in an Ingress whose paths are regular expressions. Errors contain the field
     /// path relative to the path of the Ingress.
     ///
-    /// ingress-nginx compares the start of the path, also for type `Prefix`, and ignores case. A
-    /// path without special characters is compared here with case.
+    /// ingress-nginx compares the start of the path, also for type `Prefix`, and ignores case.
+    /// Here, the comparison is case-sensitive for a path without special characters.
     pub(in super::super) fn read_match(
         path: &IngressPath,
         regexes: &mut Regexes,
@@ -125,7 +125,7 @@ impl Paths {
         })
     }
 
-    /// Returns the rewrite of requests for a path.
+    /// Returns the rewrite for requests that match a path.
     pub(in super::super) fn rewrite(
         &self,
         path: &IngressPath,

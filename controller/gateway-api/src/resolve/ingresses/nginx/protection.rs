@@ -22,7 +22,7 @@ const BURST: u32 = 5;
 /// Maximum size of a request body in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 30;
 
-/// Reads the limits per client. Each client may send its burst at once.
+/// Reads the rate limits, which apply per client. Each client may send its burst at once.
 pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateLimit>> {
     let burst = from.require("limit-burst-multiplier", |text| number(text, 1..=1_000));
     let extra = burst.unwrap_or(BURST) - 1;
@@ -46,7 +46,7 @@ pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateL
     limits.collect()
 }
 
-/// Reads the filters on addresses and bodies.
+/// Reads the address filters and the limit on request bodies.
 pub(super) fn filters(from: &mut Annotations<'_>, ingress: &str) -> Option<FilterSettings> {
     let allow = ["allowlist-source-range", "whitelist-source-range"];
     // As in ingress-nginx, the newer name takes precedence.

@@ -1,4 +1,4 @@
-//! Values of ingress-nginx's annotations.
+//! Parses the values of ingress-nginx's annotations.
 
 use sesame_proto::schema::MAX_BACKEND_MS;
 
@@ -42,7 +42,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(invalid)
 }
 
-/// Returns the values of a list that is separated by commas.
+/// Returns the values in a comma-separated list.
 pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     let values = text.split(',').map(str::trim);
     values.filter(|value| !value.is_empty())

@@ -98,7 +98,7 @@ fn check_exemptions<'s>(
     limits::entries(".exemptions", exemptions.len(), 0..=MAX_EXEMPTIONS)?;
     if !exemptions.is_empty() && !targets.all(|it| matches!(it, "Gateway" | "ListenerSet")) {
         return Err(
-            ".exemptions: expected only with targets of kind Gateway or ListenerSet".to_owned(),
+            ".exemptions: allowed only with targets of kind Gateway or ListenerSet".to_owned(),
         );
     }
     for (i, AccessExemption { kind, .. }) in exemptions.iter().enumerate() {

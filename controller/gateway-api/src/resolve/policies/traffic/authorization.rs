@@ -101,7 +101,7 @@ fn read_claims(
 ) -> Result<schema::ClaimValues, String> {
     let ClaimValues { name, values } = spec;
     let Some(own) = own else {
-        return Err(format!("{at}: expected only with jwt in the same policy"));
+        return Err(format!("{at}: allowed only with jwt in the same policy"));
     };
     check_values(at, values)?;
     Ok(schema::ClaimValues {

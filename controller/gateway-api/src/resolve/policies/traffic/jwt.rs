@@ -156,7 +156,7 @@ pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String
     let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();
     if path.iter().any(String::is_empty) {
         return Err(format!(
-            "{field} {claim:?} has an empty part; expected names with dots between"
+            "{field} {claim:?} has an empty part; expected names separated by dots"
         ));
     }
     Ok(path)
@@ -260,7 +260,7 @@ fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<St
         if !path.iter().all(|name| schema::ClaimHeader::is_name(name)) {
             return Err(format!(
                 "{at}.claim {claim:?} is not supported in headers; expected names of letters, \
-                 digits, `_` and `-` with dots between"
+                digits, `_` and `-`, separated by dots"
             ));
         }
         check_name(format_args!("{at}.header"), header)?;

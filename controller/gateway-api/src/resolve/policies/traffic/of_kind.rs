@@ -51,7 +51,7 @@ impl<'w> CheckedPolicy<'w> {
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
         part.map_err(|why| {
             let status = refusal::HTTP;
-            let why = format!("{why}; requests to the targets are answered with {status}");
+            let why = format!("{why}; requests to the targets get {status}");
             self.accepted.refuse(Reason::Invalid, why);
             self.settings.refuses = true;
         })
@@ -166,7 +166,7 @@ impl<'w> PoliciesOfKind<'w> {
         if !refusing.is_empty() {
             let refusing = refusing.join(", ");
             message = format!(
-                "{message}; requests are answered with {}, because {refusing} is not valid",
+                "{message}; requests get {}, because {refusing} is not valid",
                 refusal::HTTP
             );
         }
@@ -201,7 +201,7 @@ impl<'w> PoliciesOfKind<'w> {
             let lost = lost.next().map(|(older, field)| {
                 let at = targets::part(kind, name, *section);
                 let why = format!(
-                    "{at} has an older {}, {older}, which decides on {field} there",
+                    "{at} has an older {}, {older}, which sets {field} there",
                     self.kind
                 );
                 (Reason::Conflicted, why)

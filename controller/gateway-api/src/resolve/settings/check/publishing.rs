@@ -121,10 +121,7 @@ impl Faults<'_> {
         ] {
             if there && !allowed.contains(type_) {
                 let words: Vec<&str> = allowed.iter().map(PublishingType::as_str).collect();
-                let why = format!(
-                    "expected only with type {}, not {type_}",
-                    words.join(" or ")
-                );
+                let why = format!("allowed only with type {}, not {type_}", words.join(" or "));
                 self.add(&format!("publishing.{field}"), why);
             }
         }
@@ -219,7 +216,7 @@ mod tests {
             ..Publishing::default()
         });
         assert!(
-            found.contains("upstream: expected only with type UpstreamGateway"),
+            found.contains("upstream: allowed only with type UpstreamGateway"),
             "{found}"
         );
         assert!(
