@@ -307,7 +307,11 @@ async fn controller_page_runs_no_script_in_browser() {
     let (admin, gateway) = (cluster.admin(), edge_name());
     say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
     say_serving(admin, &gateway, "host-2", "192.0.2.2").await;
-    wait_page(address, &["2 of 2", "BackendNotFound", "This replica is the leader"]).await;
+    wait_page(
+        address,
+        &["2 of 2", "BackendNotFound", "This replica is the leader"],
+    )
+    .await;
     let url = format!("http://{address}/status");
     take_picture(&url, "controller-page.png", (1180, 1120)).await;
 
