@@ -192,7 +192,7 @@ async fn controller(
             End::Told => "received a signal to stop",
             End::Outdated =>
                 "the address or the credentials of the API server may have changed; starting over",
-            End::Renamed => "the controller has another name; starting over",
+            End::Renamed => "the controller's name has changed; starting over",
         }
     );
     let _ = step_down.send(true);

@@ -133,7 +133,7 @@ impl LogRotator {
         })?;
         Some(match self.lead(false) {
             Ok(()) => why,
-            Err(error) => format!("{why}; and still: {error}"),
+            Err(error) => format!("{why}; also: {error}"),
         })
     }
 

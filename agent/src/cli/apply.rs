@@ -270,5 +270,5 @@ fn ask(agent: &AgentArgs) -> anyhow::Result<Report> {
     let answer = agent::ask(&socket, "/gateways")?;
     let answer = answer.ok_or_else(|| agent::not_running(&socket))?;
     serde_json::from_slice(&answer)
-        .with_context(|| format!("the answer of {} cannot be parsed", socket.display()))
+        .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }

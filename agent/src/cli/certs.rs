@@ -84,7 +84,8 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
 
 /// Parses a duration such as `14d`, `36h` or `2w 3d`, in which a day has 24 hours.
 fn time(text: &str) -> Result<SignedDuration, String> {
-    let expected = || format!("invalid time {text:?}; expected for example 14d, 36h or \"2w 3d\"");
+    let expected =
+        || format!("invalid time {text:?}; expected a value such as 14d, 36h or \"2w 3d\"");
     let span: Span = text.parse().map_err(|_| expected())?;
     let time = span
         .to_duration(SpanRelativeTo::days_are_24_hours())

@@ -55,7 +55,7 @@ struct ObjectAnswer {
 pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
     if args.kind.cluster_scoped() {
         bail!(
-            "a {} is served nowhere itself; ask about a Gateway of it",
+            "a {} is not served itself; ask about one of its Gateways",
             args.kind
         );
     }
@@ -170,5 +170,5 @@ fn text(answer: &ObjectAnswer) -> String {
 /// Parses the name of a kind, which may be singular, plural or short. Ignores case.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text)
-        .ok_or_else(|| format!("unknown kind {text:?}; expected for example httproute"))
+        .ok_or_else(|| format!("unknown kind {text:?}; expected a value such as httproute"))
 }

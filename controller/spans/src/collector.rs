@@ -34,7 +34,9 @@ pub enum CollectorError {
     #[error("{0} needs --spans-endpoint; set it, or remove {0}")]
     NoEndpoint(&'static str),
     /// The URL is not a valid collector URL.
-    #[error("--spans-endpoint {url:?}: {reason}; expected as in http://collector.example.com:4318")]
+    #[error(
+        "--spans-endpoint {url:?}: {reason}; expected a URL such as http://collector.example.com:4318"
+    )]
     Endpoint {
         /// The URL.
         url: String,

@@ -249,7 +249,7 @@ impl RunArgs {
         if let ConfigurationSource::Object(name) = &source {
             ensure!(
                 name.namespace == namespace || watched.holds(&name.namespace),
-                "--configuration {name}: expected one in {namespace}, or in a namespace of --watch-namespace"
+                "--configuration {name}: expected a SesameConfiguration in {namespace}, or in a namespace that --watch-namespace names"
             );
         }
         let first = match &source {
@@ -446,7 +446,7 @@ mod tests {
                     configuration: text("infra/sesame"),
                     ..none()
                 },
-                "a namespace of --watch-namespace",
+                "a namespace that --watch-namespace names",
             ),
             (
                 RunArgs {

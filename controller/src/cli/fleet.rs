@@ -202,7 +202,7 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
         ),
         Some(consent) => writeln!(
             text,
-            "To agree to exactly this:\n  sesame-controller fleet adopt {gateway} {consent}\nor \
+            "To approve exactly these changes:\n  sesame-controller fleet adopt {gateway} {consent}\nor \
             in the manifest of {owner}:\n  metadata:\n    annotations:\n      {ADOPT_ANNOTATION}: \
             {consent}"
         ),

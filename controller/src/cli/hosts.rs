@@ -138,7 +138,7 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
                 // The token was already issued, so an error here must not hide it.
                 match hosts::remove_expired(&cluster).await {
                     Ok(hosts) => tell_removed(&hosts),
-                    Err(error) => note(&format!("expired invitations stay: {error}")),
+                    Err(error) => note(&format!("cannot remove expired invitations: {error}")),
                 }
                 Ok(())
             }

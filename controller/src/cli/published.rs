@@ -37,7 +37,7 @@ pub(super) async fn read(
     shard::check(&manifest).with_context(|| name.clone())?;
     ensure!(
         manifest.gateway == format!("Gateway/{gateway}"),
-        "ConfigMap {namespace}/{name} is of {:?}",
+        "ConfigMap {namespace}/{name} belongs to {:?}",
         manifest.gateway
     );
     let mut shards = BTreeMap::new();

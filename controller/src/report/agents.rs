@@ -290,7 +290,7 @@ impl Agents {
         for name in stale.intersection(&self.stale) {
             let why = self.refused.get(name).map_or_else(
                 || {
-                    "it has no Gateway here, its host is silent for a day, or its Pod ended"
+                    "it has no Gateway here, its host has been silent for a day, or its Pod has ended"
                         .to_owned()
                 },
                 ToString::to_string,

@@ -107,7 +107,7 @@ async fn hosts_report(cluster: &TestCluster) {
 /// Parts of the page that result from these objects and reports.
 const SAID: [&str; 13] = [
     "This replica is ready.",
-    "It leads",
+    "This replica is the leader",
     "<td>default/edge</td>",
     "1 of 3, 1 lost",
     "<td>Gateway/default/edge</td><td>https</td><td>1</td>",
@@ -197,7 +197,7 @@ async fn controller_page_shows_state_and_escapes_markup() {
         TEST_TIMEOUT,
         async || {
             let pages = [shown(first).await?, shown(second).await?];
-            let follows = |page: &&String| page.contains("It does not lead");
+            let follows = |page: &&String| page.contains("This replica is not the leader");
             let following = pages.iter().filter(follows).count();
             holds(following == 1, || {
                 format!("{following} replicas do not lead")
@@ -307,7 +307,11 @@ async fn controller_page_runs_no_script_in_browser() {
     let (admin, gateway) = (cluster.admin(), edge_name());
     say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
     say_serving(admin, &gateway, "host-2", "192.0.2.2").await;
-    wait_page(address, &["2 of 2", "BackendNotFound", "It leads"]).await;
+    wait_page(
+        address,
+        &["2 of 2", "BackendNotFound", "This replica is the leader"],
+    )
+    .await;
     let url = format!("http://{address}/status");
     take_picture(&url, "controller-page.png", (1180, 1120)).await;
 

@@ -76,7 +76,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     ];
     let most = Authorization::MAX_ENTRIES;
     if lists.into_iter().any(|it| it > most) {
-        return Err(format!("a list of a rule has more than {most} entries"));
+        return Err(format!("a list in a rule has more than {most} entries"));
     }
     let mut parts = Vec::new();
     for claim in claims {
@@ -92,7 +92,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     for HeaderValues { name, values } in headers {
         headers::check_name(name)?;
         if values.is_empty() {
-            return Err("a header of a rule has no values".to_owned());
+            return Err("a rule's header has no values".to_owned());
         }
         parts.push(of_header(name, values));
     }
@@ -120,7 +120,7 @@ fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
         .all(is_short)
     {
         return Err(format!(
-            "a claim of a rule needs 1 to {most} providers, names and values"
+            "a rule's claim needs 1 to {most} providers, names and values"
         ));
     }
     let text = |value: &String| ValueMatcher {
@@ -174,7 +174,7 @@ fn one_of(mut values: Vec<ValueMatcher>) -> ValueMatcher {
 fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
     let PathRule { path, prefix } = rule;
     if !path.starts_with('/') {
-        return Err("a path of a rule does not begin with `/`".to_owned());
+        return Err("a rule's path does not begin with `/`".to_owned());
     }
     let matching = |pattern| {
         of(principal::Identifier::UrlPath(PathMatcher {

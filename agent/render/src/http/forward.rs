@@ -155,7 +155,8 @@ fn rewrite_into(
             Some(HostRewriteSpecifier::HostRewriteLiteral(host.clone()));
     }
     if host.is_empty() && !host_header.is_empty() {
-        headers::check_name(host_header).map_err(|why| format!("header of the host: {why}"))?;
+        headers::check_name(host_header)
+            .map_err(|why| format!("header for the rewritten host: {why}"))?;
         action.host_rewrite_specifier =
             Some(HostRewriteSpecifier::HostRewriteHeader(host_header.clone()));
     }

@@ -223,7 +223,7 @@ impl Chains {
         }
         if server_names.is_empty() {
             return Err(format!(
-                "server name `{}` is already used by another listener of the port",
+                "server name `{}` is already used by another listener on the port",
                 taken.unwrap_or_default()
             ));
         }

@@ -180,7 +180,7 @@ pub(in crate::run) async fn serve(
                     Ok(response) => response.map(Full::new),
                     Err(_) => refusal(
                         StatusCode::INTERNAL_SERVER_ERROR,
-                        "the page cannot be made; the agent's log says why\n",
+                        "cannot generate the page; see the agent's log\n",
                     ),
                 };
             }

@@ -146,7 +146,7 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     reasons.extend(errors.map(ToString::to_string));
     if let Some(why) = &known.polling {
         reasons.push(format!(
-            "changes of {} are polled once a second, because inotify is not available: {why}",
+            "changes to {} are polled once a second, because inotify is not available: {why}",
             source.title()
         ));
     }

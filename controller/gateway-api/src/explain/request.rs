@@ -75,7 +75,7 @@ pub struct HeaderField {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainRequestError {
     /// The URL is invalid.
-    #[error("URL {url:?}: {reason}; expected for instance http://shop.example.com/cart?id=1")]
+    #[error("URL {url:?}: {reason}; expected a value such as http://shop.example.com/cart?id=1")]
     Url {
         /// The given URL.
         url: String,
@@ -83,7 +83,7 @@ pub enum ExplainRequestError {
         reason: &'static str,
     },
     /// The method is invalid.
-    #[error("method {0:?} is not an HTTP method; expected for instance GET")]
+    #[error("method {0:?} is not an HTTP method; expected a value such as GET")]
     Method(String),
     /// A header is invalid.
     #[error("header {0:?}: expected 'Name: value'")]

@@ -83,6 +83,6 @@ fn text(answer: &ServedObject) -> String {
 /// Parses a kind from its singular, plural or short name, ignoring case.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text).ok_or_else(|| {
-        format!("{text:?} is not a kind that Sesame reads; expected for instance httproute")
+        format!("{text:?} is not a kind that Sesame reads; expected a value such as httproute")
     })
 }

@@ -55,9 +55,9 @@ fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
         Some(why) => Cell::Bad(format!("This replica is not ready: {why}")),
     });
     page.paragraph(if facts.leads {
-        "It leads: it publishes and writes statuses."
+        "This replica is the leader: it publishes and writes statuses."
     } else {
-        "It does not lead, and writes nothing; problems with publishing are on the page of the replica that leads."
+        "This replica is not the leader and writes nothing; see the leader's page for problems with publishing."
     });
     if !facts.api_server_answers {
         page.paragraph(Cell::Bad(

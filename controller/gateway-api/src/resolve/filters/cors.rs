@@ -82,7 +82,7 @@ const OPEN_HOST: &str = "[a-z0-9._-]+";
 pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
     use schema::cors_origin::Kind;
     const SHAPE: &str =
-        "is not an origin; expected \"*\" or for instance \"https://*.example.com:8443\"";
+        "is not an origin; expected \"*\" or a value such as \"https://*.example.com:8443\"";
     if text == "*" {
         return Ok(Kind::Regex(".*".to_owned()));
     }

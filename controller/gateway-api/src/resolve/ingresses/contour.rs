@@ -160,7 +160,7 @@ pub(crate) fn attempts(number: i32) -> u32 {
 /// Adds a condition of Envoy's `retry_on`. The error explains why the condition has no effect.
 pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> Result<(), String> {
     let Some(known) = Condition::named(condition) else {
-        return Err("unknown; expected for instance 5xx, gateway-error or reset".to_owned());
+        return Err("unknown; expected a value such as 5xx, gateway-error or reset".to_owned());
     };
     let needed = match known {
         Condition::RetriableStatusCodes if retry.statuses.is_empty() => "status codes",

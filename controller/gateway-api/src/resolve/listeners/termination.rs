@@ -134,7 +134,7 @@ pub(crate) fn resolve<'w>(
             termination.session_ticket_keys = ticket_keys(owner, listener, name, cx, certificates);
         } else {
             let message = format!(
-                "tls.options {TICKET_KEYS:?} has no effect, because clients that show a certificate do not resume \
+                "tls.options {TICKET_KEYS:?} has no effect, because clients that present a certificate do not resume \
                  sessions"
             );
             advise(owner, listener, message, cx);

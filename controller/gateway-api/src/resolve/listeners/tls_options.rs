@@ -103,7 +103,7 @@ impl TlsOptions {
                         Err(one_of(&HTTP_PROTOCOLS))
                     }
                     _ if !is_application_protocol(name) => {
-                        Err("the name of an application protocol, as \"mqtt\"".to_owned())
+                        Err("the name of an application protocol, such as \"mqtt\"".to_owned())
                     }
                     _ => Ok(()),
                 })?;

@@ -200,7 +200,7 @@ impl Faults<'_> {
         if let Some(name) = controller_name.as_ref().filter(bad_name) {
             self.add(
                 "gateway.controllerName",
-                format!("{name:?}: expected a domain and a path, as example.com/controller"),
+                format!("{name:?}: expected a domain and a path, such as example.com/controller"),
             );
         }
         let mode = mode.as_ref().map(SelectionMode::as_str);

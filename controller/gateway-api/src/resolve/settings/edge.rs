@@ -222,7 +222,7 @@ fn set(edge: &mut Edge, name: &str, value: &str) -> Result<(), String> {
         "connection-idle-timeout" => edge.connection_idle_timeout_ms = time()?,
         "tls-handshake-timeout" => edge.tls_handshake_timeout_ms = time()?,
         "udp-session-timeout" => match time()? {
-            Some(0) => return Err("sessions must end; expected for instance \"30s\"".to_owned()),
+            Some(0) => return Err("sessions must end; expected a value such as \"30s\"".to_owned()),
             time => edge.udp_session_timeout_ms = time,
         },
         "max-request-headers-kib" => {

@@ -58,7 +58,7 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     for (field, image) in [("agent", agent), ("envoy", envoy)] {
         if let Some(image) = image.as_ref().filter(|image| !is_image(image)) {
             let image = quoted(image);
-            found.push(format!("images.{field}: {image}: expected the name of an image, as registry.example.com/sesame-agent:0.1.0"));
+            found.push(format!("images.{field}: {image}: expected the name of an image, such as registry.example.com/sesame-agent:0.1.0"));
         }
     }
     if let Some(node_selector) = node_selector {
@@ -215,7 +215,7 @@ fn resources(found: &mut Vec<String>, container: &str, resources: &ContainerReso
             } else if quantity.billionths().is_none_or(|it| it < 0) {
                 let text = quoted(text);
                 found.push(format!(
-                    "{field}[{name}]: {text} is not a quantity; expected for instance 500m or 512Mi"
+                    "{field}[{name}]: {text} is not a quantity; expected a value such as 500m or 512Mi"
                 ));
             }
         }

@@ -72,7 +72,7 @@ pub(super) fn faults(settings: &IngressSettings) -> Vec<String> {
         }
     }
     if classes.iter().filter(|it| it.default == Some(true)).count() > 1 {
-        faults.push("classes: several entries have default; expected one at most".to_owned());
+        faults.push("classes: several entries are the default; expected at most one".to_owned());
     }
     let namespaces = root_namespaces.as_deref().unwrap_or_default();
     let number = limits::entries("rootNamespaces", namespaces.len(), 0..=MAX_NAMESPACES);

@@ -151,7 +151,7 @@ pub(super) fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
         _ => {
             let told: String = text.chars().take(MAX_REPORTED).collect();
             Err(format!(
-                "{told:?} is neither a port nor a range of ports; expected for instance \"443\" or \"8000-8999\""
+                "{told:?} is neither a port nor a range of ports; expected a value such as \"443\" or \"8000-8999\""
             ))
         }
     }

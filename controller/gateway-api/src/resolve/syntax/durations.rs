@@ -4,7 +4,9 @@
 /// Parses a duration and returns milliseconds. The error states the expected format.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     parse(text).ok_or_else(|| {
-        format!("{text:?} is not a duration; expected for instance \"10s\", \"500ms\" or \"1h30m\"")
+        format!(
+            "{text:?} is not a duration; expected a value such as \"10s\", \"500ms\" or \"1h30m\""
+        )
     })
 }
 
@@ -50,7 +52,9 @@ const GO_UNITS: [(&str, u128); 8] = [
 /// Parses a Go duration and returns milliseconds, rounded up. Negative durations are invalid.
 pub(crate) fn of_go(text: &str) -> Result<u64, String> {
     parse_go(text).ok_or_else(|| {
-        format!("{text:?} is not a duration; expected for instance \"10s\", \"1.5h\" or \"1h30m\"")
+        format!(
+            "{text:?} is not a duration; expected a value such as \"10s\", \"1.5h\" or \"1h30m\""
+        )
     })
 }
 

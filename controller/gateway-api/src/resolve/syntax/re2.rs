@@ -136,7 +136,7 @@ impl Differences<'_> {
                 // RE2 treats `{,5}` and `{ 5 }` as literal text.
                 if written.starts_with("{,") || written.contains(char::is_whitespace) {
                     return Err(format!(
-                        "has the repetition {written:?}; expected for instance {{0,5}}"
+                        "has the repetition {written:?}; expected a value such as {{0,5}}"
                     ));
                 }
                 match range {
