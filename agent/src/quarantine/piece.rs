@@ -58,6 +58,11 @@ impl fmt::Display for Piece {
 }
 
 impl Piece {
+    /// Returns true for a piece that can respond with 500 instead of being left out.
+    pub(super) fn can_answer(&self) -> bool {
+        matches!(self, Self::Route(_) | Self::VirtualHost { .. })
+    }
+
     /// Returns the kind of the piece, for use in messages.
     pub fn kind(&self) -> &'static str {
         match self {

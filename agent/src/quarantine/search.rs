@@ -223,7 +223,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
         let unjudged = (self.culprits.iter())
             .filter(|(piece, culprit)| {
-                can_answer(piece) && culprit.match_verdict == MatchVerdict::Unjudged
+                piece.can_answer() && culprit.match_verdict == MatchVerdict::Unjudged
             })
             .map(|(piece, _)| piece.clone())
             .collect();
@@ -276,7 +276,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             // The piece's match or domain may conflict as well. Judge it before blaming the piece,
             // because a later search would judge the match individually.
             let mut match_verdict = MatchVerdict::Rejected;
-            if can_answer(&piece) {
+            if piece.can_answer() {
                 let without = order.get(good..).unwrap_or_default();
                 let refused = self.ask_whole(wanted, without, Some(&piece), start).await?;
                 if refused.is_none() {
@@ -378,11 +378,6 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         });
         culprit.match_verdict = match_verdict;
     }
-}
-
-/// Returns true if Envoy can respond with 500 to the requests for such a piece.
-fn can_answer(piece: &Piece) -> bool {
-    matches!(piece, Piece::Route(_) | Piece::VirtualHost { .. })
 }
 
 /// Group of suspects to judge with one Envoy run.

@@ -29,7 +29,7 @@ use super::reload::{LiveSettings, ReloadRequest};
 use super::report::compose::{self, ReportFacts};
 use super::report::{AgentReport, Report, ReportSource, expiry, health};
 use super::server::{self, CommandQueues};
-use super::{AGENT_SOCKET, RunOptions, Source};
+use super::{AGENT_SOCKET, MetricsOptions, RunOptions, Source};
 use crate::envoy::restart;
 use crate::host::is_in_memory;
 use crate::host::reserve::InotifyReserve;
@@ -87,6 +87,21 @@ async fn metrics_listener(address: SocketAddr) -> TcpListener {
     }
 }
 
+fn guard_of_metrics(address: SocketAddr, options: &MetricsOptions) -> anyhow::Result<Guard> {
+    let guard = Guard::new(options.guard.clone());
+    guard.with_context(|| format!("--metrics-address {address}: cannot set up access control"))
+}
+
+async fn serve_metrics(
+    address: SocketAddr,
+    guard: Guard,
+    metrics: MetricsSource,
+    page: PageSource,
+) {
+    let listener = metrics_listener(address).await;
+    metrics::serve(listener, guard, metrics, page).await;
+}
+
 /// Opens the socket for commands.
 fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     let socket = directories.runtime().join(AGENT_SOCKET);
@@ -139,16 +154,9 @@ impl Services {
         let most_backends = options.metrics.most_backends;
         let metrics = MetricsSource::new(&report, &observed, most_backends, reserve);
         if let Some(address) = options.metrics.address {
-            let guard = Guard::new(options.metrics.guard.clone());
-            let guard = guard.with_context(|| {
-                format!("--metrics-address {address}: cannot set up access control")
-            })?;
+            let guard = guard_of_metrics(address, &options.metrics)?;
             let page = pages(directories, &report, &known, &observed);
-            let metrics = metrics.clone();
-            tasks.spawn(async move {
-                let listener = metrics_listener(address).await;
-                metrics::serve(listener, guard, metrics, page).await;
-            });
+            tasks.spawn(serve_metrics(address, guard, metrics.clone(), page));
         }
         let doors = server::Doors {
             queues,

@@ -48,8 +48,7 @@ pub(super) struct Agents {
     lost_after: Duration,
     /// Hosts that are lost or have returned.
     pub(super) presences: AllPresences,
-    /// GatewayAgents that were stale at the last check. They are deleted if still stale at the next
-    /// one.
+    /// GatewayAgents that were stale at the last check. The next check may delete them.
     stale: BTreeSet<String>,
     /// Agents whose reports are ignored, with reasons.
     refused: BTreeMap<String, ReportRefusal>,
@@ -69,8 +68,7 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    /// Starts the watches. Until rules are applied, no host counts as lost, and hosts may serve
-    /// only at Node addresses.
+    /// Starts the watches. Until rules are applied, no host is lost, and only Nodes may serve.
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -100,9 +98,8 @@ impl Agents {
         (agents, receiver)
     }
 
-    /// Replaces the rules: hosts with any name may serve at the `declared` addresses, and a host
-    /// counts as lost after `lost_after` without a report. Returns the objects whose summary
-    /// changed.
+    /// Replaces the rules: any host may serve at the `declared` addresses, and a host is lost after
+    /// `lost_after` without a report. Returns the objects whose summary changed.
     pub(super) fn apply_rules(
         &mut self,
         declared: &[Network],
@@ -119,8 +116,7 @@ impl Agents {
         self.listed && self.nodes.listed()
     }
 
-    /// Applies a watch event. The summary is updated later, by [`Self::sum_up`], because events
-    /// arrive in bursts.
+    /// Applies a watch event. Events arrive in bursts, so [`Self::sum_up`] summarizes later.
     pub(super) fn take(&mut self, event: FleetEvent, now: ClockReading) {
         match event {
             FleetEvent::Agents(Ok(event)) => {
@@ -142,8 +138,7 @@ impl Agents {
         }
     }
 
-    /// Returns true if a summary of new reports is due: either allowed by the pace (`may`) or
-    /// urgent.
+    /// Returns true if a summary of new reports is urgent, or if the pace allows one (`may`).
     pub(super) fn wants_sum(&self, may: bool) -> bool {
         !self.unsummed.is_empty() && (may || self.sum_at_once)
     }
@@ -173,8 +168,7 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Applies a watch event. Returns the Gateways whose reports changed by more than the
-    /// heartbeat.
+    /// Applies a watch event. Returns the Gateways whose reports changed besides the heartbeat.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
@@ -288,13 +282,10 @@ impl Agents {
         let mut stale = fleet::stale(agents, is_ours, silence, self.lost_after);
         stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
-            let why = self.refused.get(name).map_or_else(
-                || {
-                    "it has no Gateway here, its host has been silent for a day, or its Pod has ended"
-                        .to_owned()
-                },
-                ToString::to_string,
-            );
+            let stale =
+                "it has no Gateway here, its host has been silent for a day, or its Pod has ended";
+            let refused = self.refused.get(name);
+            let why = refused.map_or_else(|| stale.to_owned(), ToString::to_string);
             let (api, name) = (self.api.clone(), name.clone());
             self.tasks.spawn(agent_objects::remove(api, name, why));
         }
@@ -354,8 +345,7 @@ impl Agents {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Recomputes the summaries for these published names. Returns the objects whose summary
-    /// changed.
+    /// Summarizes these published names. Returns the objects whose summary changed.
     fn summarize(
         &mut self,
         names: BTreeSet<NamespacedName>,

@@ -12,6 +12,7 @@ pub(crate) mod contour;
 pub(crate) mod listeners;
 pub(crate) mod lookup;
 mod nginx;
+mod paths;
 mod rules;
 mod tls;
 mod yielding;
@@ -24,8 +25,8 @@ pub(crate) use self::classes::IngressClasses;
 use self::contour::Forwarding;
 use self::listeners::{ListenersOfGateway, OwnerName};
 use self::lookup::{LayeredLookup, RuleOwner};
-use self::nginx::{Canaries, Choice, NginxSettings, is_canary};
-pub(crate) use self::rules::one_label;
+use self::nginx::{Canaries, CanaryChoice, NginxSettings, is_canary};
+pub(crate) use self::paths::one_label;
 use self::rules::{IngressFaults, IngressHostRules, RuleSettings};
 pub(crate) use self::tls::explicit_hosts;
 pub(crate) use self::tls::listeners_of_all;
@@ -199,7 +200,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         class: &IngressClassOf<'_, 'w>,
         checked: &mut CheckedIngress<'w>,
     ) {
-        let (_, notes) = Choice::read(ingress);
+        let (_, notes) = CanaryChoice::read(ingress);
         for note in notes {
             self.cx.problems.add(checked.object.clone(), note);
         }

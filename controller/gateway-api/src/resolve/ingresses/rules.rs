@@ -5,25 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sesame_proto::expressions::fixed_path;
+use sesame_proto::refusal;
 use sesame_proto::schema::path_match::Kind;
-use sesame_proto::schema::{StringMatch, UrlRewrite, string_match};
-use sesame_proto::{expressions, refusal};
 
 use super::contour::Forwarding;
-use super::nginx::{Canaries, Canary, NginxSettings, Paths, is_expression, with_condition};
+use super::nginx::{Canaries, Canary, NginxSettings, Paths, with_condition};
+use super::paths::{OneLabel, ReadPath, one_label, read_path, widened};
 use super::{backends, tls};
-use crate::api::{
-    HttpMatch, Ingress, IngressBackend, IngressPath, IngressRule, IngressSpec, PathMatch,
-    PathMatchType,
-};
+use crate::api::{Ingress, IngressBackend, IngressPath, IngressRule, IngressSpec};
 use crate::resolve::backends::{Connection, PolicedBackend};
 use crate::resolve::filters::rewrites::RedirectTo;
-use crate::resolve::routes::matches::{self, RouteMatch};
+use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, RuleContext, Rules};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES};
-use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Reason, Verdict};
 
 /// Index of the match for `app-root` in a rule. Canary matches come between the matches of paths
@@ -74,7 +69,7 @@ pub(super) struct RuleSettings<'a, 'w> {
 type Found<'f, 'w> = (&'f mut IngressHostRules<'w>, &'f mut IngressFaults);
 
 impl<'w> RuleSettings<'_, 'w> {
-    fn paths(&self) -> Option<&Paths> {
+    pub(super) fn paths(&self) -> Option<&Paths> {
         self.nginx.map(NginxSettings::paths)
     }
 
@@ -96,6 +91,44 @@ impl<'w> RuleSettings<'_, 'w> {
     fn canary(&self, host: &'w str, path: &'w IngressPath) -> Option<&Canary<'w>> {
         self.nginx?;
         self.canaries.find(self.ingress, self.class, (host, path))
+    }
+
+    /// Adds the rules for a path, including those of its canary.
+    fn add_path(
+        &self,
+        (index, at): (usize, usize),
+        (host, path): (&'w str, &'w IngressPath),
+        ((route_match, rewrite), one_label): (ReadPath, &OneLabel),
+        cx: &mut RuleContext<'_, 'w, '_>,
+        (of_host, faults): Found<'_, 'w>,
+    ) {
+        let rewritten = |mut action: Action| {
+            if let Action::Forward(forward) = &mut action {
+                forward.rewrite = rewrite.clone().map(Box::new);
+            }
+            action
+        };
+        let backend_at = format!("rules[{index}].http.paths[{at}].backend");
+        let backend_at = (backend_at.as_str(), index);
+        let action = self.action(backend_at, &path.backend, cx, (of_host, faults));
+        let mut action = rewritten(action);
+        if let Some(Canary {
+            backend, choice, ..
+        }) = self.canary(host, path)
+        {
+            // The canary Ingress reports its own errors.
+            let found = (&mut *of_host, &mut IngressFaults::default());
+            let taken = rewritten(self.action(backend_at, backend, cx, found));
+            let first = MAX_INGRESS_PATHS + at * Canary::MAX_CONDITIONS;
+            for (i, (condition, cost, is_taken)) in choice.conditions.iter().enumerate() {
+                let narrowed = with_condition(&route_match, (condition, *cost));
+                let action = if *is_taken { &taken } else { &action };
+                let narrowed = one_label.applied_to(narrowed);
+                of_host.add(index, first + i, narrowed, action.clone());
+            }
+            action = choice.weighted(action, &taken);
+        }
+        of_host.add(index, at, one_label.applied_to(route_match), action);
     }
 
     /// Applies the settings to a rule.
@@ -226,47 +259,21 @@ fn check_rule<'w>(
         of_host.add(index, APP_ROOT, root, Action::Redirect(redirect));
     }
     for (at, path) in http.paths.iter().enumerate() {
-        let place = format!("rules[{index}].http.paths[{at}]");
-        let read = read_path(path, settings, cx.regexes);
-        let (route_match, rewrite) = match read {
-            Ok(read) => read,
+        let place = (index, at);
+        match read_path(path, settings, cx.regexes) {
+            Ok(read) => {
+                let matching = (read, &one_label);
+                settings.add_path(place, (host, path), matching, cx, (of_host, faults));
+            }
             Err(why) => {
-                let message = format!("{place}.{why}{}", answered());
+                let message = format!("rules[{index}].http.paths[{at}].{why}{}", answered());
                 faults.rules.refuse(Reason::UnsupportedValue, message);
                 let route_match = one_label.applied_to(widened(path, settings, cx.regexes));
                 let mut refusing = CheckedRule::refusing(index, vec![route_match]);
                 refusing.first = at;
                 of_host.rules.push(refusing);
-                continue;
             }
-        };
-        let rewritten = |mut action: Action| {
-            if let Action::Forward(forward) = &mut action {
-                forward.rewrite = rewrite.clone().map(Box::new);
-            }
-            action
-        };
-        let backend_at = format!("{place}.backend");
-        let backend_at = (backend_at.as_str(), index);
-        let action = settings.action(backend_at, &path.backend, cx, (of_host, faults));
-        let mut action = rewritten(action);
-        if let Some(Canary {
-            backend, choice, ..
-        }) = settings.canary(host, path)
-        {
-            // The canary Ingress reports its own errors.
-            let found = (&mut *of_host, &mut IngressFaults::default());
-            let taken = rewritten(settings.action(backend_at, backend, cx, found));
-            let first = MAX_INGRESS_PATHS + at * Canary::MAX_CONDITIONS;
-            for (i, (condition, cost, is_taken)) in choice.conditions.iter().enumerate() {
-                let narrowed = with_condition(&route_match, (condition, *cost));
-                let action = if *is_taken { &taken } else { &action };
-                let narrowed = one_label.applied_to(narrowed);
-                of_host.add(index, first + i, narrowed, action.clone());
-            }
-            action = choice.weighted(action, &taken);
         }
-        of_host.add(index, at, one_label.applied_to(route_match), action);
     }
 }
 
@@ -307,104 +314,5 @@ impl IngressHostRules<'_> {
         let index = self.rules.first().map_or(0, |rule| rule.index);
         self.standing = 0;
         self.rules = vec![CheckedRule::refusing(index, vec![RouteMatch::all()])];
-    }
-}
-
-/// Reads a path, and the rewrite for its requests. Errors contain the field path relative to the
-/// path's entry.
-fn read_path(
-    path: &IngressPath,
-    settings: &RuleSettings<'_, '_>,
-    regexes: &mut Regexes,
-) -> Result<(RouteMatch, Option<UrlRewrite>), String> {
-    let IngressPath {
-        path: value,
-        path_type,
-        backend: _,
-    } = path;
-    let of_nginx = settings.paths().filter(|it| it.are_expressions);
-    let rewrite = of_nginx.map(|it| it.rewrite(path, regexes)).transpose()?;
-    let rewrite = rewrite.flatten();
-    let type_ = match path_type.as_str() {
-        "Exact" => PathMatchType::Exact,
-        "ImplementationSpecific" if value.is_empty() => return Ok((RouteMatch::all(), rewrite)),
-        "Prefix" | "ImplementationSpecific" if of_nginx.is_some() => {
-            return Ok((Paths::read_match(path, regexes)?, rewrite));
-        }
-        "ImplementationSpecific" if is_expression(value) => {
-            return Err(format!(
-                "path {value:?} looks like a regular expression, which is not supported; use \
-                 pathType Prefix or Exact"
-            ));
-        }
-        "Prefix" | "ImplementationSpecific" => PathMatchType::PathPrefix,
-        other => {
-            return Err(format!(
-                "pathType {other:?} is unknown; expected Exact, Prefix or ImplementationSpecific"
-            ));
-        }
-    };
-    let read = matches::read(&of_path(type_, value), regexes);
-    let read = read.map_err(|why| why.replacen("path.value", "path", 1))?;
-    Ok((read, rewrite))
-}
-
-fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
-    HttpMatch {
-        path: Some(PathMatch {
-            type_: Some(type_),
-            value: Some(value.into()),
-        }),
-        ..HttpMatch::default()
-    }
-}
-
-/// Returns a match for at least the requests that an invalid path was meant to match.
-fn widened(
-    path: &IngressPath,
-    settings: &RuleSettings<'_, '_>,
-    regexes: &mut Regexes,
-) -> RouteMatch {
-    let by_characters = settings.paths().is_some_and(|it| it.are_expressions);
-    if by_characters {
-        // Such paths match by character and ignore case, so no path prefix would cover them.
-        return RouteMatch::all();
-    }
-    let fixed = if path.path_type == "ImplementationSpecific" {
-        fixed_path(&path.path)
-    } else {
-        &path.path
-    };
-    let fixed = if fixed.is_empty() { "/" } else { fixed };
-    matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
-}
-
-/// The condition for a wildcard host: the number of labels. The virtual host's domain checks the
-/// rest.
-pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
-
-pub(crate) fn one_label(host: &Hostname) -> OneLabel {
-    let wildcard = host.as_str().strip_prefix("*.");
-    OneLabel(wildcard.map(|name| {
-        // The first label, then a dot and a label for each label of the name. A port has no dots.
-        let labels = name.split('.').count();
-        let pattern = format!(r"[^.]+(\.[^.]+){{{labels}}}");
-        let cost = expressions::instructions(&pattern).unwrap_or(u64::MAX);
-        let matches = StringMatch {
-            name: "host".to_owned(),
-            kind: Some(string_match::Kind::Regex(pattern)),
-        };
-        (matches, cost)
-    }))
-}
-
-impl OneLabel {
-    pub(crate) fn applied_to(&self, mut route_match: RouteMatch) -> RouteMatch {
-        if let Some((of_host, cost)) = &self.0 {
-            route_match.headers.push(of_host.clone());
-            route_match.instructions = route_match.instructions.saturating_add(*cost);
-            route_match.one_label = true;
-        }
-        route_match
     }
 }

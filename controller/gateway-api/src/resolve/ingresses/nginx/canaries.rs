@@ -36,12 +36,12 @@ pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
     /// Which requests the canary gets. With an invalid annotation, it gets none.
-    pub(in super::super) choice: Rc<Choice>,
+    pub(in super::super) choice: Rc<CanaryChoice>,
 }
 
 /// Which requests a canary gets.
 #[derive(Default)]
-pub(in super::super) struct Choice {
+pub(in super::super) struct CanaryChoice {
     /// Matches of requests that the canary gets (true) or does not get, by precedence.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
@@ -75,7 +75,7 @@ impl<'w> Canaries<'w> {
                 all.paths.extend(paths.map(|(key, _)| key));
                 continue;
             }
-            let choice = Rc::new(Choice::read(ingress).0);
+            let choice = Rc::new(CanaryChoice::read(ingress).0);
             for (key, path) in paths {
                 all.by_path.entry(key).or_insert_with(|| Canary {
                     ingress,
@@ -143,7 +143,7 @@ fn key<'w>(
     (namespace, class, host, &path.path_type, &path.path)
 }
 
-impl Choice {
+impl CanaryChoice {
     /// Reads the annotations of a canary Ingress. Also returns the errors.
     pub(in super::super) fn read(ingress: &Ingress) -> (Self, Vec<String>) {
         let mut from = Annotations {
