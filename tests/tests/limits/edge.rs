@@ -1,5 +1,4 @@
-//! Limits for untrusted clients, which Gateways can set, never cut off a client that makes
-//! progress.
+//! Limits for untrusted clients never cut off a client that makes progress. Gateways set them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,8 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of bytes sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// A timeout that is shorter than all drips combined, but longer than a busy machine may delay one
-/// drip.
+/// Shorter than all drips combined, but longer than a busy machine may delay one drip.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -393,13 +391,9 @@ async fn timeouts_close_only_silent_connections() {
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));
-    eventually(
-        "a body that trickles is refused",
-        TEST_TIMEOUT,
-        async || {
-            let answer = upload(agent.address(80)).await;
-            holds(answer.starts_with("HTTP/1.1 408"), || answer)
-        },
-    )
+    eventually("a trickling body is rejected", TEST_TIMEOUT, async || {
+        let answer = upload(agent.address(80)).await;
+        holds(answer.starts_with("HTTP/1.1 408"), || answer)
+    })
     .await;
 }

@@ -348,8 +348,7 @@ async fn backend_policies_and_keys_change_without_failed_request() {
     }
     load.stop().await.assert_clean();
 
-    // Backends with certificates from outside the bundle are rejected once the old connections
-    // close.
+    // Backends with other certificates are rejected once the old connections close.
     agent.write("bundle.yaml", &bundle(&[&new]));
     agent.write("policy.yaml", &policy(names[1]));
     agent
