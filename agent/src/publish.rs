@@ -87,7 +87,7 @@ async fn attempt(
         rendered,
         serials: encoded.serials(),
         // The last listeners may be removed if the source intentionally wants none, or if Envoy
-        // could not open any of them. Rejections alone never remove them.
+        // could not open any of them. Rejections by themselves never remove them.
         may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };

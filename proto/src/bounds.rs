@@ -121,13 +121,13 @@ pub(crate) struct Field {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Of {
-    /// String or bytes.
+    /// A string or bytes.
     Text,
-    /// List of numbers.
+    /// A list of numbers.
     Numbers,
-    /// Single number, which needs no allocation.
+    /// A single number, which needs no allocation.
     Number,
-    /// Single enum value, which needs no allocation.
+    /// A single enum value, which needs no allocation.
     Value(Arc<BTreeSet<i32>>),
     Message(Arc<Shape>),
 }

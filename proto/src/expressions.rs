@@ -29,8 +29,8 @@ pub const MAX_PER_ROUTE: u64 = 3_000;
 /// host may be matched against.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 6_000;
 
-/// Maximum number of instructions for all origins of a route, which may become a single expression.
-/// This is enough for 64 origins of 253 characters.
+/// Maximum number of instructions in total across a route's allowed origins, which may become a
+/// single expression. This is enough for 64 origins of 253 characters.
 pub const MAX_PER_ORIGINS: u64 = 17_500;
 
 /// Number of instructions that RE2 adds to every program.

@@ -1,5 +1,4 @@
-//! The host's options, and the rendering context with the facts that one translator may use from
-//! others.
+//! The host's options, and the rendering context, through which translators share facts.
 //!
 //! Never translate anything here.
 
@@ -28,7 +27,7 @@ pub struct RenderOptions {
     pub addresses: Vec<IpAddr>,
     /// Ports to bind, by the port number that clients use; these override the snapshot.
     pub port_map: BTreeMap<u32, u32>,
-    /// Maximum number of Envoy's file subscriptions (inotify instances).
+    /// Maximum number of file subscriptions (inotify instances) that Envoy may use.
     pub subscription_budget: usize,
     /// File names of the endpoint sets that get a subscription first.
     pub first_in_files: Arc<BTreeSet<String>>,

@@ -16,7 +16,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// How long Envoy may keep writing to a rotated file.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Returns the file to which the Envoy in this runtime directory writes, if any.
+/// Returns the access log file to which the Envoy in this runtime directory writes, if any.
 pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
     let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
     (target != Path::new(NOWHERE)).then_some(target)

@@ -19,7 +19,7 @@ pub(super) struct LogFacts {
 /// Steps that bring a log within its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogPlan {
-    /// True if the current file is to be rotated.
+    /// True if the current file must be rotated.
     pub(super) rotate: bool,
     /// Numbers of the files to remove, oldest first.
     pub(super) remove: Vec<u64>,

@@ -27,7 +27,7 @@ pub(crate) struct LogRotator {
     bounds: LogBounds,
     /// True if the log is written to files.
     wanted: bool,
-    /// What launches the Envoy. It may see a different file system than the agent.
+    /// Launches Envoy, and may see a different file system than the agent does.
     launcher: Launcher,
     /// Why Envoy cannot write to the file, and when that was detected.
     unwritable: Option<(String, Instant)>,

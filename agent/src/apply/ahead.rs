@@ -1,9 +1,9 @@
 //! Splits a change into parts that may be applied first and parts that have to wait. Endpoints of
-//! unchanged clusters may go first, and so may route tables if only inline endpoints change
-//! besides.
+//! unchanged clusters may go first, and so may route tables if the only other changes are to inline
+//! endpoints.
 //!
-//! Pure. Never combines a cluster with endpoints for another version of it, or routes with another
-//! version of a cluster.
+//! Pure. Never pairs a cluster with endpoints for a different version of it, or routes with a
+//! different version of their clusters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Waiting {
 
 /// Returns true if Envoy may have to warm some of these clusters. That applies to new clusters, and
 /// to clusters that differ from the disk in more than inline endpoints. With thousands of clusters,
-/// asking Envoy about warming takes it milliseconds.
+/// Envoy takes milliseconds to report which of them are warming.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {

@@ -1,7 +1,7 @@
 //! Filter files whose entries are referenced by name in route tables. Pure.
 //!
 //! Envoy reads such a file and the route tables independently. If an entry were removed while a
-//! route still references it, requests would pass unfiltered, or would be rejected although they
+//! route still references it, requests would pass unfiltered, or would be rejected even though they
 //! should pass.
 
 use std::collections::HashMap;

@@ -80,7 +80,7 @@ impl OnDisk {
         4 + leaves.iter().sum::<usize>()
     }
 
-    /// Returns the content without the clusters, endpoints and secrets that are missing in
+    /// Returns the content without the clusters, endpoints and secrets that are missing from
     /// `rendered`.
     pub fn only(&self, rendered: &Rendered) -> Rendered {
         let mut content = self.content.clone();

@@ -288,7 +288,7 @@ fn unused_clusters_go_with_next_cluster_write() {
             r"Orphans: -eds c1",
         ]
     );
-    // Connections of the removed listener are draining and may use any of these.
+    // Connections to the removed listener are draining and may use any of these.
     let held = plan(&disk, &third, Removal::Hold).unwrap();
     assert_eq!(
         text(&held),

@@ -11,8 +11,8 @@ use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
 /// How long to wait for Envoy to accept one restored file. Envoy has accepted these bytes before,
-/// so the limit is rarely reached. After it, continuing is better than leaving newer files in
-/// place.
+/// so the limit is rarely reached. Once it is reached, continuing is better than leaving newer
+/// files in place.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Undoes the whole journal and returns the number of undone changes.
@@ -50,7 +50,7 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
 }
 
 /// Waits until Envoy has reread the restored files. Comparing versions is not enough: a rejection
-/// leaves the version unchanged, although parts of the rejected file are in use.
+/// leaves the version unchanged, even though parts of the rejected file are in use.
 async fn taken(
     envoy: &Admin,
     restored: &[JournalEntry],

@@ -2,8 +2,8 @@
 //! cheaper than comparing versions.
 //!
 //! For a statistics query, Envoy's main thread walks all statistics, whatever the filter: 10 ms
-//! with 5,000 clusters. There, querying clusters by name takes 0.7 ms, plus 0.05 ms per endpoint.
-//! Pure. Must never mistake an old state for the new one.
+//! with 5,000 clusters. With as many clusters, querying some of them by name takes 0.7 ms, plus
+//! 0.05 ms per endpoint. Pure. Must never mistake an old state for the new one.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -63,9 +63,9 @@ fn address(endpoint: LbEndpoint) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, u16::try_from(port).ok()?))
 }
 
-/// Returns a regular expression that matches the clusters of these endpoint sets, whose names are
-/// the same. Returns `None` if there are too many endpoints, or if endpoints cannot prove every
-/// set.
+/// Returns a regular expression that matches the clusters that use these endpoint sets, which have
+/// the same names as the sets. Returns `None` if there are too many endpoints, or if endpoints
+/// cannot prove every set.
 pub(crate) fn filter(expected: &[Expectation]) -> Option<String> {
     let shown = |expected: &Expectation| {
         let shown = expected.shown.as_ref()?;

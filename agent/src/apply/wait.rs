@@ -23,18 +23,18 @@ use crate::xds::{Subscription, VersionTexts, XdsKind};
 /// not depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Limit for a whole step, as long as Envoy responds.
+    /// Maximum time for a whole step, as long as Envoy responds.
     pub step: Duration,
-    /// Limit for warming clusters and listeners. After it, the transaction continues while they
-    /// warm.
+    /// Maximum time to wait for clusters and listeners to warm. After that, the transaction
+    /// continues while they warm.
     pub warming: Duration,
     /// Time after which a file counts as unseen and is renamed again.
     pub unseen: Duration,
     /// Time after which Envoy counts as dead if its admin socket refuses connections.
     pub gone: Duration,
-    /// Limit for the wait until a serial number appears in `/certs`.
+    /// Maximum time to wait for a serial number to appear in `/certs`.
     pub serial: Duration,
-    /// Limit for the wait until the workers use a changed listener.
+    /// Maximum time to wait for the workers to pick up a changed listener.
     pub workers: Duration,
 }
 
@@ -65,7 +65,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed to the file. Otherwise, Envoy need not know it.
+    /// True if Envoy must be subscribed to the file. Otherwise, Envoy does not have to know about
+    /// it.
     pub(crate) must_exist: bool,
     /// True if a missing version is recorded but is not an error, because the subscription may be
     /// about to end.
@@ -279,8 +280,8 @@ impl Watcher<'_> {
     }
 
     /// Waits until the workers use the listeners that changed since `before`. Envoy's main thread
-    /// accepts a list first. Until the workers follow, new connections get the old filter chains.
-    /// When the time limit is reached, the transaction continues.
+    /// accepts a list first. Until the workers pick it up, new connections get the old filter
+    /// chains. When the time limit is reached, the transaction continues.
     ///
     /// Returns the number of listeners that failed to listen since `before`. Envoy has removed both
     /// the old and the new versions of these listeners.

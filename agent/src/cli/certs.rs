@@ -18,7 +18,7 @@ use crate::run::inspect;
 
 /// Number of digits of a serial number to show in the table.
 const SERIAL: usize = 16;
-/// Number of names, and of uses, to show in the table per certificate.
+/// Number of names, and number of uses, to show for each certificate in the table.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 

@@ -47,7 +47,7 @@ pub(crate) enum SecretsError {
     Known(#[from] aho_corasick::BuildError),
 }
 
-/// Search for all known secrets and all patterns.
+/// The search for all known secrets and all patterns.
 #[derive(Debug)]
 pub(crate) struct Secrets {
     /// Finds known secrets, longest first.

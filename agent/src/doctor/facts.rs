@@ -50,8 +50,8 @@ pub struct HostFacts {
     pub left_to: Option<String>,
     /// State of the cluster, if one is configured.
     pub cluster: Option<ClusterFacts>,
-    /// Certificates that expire soon, one sentence each. True if clients already reject the
-    /// certificate.
+    /// Certificates that expire soon: whether clients already reject the certificate, and a
+    /// sentence about it.
     pub certificates: Vec<(bool, String)>,
     /// Number of certificates being served.
     pub certificate_count: usize,

@@ -9,8 +9,8 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 /// even across `execve`.
 const FILTER: &str = "/proc/self/coredump_filter";
 
-/// Disables core dumps of this process, and forbids the user's other processes to trace it. Also
-/// keeps memory out of core dumps of child processes, regardless of the system's core pattern.
+/// Disables core dumps of this process, and prevents the user's other processes from tracing it.
+/// Also keeps memory out of core dumps of child processes, regardless of the system's core pattern.
 pub(crate) fn prevent() {
     let nothing = Rlimit {
         current: Some(0),

@@ -59,9 +59,9 @@ impl Budget {
     }
 
     /// Returns how many subscriptions each of `envoys` concurrent processes may open. `envoys` must
-    /// count the Envoys of all Gateways on the host, and an Envoy that is being replaced twice. The
-    /// result is never below the number already in use. Otherwise, a starting agent would change
-    /// listeners whenever few instances are left.
+    /// include the Envoys of all Gateways on the host, with any Envoy that is being replaced
+    /// counted twice. The result is never below the number already in use. Otherwise, a starting
+    /// agent would change listeners whenever few instances are left.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // If few instances are free, the reserve must not take the ones that the listeners need.

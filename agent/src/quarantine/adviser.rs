@@ -34,7 +34,7 @@ pub struct Quarantine {
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
-    /// Envoy's messages for a rejection whose culprits are still being searched.
+    /// Envoy's messages for a rejection whose culprits are still being searched for.
     unfinished: Option<Vec<String>>,
     /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
@@ -131,8 +131,8 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's messages for a rejection whose culprits are still being searched. Until the
-    /// search is complete, Envoy would reject the target again.
+    /// Returns Envoy's messages for a rejection whose culprits are still being searched for. Until
+    /// the search is complete, Envoy would reject the target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }

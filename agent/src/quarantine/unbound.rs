@@ -19,7 +19,7 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
-/// Pauses between checks whether an address can be bound.
+/// Pauses between checks of whether an address can be bound.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 /// Excluded listener.

@@ -26,7 +26,7 @@ const APPLYING: Duration = Duration::from_secs(2);
 pub(super) struct ReportPace {
     pause: Duration,
     next: Option<Instant>,
-    /// Since when a revision has been in progress without being reported.
+    /// When a revision that is in progress, but not reported yet, was first seen.
     applying: Option<Instant>,
 }
 

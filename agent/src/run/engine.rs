@@ -51,8 +51,8 @@ pub(super) struct SourceState {
     pub(super) worlds: u64,
     /// The time of each condition's last transition.
     pub(super) transitions: Arc<Transitions>,
-    /// Hostnames of listeners that none of the listener's certificates covers; `None` if the source
-    /// does not define listeners.
+    /// Number of listener hostnames that none of their listener's certificates covers; `None` if
+    /// the source does not define listeners.
     pub(super) uncovered_hostnames: Option<usize>,
     /// All problems with the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,

@@ -134,7 +134,8 @@ pub struct RunOptions {
     /// Percentage of the served configuration that a revision may remove without being held; with
     /// 100, nothing is held.
     pub most_removed: u8,
-    /// How long a revision that removes more than this is held, if the source still has it.
+    /// Time after which a revision that removes more than `most_removed` is applied anyway, if the
+    /// source still has it.
     pub hold: Duration,
     /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
     /// if the configuration decides.

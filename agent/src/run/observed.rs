@@ -53,13 +53,13 @@ pub(super) struct Observed {
     pub(super) stored: String,
     /// Why the accepted state could not be stored for the next start.
     pub(super) unkept: Option<String>,
-    /// Why access logs are missing, although they should be written.
+    /// Why access logs are missing, even though they should be written.
     pub(super) unlogged: Option<String>,
     /// Why an Envoy that should be replaced is still running.
     pub(super) outdated: Option<String>,
     /// Why the source's newest target is held instead of being applied.
     pub(super) held: Option<String>,
-    /// Progress of a drain, if there is one.
+    /// Progress of the current drain, if any.
     pub(super) draining: Option<String>,
     /// The Envoy process. Its `serves` is not set, because it follows from the other fields.
     pub(super) envoy: EnvoyReport,

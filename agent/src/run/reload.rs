@@ -103,7 +103,7 @@ pub(super) struct LiveSettings {
     pub(super) apply_share: u8,
     /// Percentage of the served configuration that a revision may remove without being held.
     pub(super) most_removed: u8,
-    /// How long a revision that removes more than this is held.
+    /// How long a revision that removes more than `most_removed` is held.
     pub(super) hold: Duration,
     /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
     /// if the configuration decides.

@@ -1,7 +1,7 @@
 //! The snapshot engine: turns updates from a source into targets. Like the manifest engine, it runs
 //! on one thread.
 //!
-//! A Gateway is never withdrawn only because its source is silent. Only a source that lists all
+//! A Gateway is never withdrawn just because its source is silent. Only a source that lists all
 //! Gateways withdraws the Gateways that it does not list.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -28,8 +28,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
 /// Maximum time that the engine may work on one change. The largest worlds take seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
-/// Maximum time that an instance may work on one thing, besides drains. The search for rejected
-/// parts among thousands of objects takes minutes.
+/// Maximum time that an instance may work on one thing, other than draining. The search for
+/// rejected parts among thousands of objects takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
 /// Maximum number of characters in a status, which is one line on a screen.
 const STATUS_CHARS: usize = 200;

@@ -60,7 +60,8 @@ pub enum SealingError {
 /// The host's sealing keys.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// Key to seal with, or `None` if sealing is off. The error says why there is no usable key.
+    /// Key to seal with, or `None` if sealing is off. The error explains why there is no usable
+    /// key.
     current: Result<Option<SealingKey>, String>,
     /// Keys with which stored data may be sealed.
     known: Vec<SealingKey>,

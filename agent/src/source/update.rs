@@ -18,7 +18,7 @@ use sesame_proto::signature::TrustedKeys;
 use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// The keys whose signatures are required. If `None`, everyone with write access to the source is
+/// The keys whose signatures are required. If `None`, anyone with write access to the source is
 /// trusted.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 

@@ -21,7 +21,7 @@ use crate::xds::{XdsKind, response};
 const FILE: &str = "session-ticket-keys";
 /// Maximum size of the file in bytes.
 const MAX_FILE: u64 = 4096;
-/// Maximum interval between checks whether a rotation is due, because the clock may be adjusted.
+/// Maximum interval between checks of whether a rotation is due, because the clock may be adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The keys cannot be stored.
@@ -76,7 +76,7 @@ impl TicketRotator {
         Ok(rotator)
     }
 
-    /// Returns the newest keys, including future ones, for one Envoy.
+    /// Returns a handle through which one Envoy gets the newest keys, including ones created later.
     pub(crate) fn tickets(&self) -> Tickets {
         Tickets(self.newest.subscribe())
     }

@@ -173,7 +173,7 @@ pub(super) fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
     sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
 }
 
-/// Returns the size of a path replacement. It counts twice, because the path may need quoting.
+/// Returns the size of a path replacement. The size is doubled, because the path may need quoting.
 pub(super) fn of_path(path: Option<&PathModifier>) -> u64 {
     path.map_or(0, of_message).saturating_mul(2)
 }

@@ -26,7 +26,7 @@ use crate::context::RenderContext;
 /// Where in the Gateway the logged traffic arrives, as far as it is known before a client connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedPlace<'a> {
-    /// Protocol of the listener, which is used only if the line does not record a protocol itself.
+    /// The listener's protocol, used only if the line does not record a protocol itself.
     pub(crate) protocol: &'static str,
     /// Port number as seen by clients.
     pub(crate) port: u32,

@@ -29,7 +29,7 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// Maximum size of a regular expression, in RE2 instructions. All origins of a route, and its
+/// Maximum size of a regular expression, in RE2 instructions. A route's origins together, and its
 /// longest prefix, need less than this.
 const MAX_OF_RE2: f64 = 20_000.0;
 
@@ -85,7 +85,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Returns the node that Envoy requires, although nothing reads it.
+/// Returns the node, which Envoy requires even though nothing reads it.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),

@@ -18,7 +18,7 @@ use sesame_proto::schema::{HashPolicy, LoadBalancer, MAX_BACKEND_MS, SlowStart};
 use super::hashing;
 use crate::wrappers;
 
-/// Runtime key that Envoy requires, although nothing sets it.
+/// Runtime key that Envoy requires, even though nothing sets it.
 const AGGRESSION_KEY: &str = "backends.slow_start_aggression";
 
 /// Sets the load balancing policy of a cluster. Returns an error if Envoy would reject it.

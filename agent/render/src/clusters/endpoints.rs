@@ -55,8 +55,8 @@ pub(crate) fn render(
         .collect()
 }
 
-/// Reports the endpoints that are left out. For an invalid one, Envoy would reject the whole set; a
-/// forbidden one must not receive requests.
+/// Reports the endpoints that are left out. An invalid endpoint would make Envoy reject the whole
+/// set, and a forbidden one must not receive requests.
 pub(crate) fn check(
     endpoints: &[EndpointSet],
     rules: &EndpointRules,

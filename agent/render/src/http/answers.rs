@@ -67,7 +67,7 @@ fn inline(text: &str) -> DataSource {
 pub(super) struct RefusalAnswer {
     /// Status for a route that responds directly.
     pub(super) status: u32,
-    /// Envoy's response code for a cluster that never exists.
+    /// Envoy's response code for requests to a cluster that never exists.
     pub(super) not_found: ClusterNotFoundResponseCode,
 }
 

@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 
-/// Denominator of each route's limit. All routes of a rule share it, because the limits are
+/// Denominator of each route's limit. All routes for a rule share it, because the limits are
 /// cumulative.
 const MILLION: u128 = 1_000_000;
 

@@ -43,7 +43,7 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
 
-/// Tag of the message field `route_config` of `HttpConnectionManager`.
+/// Encoded tag of the field `HttpConnectionManager.route_config`, which is a message.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
 /// Location of a listener's route table.

@@ -89,8 +89,8 @@ pub(crate) fn render(
     })
 }
 
-/// Returns a match for the preflights of requests with this method. An empty `method` stands for
-/// every method.
+/// Returns a match for the preflights of requests with this method. An empty `method` matches every
+/// method.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> RouteMatch {
     let mut preflight = route_match.clone();
     // Browsers do not send the actual request's headers in a preflight.

@@ -15,7 +15,8 @@ use super::answers::answer;
 use super::matches;
 use super::routes::RenderedRoute;
 
-/// Describes the consequence of a route that cannot be rendered, for use in a problem's message.
+/// Describes what happens to requests if a route cannot be rendered, for use in a problem's
+/// message.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
         "requests that it matches, or would match without its unusable matches, get 500"

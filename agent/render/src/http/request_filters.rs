@@ -55,7 +55,7 @@ pub(crate) const ALL: [&str; 12] = [
     HEADERS,
 ];
 
-/// Returns a route configuration that runs no filter in this place.
+/// Returns a route configuration that runs no filter for this placeholder.
 pub(crate) fn idle(place: &str) -> Any {
     match place {
         tokens::FILTER => tokens::idle(),
@@ -76,7 +76,7 @@ pub(crate) fn of_snapshot<'a>(
     }
 }
 
-/// Returns a route configuration for each filter's place.
+/// Returns the route configurations for these filters, by placeholder.
 pub(crate) fn render(
     filters: &RequestFilters,
     shared: &SharedPlaces<'_>,

@@ -1,4 +1,4 @@
-//! Retry policies: of a route, and the default for every virtual host.
+//! Retry policies: those that routes set, and the default for every virtual host.
 
 use std::collections::BTreeSet;
 

@@ -237,7 +237,7 @@ impl RouteFrame<'_> {
         }
     }
 
-    /// Returns a route with this action, and with session persistence if there is any.
+    /// Returns a route with this action, and with session persistence if the route uses it.
     fn with_session(&self, action: route::Action, session: Option<&SessionParts>) -> RenderedRoute {
         let mut rendered = self.with(action);
         if let Some(SessionParts { config, response }) = session {

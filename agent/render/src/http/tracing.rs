@@ -78,8 +78,8 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     })
 }
 
-/// Returns the sampler. It alone decides which spans are recorded: a client cannot force recording
-/// with an Envoy header.
+/// Returns the sampler. Nothing else decides which spans are recorded: a client cannot force
+/// recording with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     let by_rate = TypedExtensionConfig {
         name: "envoy.tracers.opentelemetry.samplers.trace_id_ratio_based".to_owned(),

@@ -12,8 +12,8 @@ use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
-/// A backend, as the number of its endpoint set and whether it has sessions. `None` if the backend
-/// does not exist.
+/// A backend: the number of its endpoint set, and whether it has sessions. `None` if it does not
+/// exist.
 type AnyBackend = Option<(usize, bool)>;
 /// The last byte of each address in an endpoint set.
 type AnySet = Vec<u8>;

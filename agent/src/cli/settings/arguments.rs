@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, Command, Id};
 
 use super::file::{SettingEntry, SettingFault, SettingValue};
 
-/// Minimum similarity between an unknown name and a known one that is suggested in its place.
+/// Minimum similarity at which a known name is suggested in place of an unknown one.
 const LIKENESS: f64 = 0.75;
 
 /// Entry with a valid value, and the arguments that it is equivalent to.

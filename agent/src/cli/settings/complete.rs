@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-/// Settings that mean the same in every command that has an option with this name.
+/// Settings that have the same meaning in every command that has an option with that name.
 const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",

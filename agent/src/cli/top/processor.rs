@@ -20,7 +20,7 @@ pub(super) struct ProcessorUse {
     pub(super) pid: u32,
     /// Average number of busy CPUs.
     pub(super) cores: f64,
-    /// Seconds per second that the threads waited for a CPU, summed over all threads.
+    /// Time spent waiting for a CPU, in seconds per second, summed over all threads.
     pub(super) waiting: f64,
     /// Percentage of their runnable time that the threads spent waiting for a CPU.
     pub(super) waiting_percent: u64,

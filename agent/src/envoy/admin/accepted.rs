@@ -2,7 +2,7 @@
 //!
 //! These queries follow each change, and the main thread that serves them must also load the next
 //! change. In the Prometheus format, Envoy walks all scopes, and each cluster and virtual host has
-//! several: 3 ms with ten thousand of both. In plain text it also sorts the statistics, which takes
+//! several: 3 ms with ten thousand of each. In plain text it also sorts the statistics, which takes
 //! 17 ms per type, but only plain text has complete names. Never mistake one version for another.
 
 use std::collections::HashMap;

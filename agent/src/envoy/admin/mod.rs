@@ -104,13 +104,13 @@ impl Admin {
         self.json("/server_info").await
     }
 
-    /// Returns the non-zero counters whose names match a regular expression. For this, Envoy scans
+    /// Returns the non-zero counters whose names match a regular expression. This makes Envoy scan
     /// all statistics.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
     }
 
-    /// Returns the used gauges whose names match a regular expression. For this, Envoy scans all
+    /// Returns the used gauges whose names match a regular expression. This makes Envoy scan all
     /// statistics.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
@@ -138,8 +138,9 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the clusters whose names match a regular expression, with their endpoints. For this,
-    /// Envoy scans all clusters. Envoy versions without support for filters return all clusters.
+    /// Returns the clusters whose names match a regular expression, with their endpoints. This
+    /// makes Envoy scan all clusters. Envoy versions without support for filters return all
+    /// clusters.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;
@@ -193,7 +194,7 @@ impl Admin {
     }
 
     /// Returns the used statistics whose names match a regular expression, in the Prometheus text
-    /// format. For this, Envoy scans all statistics.
+    /// format. This makes Envoy scan all statistics.
     pub async fn prometheus(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats/prometheus?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
@@ -202,7 +203,7 @@ impl Admin {
 
     /// Returns the used statistics whose names match a regular expression, one per line, in the
     /// form `name: value`. Names are complete, whereas the Prometheus format moves parts of them
-    /// into labels. For this, Envoy scans all statistics.
+    /// into labels. This makes Envoy scan all statistics.
     pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;

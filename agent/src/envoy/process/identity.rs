@@ -57,7 +57,7 @@ impl Executable {
     }
 }
 
-/// Content of the PID file: the Envoy that was started, and the inputs of its start.
+/// Content of the PID file: the Envoy that was started, and what it was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Process ID.

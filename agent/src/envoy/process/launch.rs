@@ -22,7 +22,7 @@ use crate::envoy::log::EnvoyLog;
 pub const LAUNCH: &str = "launch-envoy";
 /// Argument that makes the launcher wait until its parent has exited.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// Time limit for the wait until the parent exits, which normally takes microseconds.
+/// Maximum time to wait for the parent to exit, which normally takes microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 

@@ -38,7 +38,7 @@ pub const LAUNCHER_SOCKET: &str = "launcher.sock";
 /// Maximum size of a message in bytes. A command line is several hundred bytes long.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time after the launcher's response at which Envoy begins even without a signal.
+/// How long after the launcher's response Envoy begins even if it gets no start signal.
 const HELD: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent callers. An agent sends one request at a time per Envoy.
 const MAX_CALLERS: u32 = 64;

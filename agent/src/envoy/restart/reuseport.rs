@@ -3,8 +3,8 @@
 //! The kernel keeps all sockets that listen on one address with SO_REUSEPORT in a group, in the
 //! order in which they started listening. If a socket closes, the last one takes its index. While
 //! the first process still has sockets, the second process's first socket therefore keeps its
-//! index. The exception is that more sockets close than the second process has. A classic BPF
-//! program returns the index of the socket that gets a connection. If the index is invalid, the
+//! index. It may lose its index only if more sockets close than the second process has. A classic
+//! BPF program returns the index of the socket that gets a connection. If the index is invalid, the
 //! kernel falls back to its hash.
 
 use std::collections::BTreeMap;

@@ -16,7 +16,8 @@ use crate::host::until;
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
-    /// Records a death after Envoy lived for `lived`. Returns the pause before the next start.
+    /// Records that Envoy died after having lived for `lived`. Returns the pause before the next
+    /// start.
     pub(super) fn record_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
             1

@@ -87,8 +87,9 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// Returns true once half of the credential's lifetime has passed, by the host's clock or since it
-/// was `renewed`. Returns false during the first quarter after a renewal, whatever the clock shows.
+/// Returns true once half of the credential's lifetime has passed, by the host's clock or by the
+/// time since it was `renewed`. Returns false during the first quarter after a renewal, whatever
+/// the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
@@ -144,7 +145,8 @@ mod tests {
         };
         assert!(!due(10_499, None));
         assert!(due(10_500, None));
-        // It is due even after it expired: the clock may be wrong, and the API server decides.
+        // A renewal is due even after the credential has expired: the clock may be wrong, and the
+        // API server decides.
         assert!(due(20_000, None));
         assert!(!due(20_000, Some(249)));
         assert!(due(20_000, Some(250)));

@@ -87,7 +87,7 @@ pub(crate) enum HostEventKind {
     GatewayServed,
     /// An Envoy process has started to serve.
     EnvoyStarted,
-    /// Envoy is not running, although it should be.
+    /// Envoy is not running, even though it should be.
     EnvoyDown,
     /// Envoy has accepted a revision.
     RevisionApplied,

@@ -34,7 +34,7 @@ pub(in crate::run) struct Recorder {
     /// Number of the last event.
     last: u64,
     failing: bool,
-    /// True once the source could be read.
+    /// True once the source has been read.
     read: bool,
 }
 

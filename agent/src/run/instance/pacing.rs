@@ -80,7 +80,7 @@ pub(super) struct Pacing {
     queues: [Debt; Queue::ALL.len()],
 }
 
-/// Time that was spent beyond a share.
+/// Time spent in excess of a share.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
     spent: Duration,
@@ -88,7 +88,8 @@ struct Debt {
 }
 
 impl Debt {
-    /// Returns the debt that remains if `share` millionths of the passed time are paid off.
+    /// Returns the debt that remains once `share` millionths of the elapsed time have been
+    /// deducted.
     fn left(self, share: u32, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.spent.saturating_sub(passed * share / MILLION)
@@ -227,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Outcome of a stream after a minute.
+    /// The outcome of a stream after a minute.
     #[derive(Clone, Copy, Debug, Default)]
     struct Served {
         spent: Duration,

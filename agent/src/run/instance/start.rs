@@ -20,7 +20,7 @@ const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 pub(super) struct Started {
     pub(super) applier: Applier,
     pub(super) supervisor: Supervisor,
-    /// True if Envoy serves the existing files unchanged.
+    /// True if Envoy loaded the existing files unchanged.
     pub(super) from_files: bool,
     /// Bootstrap that the Envoy was started with.
     pub(super) bootstrap: Bytes,

@@ -25,8 +25,8 @@ pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
     /// Files that the Envoy watches, each with an inotify instance.
     pub(super) watched: u64,
-    /// Time that the Envoy's threads have run, and have waited for a CPU; `None` if the kernel does
-    /// not count it.
+    /// Time that the Envoy's threads have spent running and waiting for a CPU; `None` if the kernel
+    /// does not count it.
     pub(super) processor: Option<ProcessorTimes>,
 }
 

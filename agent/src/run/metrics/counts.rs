@@ -85,7 +85,7 @@ impl From<RestartMethod> for ProcessReason {
     }
 }
 
-/// Time that the steps of one phase took.
+/// Time taken by the steps of one phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PhaseTime {
     /// Time until the last rename.
@@ -100,7 +100,7 @@ pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
     /// Time until Envoy was verified to serve a change.
     pub(super) durations: Durations,
-    /// Time that the steps accepted by Envoy took, in the order of [`Phase`].
+    /// Time taken by the steps that Envoy accepted, in the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
     /// Envoy processes that came into service, in the order of [`ProcessReason`].
     processes: [u64; ProcessReason::ALL.len()],
@@ -126,7 +126,7 @@ impl ApplyCounts {
         }
     }
 
-    /// Adds the time that steps accepted by Envoy took.
+    /// Adds the time taken by steps that Envoy accepted.
     pub(in crate::run) fn record_steps(&mut self, steps: &[StepReport]) {
         for step in steps {
             let StepReport {
@@ -147,7 +147,7 @@ impl ApplyCounts {
         self.processes[reason as usize] += 1;
     }
 
-    /// Returns the time that the steps of a phase took.
+    /// Returns the time taken by the steps of a phase.
     pub(super) fn time_of(&self, phase: Phase) -> PhaseTime {
         self.phases[phase as usize]
     }

@@ -12,7 +12,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 use crate::envoy::admin::Sample;
 
-/// Status classes, each as a value of Envoy's label and as a value of our label.
+/// Status classes, each as the value of Envoy's label and as the value of Sesame's label.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),

@@ -51,7 +51,7 @@ pub(in crate::run) struct ReportFacts<'a> {
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
 /// Composes the report. Objects are optional, because computing the statuses of many objects takes
-/// long. Without objects, their conditions do not affect the reported health either.
+/// a long time. Without objects, their conditions do not affect the reported health either.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,

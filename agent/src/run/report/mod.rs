@@ -202,7 +202,7 @@ pub struct GatewayReport {
     /// more files. Changes to these endpoints cost more.
     #[serde(default, skip_serializing_if = "is_none_inline")]
     pub inline_backends: usize,
-    /// Progress of a drain, if there is one.
+    /// Progress of the current drain, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.
@@ -249,7 +249,7 @@ pub struct RefusedReport {
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Since when Envoy has rejected it.
+    /// When Envoy first rejected it.
     pub since: Timestamp,
 }
 

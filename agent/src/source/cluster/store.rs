@@ -31,7 +31,7 @@ pub(super) struct ClusterStore {
     /// Requests and pauses in progress; each future returns its outcome.
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
-    /// True once all objects were listed.
+    /// True once all objects have been listed.
     listed: bool,
     /// Problems with Gateways beyond the limit.
     refused: Vec<SourceProblem>,

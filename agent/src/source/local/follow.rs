@@ -132,7 +132,7 @@ impl Follower {
     ) -> notify::Result<RecommendedWatcher> {
         let sender = self.sender.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Ignore the events that our own reads cause.
+            // Ignore the events that this thread's own reads cause.
             let is_read = |event: &Event| {
                 let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
                 event.kind.is_access() && event.kind != written

@@ -248,7 +248,7 @@ impl WatchThread {
     fn connect(&self) -> notify::Result<RecommendedWatcher> {
         let events = self.events.clone();
         let handler = move |event: notify::Result<Event>| {
-            // Our own reads cause events, too.
+            // This watch's own reads cause events, too.
             let reading = event.as_ref().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
             });

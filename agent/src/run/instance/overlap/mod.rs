@@ -23,7 +23,7 @@ use crate::run::target::Target;
 
 /// Name of the file in a Gateway's state directory.
 const FILE: &str = "overlap.json";
-/// Size limit of the file: several times the size of a Gateway's bundles.
+/// Maximum size of the file in bytes: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
 /// Interval for rereading the clock while certificates are retained, because the clock may be
 /// adjusted.

@@ -18,13 +18,13 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until when connections on removed listeners may still use unused clusters.
+    /// Time until which connections to removed listeners may still use unused clusters.
     draining: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
-    /// When there first were unused clusters.
+    /// When unused clusters first appeared.
     since: Instant,
     last_change: Instant,
 }

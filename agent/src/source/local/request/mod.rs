@@ -24,7 +24,7 @@ pub(super) use self::store::step;
 use super::super::problem::Severity;
 use crate::seal::SealingKeys;
 
-/// Everything that requests need besides their settings.
+/// Everything that requests need in addition to their settings.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContext {
     /// Keys that seal private keys on disk.
