@@ -1,5 +1,5 @@
-//! TLS handshakes by clients that are restricted to given versions, cipher suites, signatures and
-//! protocols.
+//! TLS handshakes by clients that are restricted to given TLS versions, cipher suites, signature
+//! schemes and application protocols.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

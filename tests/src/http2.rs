@@ -1,5 +1,6 @@
-//! A hand-written HTTP/2 client that can send what no library would. It opens unfinished requests
-//! whose headers repeat one entry of the header table, and sends paths with arbitrary bytes.
+//! A hand-written HTTP/2 client for requests that no library would send. It opens unfinished
+//! requests whose headers repeat one entry of the header table, and sends paths with arbitrary
+//! bytes.
 
 use std::net::SocketAddr;
 

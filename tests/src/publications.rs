@@ -63,7 +63,7 @@ pub struct Published {
     pub endpoints: Vec<Value>,
     /// Secrets with the private keys.
     pub keys: Vec<Value>,
-    /// The ConfigMap of the manifest, which lists the shards.
+    /// The manifest's ConfigMap, which lists the shards.
     pub manifest: Value,
 }
 

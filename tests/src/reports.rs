@@ -64,8 +64,8 @@ pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, addr
     say_serving(cluster.admin(), gateway, "node-a", address).await;
 }
 
-/// Allows the agents' ServiceAccount of `controller/deploy/agent` to report for these hosts,
-/// although they are not nodes.
+/// Allows the agents' ServiceAccount in `controller/deploy/agent` to report for these hosts, even
+/// though they are not nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
     let rules = json!([{
         "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],

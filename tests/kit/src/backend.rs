@@ -152,7 +152,7 @@ impl Backend {
         self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Returns the received requests, but not more than the first 10,000.
+    /// Returns the received requests, up to the first 10,000.
     pub fn requests(&self) -> Vec<Echo> {
         self.seen
             .requests

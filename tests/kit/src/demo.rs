@@ -27,7 +27,7 @@ pub const BACKENDS: [(&str, u16); 2] = [("blue", 9001), ("green", 9002)];
 /// Maximum age of a stored certificate; an older one is replaced.
 const RENEW_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Validity of a new certificate in days, which is well beyond [`RENEW_AFTER`].
+/// Validity period of a new certificate in days, well beyond [`RENEW_AFTER`].
 const VALID_DAYS: i64 = 90;
 
 /// Starts the quickstart's backends.
@@ -43,7 +43,7 @@ pub async fn backends() -> Result<Vec<Backend>> {
 
 /// Returns the quickstart's self-signed certificate in PEM, which clients must trust.
 ///
-/// Reads `certificate.yaml` in `manifests`. If the file is missing, is old or does not have mode
+/// Reads `certificate.yaml` in `manifests`. If the file is missing or too old, or its mode is not
 /// 0600, writes a new one that only its owner may read.
 pub fn certificate(manifests: &Path) -> Result<String> {
     let path = manifests.join("certificate.yaml");

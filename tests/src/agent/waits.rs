@@ -61,8 +61,8 @@ impl AgentUnderTest {
         self.wait_status("all is well", healthy).await
     }
 
-    /// Waits until Envoy has accepted the latest change, except for rejected parts, and the agent
-    /// has stored it. An agent that is killed earlier no longer has the change after a restart.
+    /// Waits until Envoy has accepted the latest change, apart from any rejected parts, and the
+    /// agent has stored it. An agent that is killed before then loses the change.
     pub async fn wait_stored(&self) {
         let stored = |gateway: &Value| {
             // A change may be served before it is recorded as accepted.

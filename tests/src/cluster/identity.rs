@@ -35,7 +35,7 @@ pub(super) struct Identity {
     pub(super) server_authority: Authority,
     /// The API server's certificate.
     pub(super) server: Leaf,
-    /// The certificate of the CA for clients, which is separate from the CA for servers.
+    /// The client CA's certificate. This CA is separate from the server CA.
     pub(super) client_authority_pem: String,
     /// The key that signs `ServiceAccount` tokens.
     pub(super) token_key_pem: String,

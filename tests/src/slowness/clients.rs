@@ -1,4 +1,4 @@
-//! Clients of a slow gateway, which send at their own pace and stop after half an hour.
+//! Clients that send requests to a slow gateway at their own pace, and stop after half an hour.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -138,7 +138,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // Stop the agent together with Envoy, and start both again.
+    // Stop both the agent and Envoy, and start them again.
     assert!(agent.end().success(), "{}", agent.log_tail());
     let ended = cluster.get(&agent_path(&edge)).await;
     assert_eq!(ended["status"]["state"], "Down", "{ended:#}");
@@ -221,7 +221,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/one").await;
 
-    // Once the content is correct, the agent applies the version although the manifest has not
+    // Once the content is correct, the agent applies the version, even though the manifest has not
     // changed.
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;

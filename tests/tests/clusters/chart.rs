@@ -108,7 +108,7 @@ fn chart_gives_metrics_separate_address_and_guard() {
         "--metrics-token-file=/etc/sesame/metrics-token/token",
     ];
     assert!(flags.ends_with(&wanted), "{flags:?}");
-    // Kubelets have neither a certificate nor a token, so they probe another port.
+    // Kubelets have neither a certificate nor a token, so they probe a separate port.
     for probe in ["livenessProbe", "readinessProbe"] {
         assert_eq!(container[probe]["httpGet"]["port"], "http");
     }

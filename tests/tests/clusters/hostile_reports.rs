@@ -234,7 +234,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let of_vault = wait_programmed(cluster, &vault(), &["192.0.2.2"]).await;
     assert_eq!(of_vault, "programmed on 1 of 1 hosts");
 
-    // Without the policy, or as an administrator, anyone can write such a report.
+    // An administrator can remove the policy and then write such a report.
     admin.delete(BINDING).await.expect("deleted");
     let row = report("bank.vault.forged", "bank/vault", "node-2");
     eventually("the policy is gone", TEST_TIMEOUT, async || {

@@ -180,7 +180,7 @@ async fn stolen(site: &Site) {
     assert!(site.hosts(&["revoke", "s"]).status.success());
 }
 
-/// Checks that an invitation may create its host's Secret, without data, and no other object.
+/// Checks that an invitation may create only its host's Secret, and only without data.
 async fn cannot_create(thief: &Client, token: &JoinToken) {
     let with = |pointer: &str, value: Value| {
         let mut secret = json!(host_secret("s", &token.account_uid, "now"));

@@ -116,8 +116,8 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // The Gateway sets a value that conflicts with shared settings. It is rejected, and its old
-        // version is still served.
+        // The Gateway sets a value that conflicts with shared settings. This version is rejected,
+        // and the previous one is still served.
         let load = Load::start(&Plan::new(vec![plain("new.test"), secure("new.test")]));
         let mut other = made(day, member("new", &both("new.test")));
         other["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
@@ -148,7 +148,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             .await;
         agent.wait_backend(&plain("old.test"), "old").await;
 
-        // A Gateway that is rejected and was never served is not served.
+        // A rejected Gateway that was never served before has no previous version to serve.
         agent.write("new.yaml", &yaml(&[other]));
         agent
             .wait_status("it is refused as a whole", |status| {

@@ -129,7 +129,7 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
         .filter(|it| it["fate"] == "adopted unchanged");
     assert_eq!(unchanged.count(), 6, "{said:#}");
     assert_eq!(said["podsRestart"], false, "{said:#}");
-    // The diff alone changes nothing.
+    // Showing the diff does not change anything.
     for (path, before) in paths.iter().zip(&before) {
         let now = cluster.get(path).await;
         assert_eq!(

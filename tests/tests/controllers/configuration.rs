@@ -100,7 +100,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     let refused = cluster.admin().merge(OWN, &bad).await;
     let why = refused.expect_err("the API server refuses it").to_string();
     assert!(why.contains("90s to 24h"), "{why}");
-    // The schema allows these values, although they are invalid.
+    // The schema allows these values even though they are invalid.
     let bad = json!({"spec": {"edge": {"udpSessionTimeout": "0s"}, "ports": null}});
     cluster.merge(OWN, &bad).await;
     let judged = cluster

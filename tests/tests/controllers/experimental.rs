@@ -201,7 +201,7 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
 
     cluster.install_crds(Channel::Experimental).await;
     // The newer CRD does not have this field for the cookie name, so the API server drops it.
-    // Sessions continue with another cookie name.
+    // Sessions then use a different cookie name.
     let route = format!("{RESOURCES}/httproutes/app");
     let stored = cluster.get(&route).await;
     let session = &stored["spec"]["rules"][0]["sessionPersistence"];

@@ -104,7 +104,7 @@ async fn hosts_report(cluster: &TestCluster) {
     said.expect("a report");
 }
 
-/// Parts of the page that result from these objects and reports.
+/// The strings that the page must contain for these objects and reports.
 const SAID: [&str; 13] = [
     "This replica is ready.",
     "This replica is the leader",

@@ -1,5 +1,6 @@
-//! Gateways that are published by a second Gateway, with a real API server. The test first acts as
-//! the second Gateway's controller. Later Sesame controls that Gateway too, with two real Envoys.
+//! Gateways that are published through a second Gateway, against a real API server. The test first
+//! acts as the second Gateway's controller. Later, Sesame also controls the second Gateway, with
+//! two real Envoys.
 
 use std::net::SocketAddr;
 
@@ -186,8 +187,8 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     serve(&cluster).await;
     has(&cluster, "198.51.100.3").await;
 
-    // A Gateway never becomes its own upstream. With another publishing type, the second Gateway is
-    // deleted.
+    // A Gateway never becomes its own upstream. If the publishing type changes, the second Gateway
+    // is deleted.
     cluster
         .merge(TEMPLATE, &json!({"spec": {"publishing": upstream("edge")}}))
         .await;
@@ -251,7 +252,7 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
 
     let backend = Backend::start_at("a", (network::BACKENDS, 0).into());
     let backend = backend.await.expect("an address");
-    // On this host, the Gateway uses another port, because the second Gateway occupies the
+    // On this host, the Gateway uses a different port, because the second Gateway occupies the
     // Gateway's own port.
     let map = json!([{"outside": 80, "inside": 8080}]);
     let spec = json!({"publishing": upstream("front"), "ports": {"map": map}});

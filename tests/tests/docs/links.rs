@@ -1,4 +1,5 @@
-//! The book's list of pages, and the targets of its links.
+//! Checks that the book lists every page once, that every link has a target, and that task pages
+//! are short.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

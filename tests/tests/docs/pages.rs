@@ -1,5 +1,5 @@
-//! Pages of the documentation: their blocks, links and headings. Does not interpret the content of
-//! blocks.
+//! Parses the documentation's pages: their blocks, links and headings. Does not interpret the
+//! content of blocks.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Reference pages, which are generated from the code.
+//! Generates the reference pages from the code, and checks that they are up to date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

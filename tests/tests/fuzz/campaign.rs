@@ -156,8 +156,8 @@ fn limit_memory() {
     ONCE.call_once(|| setrlimit(Resource::RLIMIT_DATA, MAX_MEMORY, MAX_MEMORY).expect("a limit"));
 }
 
-/// The current input, and when it was started. The input is also on disk in case it kills the
-/// process.
+/// The current input and the time since which it has been running. The input is also on disk in
+/// case it kills the process.
 struct Current {
     path: PathBuf,
     file: File,

@@ -1,4 +1,4 @@
-//! Mutations of bytes, lines of text and protobuf messages, which can be shrunk.
+//! Shrinkable mutations of bytes, lines of text and protobuf messages.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -110,8 +110,8 @@ fn snapshots() {
     });
 }
 
-/// Shards, already compressed or compressed here, with matching digests, as anyone with write
-/// access could create them.
+/// Each input is read as a shard twice: as it is, and after compressing it. The digests match,
+/// because anyone with write access could create such shards.
 #[test]
 fn shards() {
     let mut inputs = Vec::new();

@@ -1,4 +1,4 @@
-//! Several Gateways on one host, IPv4 and IPv6, and ports that have different numbers for clients.
+//! Several Gateways on one host, IPv4 and IPv6, and ports that are mapped to different local ports.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -84,7 +84,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // A removed Gateway does not leave files behind, in particular no keys.
+    // A removed Gateway does not leave files behind, especially not keys.
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {

@@ -1,5 +1,5 @@
 //! Signed snapshots from a controller or `sesame-agent render`. An agent with trusted keys rejects
-//! everything else, even if the author has write access.
+//! any other snapshot, even from an author with write access.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A port in use by another process affects only its listener.
+//! If another process uses a port, only the listener on that port is affected.
 
 use std::net::{Ipv4Addr, TcpListener};
 

@@ -1,5 +1,5 @@
-//! More Services than files that Envoy can watch: Envoy must neither abort nor miss an endpoint
-//! change.
+//! With more Services than files that Envoy can watch, Envoy must neither abort nor miss an
+//! endpoint change.
 //!
 //! Each file that Envoy watches needs an inotify instance, and Envoy aborts if it cannot get one.
 //! The kernel limits instances per user with `fs.inotify.max_user_instances`, which is 128 by

@@ -1,4 +1,4 @@
-//! Limits for untrusted clients never cut off a client that makes progress. Gateways set them.
+//! Limits that Gateways set for untrusted clients never cut off a client that makes progress.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of bytes sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// Shorter than all drips combined, but longer than a busy machine may delay one drip.
+/// A timeout that is shorter than all drips combined, but longer than a busy machine may delay one.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {

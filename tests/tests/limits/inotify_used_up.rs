@@ -177,7 +177,7 @@ impl Others {
         held.extend(std::iter::from_fn(one));
     }
 
-    /// Also takes instances that are released later, until the result is dropped.
+    /// Keeps taking all free instances until the result is dropped.
     fn keep_taking(&self) -> Taking {
         let taking = Taking(Arc::default());
         let (others, ended) = (self.clone(), Arc::clone(&taking.0));
@@ -241,7 +241,8 @@ async fn with_others() {
     wait_round(&agent, 0, SERVICES).await;
     wait_well(&agent).await;
     let files = watched(&agent);
-    // Listeners, clusters, shares, four filters and a route table.
+    // Besides endpoints, Envoy watches eight files: listeners, clusters, shares, four filters and a
+    // route table.
     assert_eq!(files, 8 + SERVICES, "all is in files");
 
     // No instances are free, but the agent keeps its placeholders.
@@ -259,7 +260,7 @@ async fn with_others() {
     let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
     assert!(doctor.contains("the agent holds"), "{doctor}");
 
-    // Add a listener. Its route table is more important than endpoints.
+    // Add a listener. Its route table takes priority over endpoints.
     drop(taking);
     let listeners = [
         http_listener("http", 80, ""),

@@ -267,7 +267,7 @@ impl World {
                 };
             }
             Poison::ClientKey => {
-                // The backend itself is valid although it does not speak TLS.
+                // The backend itself is valid, even though it does not speak TLS.
                 let backend = format!("Service/ns/{name}/80");
                 let serial = u8::try_from(number % 256).unwrap();
                 let (key, pair) = key(&name, serial, true);

@@ -223,8 +223,8 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
     assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
-/// If the command line had a predictable base ID, another user could create its shared memory
-/// first, which makes Envoy abort.
+/// If the base ID in the command line were predictable, another user could create the shared memory
+/// with that ID first, which would make Envoy abort.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let backend = Backend::start("a").await;

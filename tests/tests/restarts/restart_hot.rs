@@ -107,8 +107,8 @@ async fn crowd(setup: Setup, how: &str) {
     assert!(!said.contains("tcp_migrate_req"), "{said}");
 }
 
-/// Returns the maximum number of clusters with 16 connections each. With fewer connections per
-/// cluster, requests would wait for this test's streams.
+/// Returns the maximum number of clusters that can have 16 connections each. With fewer connections
+/// per cluster, requests would wait for this test's streams.
 fn most_clusters() -> usize {
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).expect("a process has limits");
     let limits = Limits::new(files, 1 << 30).expect("an Envoy can serve");

@@ -198,7 +198,7 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     let pid = live_pid(&supervisor.state().borrow());
     drop((applier, supervisor));
     let mut config = host.config();
-    // Concatenated protobuf messages merge, so this is the same bootstrap with another node name.
+    // Concatenated protobuf messages merge, so this is the same bootstrap with a new node name.
     let mut bootstrap = config.bootstrap.to_vec();
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();

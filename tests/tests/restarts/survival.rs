@@ -188,7 +188,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
         wait_round(&agent, 2 * number).await;
     }
     assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
-    // A new agent version may render another bootstrap, which requires a new Envoy.
+    // A new agent version may render a different bootstrap, which requires a new Envoy.
     agent.wait_live().await;
     agent.kill9();
     forge_bootstrap(&agent);
@@ -206,7 +206,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     report.clean("agent upgraded three times, then another bootstrap");
 }
 
-/// Makes the running Envoy's state file claim that Envoy was started with another bootstrap.
+/// Makes the running Envoy's state file claim that Envoy was started with a different bootstrap.
 fn forge_bootstrap(agent: &AgentUnderTest) {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
     for gateway in gateways.flatten() {

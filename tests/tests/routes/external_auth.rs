@@ -343,8 +343,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
     checks.finish();
 }
 
-/// There are a wider listener and a wider route, which would serve any request without a narrower
-/// match.
+/// A wider listener and a wider route exist, and would serve any request without a narrower match.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotectable_requests_are_refused_despite_wider_routes() {
     let main = Backend::start("main").await;

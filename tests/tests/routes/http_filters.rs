@@ -27,7 +27,7 @@ const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/", "/xyz", "/bar", "/xyz/bar"),
 ];
 
-/// Values with a special meaning to Envoy's formatter, which must arrive unchanged.
+/// Values that have a special meaning in Envoy's format strings, but must arrive unchanged.
 const PERCENTS: [(&str, &str); 4] = [
     ("x-percent", "100%"),
     ("x-twice", "50%%"),

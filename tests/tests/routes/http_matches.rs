@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, on_listener, path, rule_to, yaml,
 };
 
-/// One backend per rule of a route, so that the responding backend identifies the rule.
+/// One backend per rule in a route, so that the responding backend identifies the rule.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! Annotations of ingress-nginx with a real agent and a real Envoy. A change of an annotation under
-//! load fails no request.
+//! Annotations of ingress-nginx with a real agent and a real Envoy. No request may fail when an
+//! annotation changes under load.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -11,14 +11,14 @@ use sesame_tests::manifests::{
     edge, http_listener, https_listener, ingress, ingress_class, ingress_rule, yaml,
 };
 
-/// Returns the class, which reads the annotations.
+/// Returns an IngressClass that enables the annotations.
 fn class() -> Value {
     let mut class = ingress_class();
     class["metadata"]["annotations"] = json!({"projectsesame.io/annotations": "Nginx"});
     class
 }
 
-/// Returns an Ingress for a host with these annotations, named without their prefix, and paths.
+/// Returns an Ingress for a host with these paths and annotations. Annotation names have no prefix.
 fn annotated(host: &str, annotations: &[(&str, &str)], paths: &[(&str, &str, &str)]) -> Value {
     let annotations = annotations.iter().map(|(name, value)| {
         let name = format!("nginx.ingress.kubernetes.io/{name}");

@@ -8,7 +8,8 @@ use sesame_tests::manifests::{
     edge, http_listener, http_proxy, ingress_class, plain_route, traffic_policy, yaml,
 };
 
-/// Number of requests up to the limit. After half of them, another route changes `CHANGES` times.
+/// Number of requests that the limit allows. After half of them, another route changes `CHANGES`
+/// times.
 const ALLOWED: usize = 10;
 const CHANGES: usize = 50;
 

@@ -136,7 +136,7 @@ fn upstream_manifests_decode_without_unknown_fields() {
         faults.join("\n")
     );
 
-    // An object may be ignored because of its kind. If the kind is supported, it must not be
+    // An object may be ignored because of its kind. An object of a supported kind must not be
     // ignored because of its version, except for v1alpha2, which is ignored on purpose.
     for reason in ignored.keys() {
         let is_older = reason.contains("Route of \"gateway.networking.k8s.io/v1alpha2\"");

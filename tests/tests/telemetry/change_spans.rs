@@ -28,7 +28,7 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// Waits for a trace of a change to only this object that contains all these spans. The change
+/// Waits for a trace that contains all these spans, for a change to this object only. The change
 /// results in a revision that starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,
@@ -148,8 +148,7 @@ async fn change_trace_spans_controller_watch_to_host_report() {
     checks.finish();
 }
 
-/// Checks that each phase of a transaction is written before it is verified, within the
-/// transaction.
+/// Checks that for each phase of a transaction, verification starts exactly when writing ends.
 fn check_steps(checks: &mut Checks, spans: &[Span], apply: &Span) {
     let steps: Vec<&Span> = spans
         .iter()

@@ -155,8 +155,9 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     .await;
 }
 
-/// Number of routes, which have distinct paths, and number of backends.
+/// Number of routes, each with a distinct path.
 const ROUTES: u32 = 5_000;
+/// Number of backends that the routes share.
 const BACKENDS: u32 = 2_000;
 /// The agent's default limit on series per Gateway.
 const MAX_SERIES: usize = 1_000;

@@ -183,7 +183,7 @@ async fn events_are_reported_and_survive_agent_restart() {
 
     agent.wait_stored().await;
     agent.kill9();
-    // The next agent detects changes from before its start.
+    // The next agent detects changes that were made before it started.
     let other = manifests.replace("shop.test", "other.test");
     agent.write("all.yaml", &other);
     agent.kill9_envoy();

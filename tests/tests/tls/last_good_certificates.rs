@@ -83,8 +83,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // Other changes are applied, and the certificate survives a restart of the agent alone or with
-    // Envoy.
+    // Other changes are applied. The certificate survives a restart of just the agent, or of the
+    // agent and Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{

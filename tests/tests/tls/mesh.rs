@@ -1,6 +1,6 @@
-//! A Gateway outside of the cluster and the mesh that it routes to verify each other. Each rejects
-//! peers with certificates from other authorities. Uses a real agent with a real Envoy, and a real
-//! API server.
+//! Mutual verification between a Gateway outside the cluster and the mesh that it routes to. Each
+//! rejects peers with certificates from other authorities. Uses a real agent with a real Envoy, and
+//! a real API server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

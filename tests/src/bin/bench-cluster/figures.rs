@@ -23,7 +23,7 @@ pub(crate) struct Figures {
     pub(crate) attached: Settled,
     pub(crate) detached: Settled,
     pub(crate) controller_rest_mib: f64,
-    /// Peak memory until all routes were served, and until the end of the churn.
+    /// Peak memory, first until all routes were served and then until the end of the churn.
     pub(crate) controller_start_peak_mib: f64,
     pub(crate) controller_peak_mib: f64,
     pub(crate) controller_rest_cpu_percent: f64,

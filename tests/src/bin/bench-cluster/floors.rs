@@ -19,9 +19,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Floors by kind of change.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// A route table with a changed route.
+    /// Floor for a route table with a changed route.
     pub(crate) route: Times,
-    /// A cluster list that gains or loses a cluster.
+    /// Floor for a cluster list that gains or loses a cluster.
     pub(crate) clusters: Times,
 }
 

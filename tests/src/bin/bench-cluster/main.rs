@@ -1,11 +1,11 @@
 //! `make bench-cluster`: measures how long API changes take to be served, and what changes and
 //! watches cost.
 //!
-//! Each size has a real API server, a controller and an agent with the permissions of
-//! `controller/deploy`, and one Gateway. The Gateway has that number of HTTPRoutes and Services.
-//! The *floor* is the time that the same Envoy needs to apply the same bytes when the benchmark
-//! renames the files itself. Everything runs in its own network namespace, because the API server
-//! rejects loopback endpoints.
+//! A size is the number of HTTPRoutes and Services behind one Gateway. For each size, the benchmark
+//! starts a real API server, and a controller and an agent with the permissions of
+//! `controller/deploy`. The *floor* is the time that the same Envoy needs to apply the same bytes
+//! when the benchmark renames the files itself. Everything runs in its own network namespace,
+//! because the API server rejects loopback endpoints.
 
 mod churn;
 #[path = "../bench/client.rs"]

@@ -83,14 +83,14 @@ impl Crowd {
         Ok((revision, times))
     }
 
-    /// Waits until at least one client has lost the cluster.
+    /// Waits until at least one client has lost its connection to the cluster.
     pub(crate) async fn until_lost(&mut self) -> anyhow::Result<()> {
         let lost = |crowd: &Self| crowd.following.iter().any(Option::is_none).then_some(());
         self.until("one has lost the cluster", lost).await
     }
 
-    /// Waits until all clients follow the cluster, and returns the time at which the last one began
-    /// to.
+    /// Waits until all clients follow the cluster, and returns the time at which the last one
+    /// started.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();

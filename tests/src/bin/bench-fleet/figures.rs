@@ -10,8 +10,8 @@ use super::usage::Usage;
 /// Fleet sizes to extrapolate to.
 const FORETOLD: [u32; 2] = [10_000, 50_000];
 
-/// Cost of an operation for each participant. Times are CPU time in milliseconds, and sizes are in
-/// KiB.
+/// Cost of an operation to the API server, etcd and the controller. CPU time is in milliseconds,
+/// and sizes are in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cost {
     pub(crate) apiserver_cpu: f64,

@@ -1,12 +1,13 @@
 //! `make bench-fleet`: measures what a fleet costs the API server and the controller, and how long
 //! a change takes to reach all hosts.
 //!
-//! Each size has a real API server, a controller with the permissions of `controller/deploy`, and
-//! one Gateway. A few processes run that number of light agents. A light agent has the real agent's
-//! source and reporter, with its own connections and identity, but no Envoy. The *floor* is
-//! measured in the same run, with the same number of clients that only watch one ConfigMap. A line
-//! fitted to the smaller sizes is checked against the largest size. Extrapolations to larger fleets
-//! use a line fitted to all sizes.
+//! A size is a number of hosts. For each size, the benchmark starts a real API server, a controller
+//! with the permissions of `controller/deploy`, and one light agent per host. A few processes share
+//! these agents, and all hosts serve one Gateway. A light agent has the real agent's source and
+//! reporter, with its own connections and identity, but no Envoy. The *floor* is measured in the
+//! same run, with the same number of clients that only watch one ConfigMap. A line fitted to the
+//! smaller sizes is checked against the largest size. Extrapolations to larger fleets use a line
+//! fitted to all sizes.
 
 mod bare;
 mod crowd;

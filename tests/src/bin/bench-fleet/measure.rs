@@ -128,9 +128,9 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
     Crowd::start(sort, &stage.hosts, args.each, stage.directory.path())
 }
 
-/// Returns the cost of one idle second.
+/// Measures the average cost per second while nothing changes.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // Wait for the work that startup causes to finish.
+    // Let the work caused by startup finish first.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;

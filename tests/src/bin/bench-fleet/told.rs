@@ -38,7 +38,7 @@ pub(crate) enum Told {
         /// Milliseconds since the Unix epoch, sorted.
         times: Vec<f64>,
     },
-    /// At this time, the last client started to follow the cluster, or the first one lost it.
+    /// The last client started to follow the cluster, or the first one lost its connection.
     Follow {
         /// Number of clients that follow the cluster.
         clients: usize,

@@ -86,7 +86,7 @@ impl Usage {
     }
 }
 
-/// Number and cost of the metrics pages read from the API server.
+/// The number and cost of all metrics pages that were read from the API server.
 static PAGES: Pages = Pages {
     number: AtomicU64::new(0),
     bytes: AtomicU64::new(0),

@@ -36,8 +36,8 @@ pub(crate) struct Churn {
 }
 
 /// Measures a host with this number of routes for the given time. The route changes affect a third
-/// of the routes, and the endpoint changes another third. Also measures single endpoint changes in
-/// the last third.
+/// of the routes, and the endpoint changes another third. Also measures individual endpoint changes
+/// in the last third.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,

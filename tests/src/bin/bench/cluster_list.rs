@@ -1,4 +1,5 @@
-//! The agent's cluster list. It keeps unused clusters for a while after their routes are removed.
+//! Reads the agent's cluster list. Unused clusters stay in the list for a while after their routes
+//! are removed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Measures restarts on a serving host: of the agent, of a killed Envoy, and hot restarts and
-//! handovers of Envoy under load.
+//! Measures restarts of the agent and of a killed Envoy on a serving host, and Envoy's hot restarts
+//! and handovers under load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

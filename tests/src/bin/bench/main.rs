@@ -1,9 +1,9 @@
 //! `make bench`: measures how long changes take to be served, compared to Envoy without Sesame.
 //!
-//! Each size has one Gateway by default, and that number of HTTPRoutes (or HTTPProxies or
-//! Ingresses). Each route shares a file with its Service and EndpointSlice. The *floor* of a route
-//! change is the time that the same Envoy needs for the same bytes when the benchmark renames the
-//! file itself. The rest of the time is spent in Sesame.
+//! A size is a number of HTTPRoutes (or HTTPProxies or Ingresses), by default with one Gateway.
+//! Each route shares a file with its Service and EndpointSlice. The *floor* of a route change is
+//! the time that the same Envoy needs for the same bytes when the benchmark renames the file
+//! itself. The rest of the time is spent in Sesame.
 
 mod churn;
 mod client;

@@ -58,7 +58,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the number of routes attached to the first Gateway. Only their changes are measured.
+    /// Returns the number of routes attached to the first Gateway. Only changes to these routes are
+    /// measured.
     pub(crate) fn measured(self) -> usize {
         (self.routes / self.gateways).max(1)
     }

@@ -26,7 +26,7 @@ const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
-/// Port of the backend, before and after a reboot.
+/// Port of the backend, which is the same before and after a reboot.
 const BACKEND_PORT: u16 = 8099;
 const UPDATES: u32 = 3;
 

@@ -165,7 +165,7 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     refused(&left, "has not joined a cluster");
 }
 
-/// Joins again under another name, because nothing here removes the first host's objects. Checks
+/// Joins again under a new name, because nothing here removes the first host's objects. Checks
 /// that revoking a host ends its API access but not its traffic.
 async fn revoked(site: &Site, inside: &Inside) {
     let token = invite(site, inside, "edge-2");

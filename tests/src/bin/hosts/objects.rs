@@ -10,7 +10,7 @@ use crate::inside::BACKEND;
 
 const HOST: &str = "host.test";
 
-/// Returns YAML with a listener on port 80 and a route to the backend. The number is in its path.
+/// Returns YAML with a listener on port 80 and a route to the backend, whose path has the number.
 pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));

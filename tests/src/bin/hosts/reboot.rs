@@ -14,7 +14,7 @@ use crate::packages::Packages;
 
 const PLAIN_PORT: u16 = 8080;
 
-/// Unit of an Envoy without an agent, which sends the same response.
+/// Unit for an Envoy that runs without an agent and sends the same response.
 const PLAIN_UNIT: &str = "[Service]
 ExecStart=/usr/lib/sesame/envoy --config-path /etc/plain.yaml --disable-hot-restart
 [Install]

@@ -1,4 +1,5 @@
-//! Checks that stopping and removing drain connections, and that purging leaves nothing behind.
+//! Checks that connections are drained when the service is stopped or removed, and that a purge
+//! leaves nothing behind.
 
 use std::collections::BTreeSet;
 

@@ -73,7 +73,7 @@ fn fetching(dump: &str) -> Vec<String> {
 }
 
 /// Returns source list entries for the release, from lines of `URI RELEASE COMPONENT`. Returns an
-/// empty list if this machine runs another release; the defaults are correct in that case.
+/// empty list if this machine runs a different release; the defaults are correct in that case.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

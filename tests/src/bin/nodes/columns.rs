@@ -1,5 +1,5 @@
-//! Checks the default columns of `kubectl get`: they show what is served, where, and with which
-//! problems.
+//! Checks the default columns of `kubectl get`: they show what is served, where it is served, and
+//! any problems.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = &stage.kubectl;
     kubectl.apply(&[
         configuration("good", &json!({"publishing": {"type": "NodePort"}})),
-        // The schema allows this value, although it is invalid.
+        // The schema allows this value even though it is invalid.
         configuration("bad", &json!({"edge": {"udpSessionTimeout": "0s"}})),
     ]);
     let edge = shown(kubectl, "gatewayclasses", "edge", &[("ACCEPTED", "True")]).await;

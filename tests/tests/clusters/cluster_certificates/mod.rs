@@ -104,7 +104,7 @@ async fn gateway_gains_and_loses_certificate_conditions() {
             path.wait_condition(SHOWN, "False", "CertificateNotShown", "with serial number");
         let named = tokio::time::timeout(round, named).await;
         // Allow more time for the next attempt, because the machine may be busy and each change
-        // restarts the proof.
+        // restarts the verification.
         round = (2 * round).min(LONGEST_ROUND);
         named.map_err(|_| "every handshake found Envoy".to_owned())
     })

@@ -1,4 +1,4 @@
-//! Trust that starts and ends with the certificates' validity, without any object change.
+//! Trust starts and ends with the certificates' validity periods, without any object change.
 
 use std::time::{Duration, SystemTime};
 
@@ -39,7 +39,7 @@ fn second(time: SystemTime) -> String {
 }
 
 /// Makes the Gateway present a certificate with this lifetime, and waits until it has expired.
-/// Returns true if it was trusted before that.
+/// Returns true if the certificate was trusted before it expired.
 async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration) -> bool {
     let now = SystemTime::now();
     let end = now + life;

@@ -87,7 +87,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
 async fn mesh_bundle_contains_only_gateway_authorities() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
-    // A foreign ConfigMap has the label, but another name and owner.
+    // A foreign ConfigMap has the label, but a different name and owner.
     let mut foreign = bundle("foreign", &all.stranger);
     foreign["metadata"]["labels"] = json!({"projectsesame.io/ocg-bundle": "true"});
     let foreign_path = "/api/v1/namespaces/mesh/configmaps/foreign";

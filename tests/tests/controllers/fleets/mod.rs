@@ -92,7 +92,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
     the_agents_may_serve_their_gateway_alone(&cluster).await;
 
-    // A restarted controller does not rewrite anything, although the API server normalizes
+    // A restarted controller does not rewrite anything, even though the API server normalizes
     // quantities.
     let versions = versions(&cluster).await;
     controller.restart();

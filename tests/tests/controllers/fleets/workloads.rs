@@ -152,7 +152,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
         .await;
 }
 
-/// Checks that a Pod's token can only report for that Pod and its node.
+/// Checks that a Pod's token permits reports only for that Pod and its node.
 async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     let user = User::on_node("default", "edge-edge-agent", "n1");
     let pod = cluster.client(&user).await;

@@ -98,7 +98,7 @@ async fn host_without_network_serves_bundles() {
     let create = |name: &str, backend: &Backend| {
         workshop.create(name, &with_tls(backend), &["--recipient", key])
     };
-    // The first bundle of a host that has never served anything.
+    // Apply the first bundle to a host that has never served anything.
     let first = create("first", &a);
     agent.restart();
     wait_for_agent(&agent).await;
@@ -112,7 +112,7 @@ async fn host_without_network_serves_bundles() {
     let reply = secure.send().await.unwrap();
     assert_eq!(reply.status, 200);
 
-    // Three updates: two by `apply`, one copied into the directory.
+    // Make three updates: two with `apply`, and one copied into the directory.
     let load = Load::start(&Plan::new(vec![
         agent.get(80, "bundle.test", "/"),
         secure.clone(),
@@ -231,8 +231,8 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
     agent.wait_status("the agent answers", up).await;
 }
 
-/// If only endpoints change, the bundle is new although its revision is the same. If the bundle has
-/// no keys, the host uses its own keys.
+/// If only endpoints change, the bundle is new, even though its revision is the same. If the bundle
+/// has no keys, the host uses its own keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_without_keys_uses_keys_of_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
@@ -293,7 +293,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     );
 }
 
-/// While the agent is stopping, the engine waits for a timer.
+/// The agent is stopped while its engine waits for a timer.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_without_bundles_stops_without_panic() {
     let workshop = Workshop::new();

@@ -12,7 +12,7 @@ use super::world::{one, rarely};
 
 /// Name of the second Gateway, if a world has one.
 pub(crate) const SECOND: &str = "second";
-/// Listeners. The flag is true if the listener belongs to the second Gateway in a merged world.
+/// Listener names, with a flag that is true for those on the second Gateway in a merged world.
 pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("http", false),
     ("wide", false),
@@ -35,7 +35,7 @@ pub(crate) struct Setting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayCount {
     One,
-    /// Two Gateways, merged by their class. The second Gateway has the listeners for single
+    /// Two Gateways, merged by their class. The second Gateway has the listeners for individual
     /// hostnames.
     Merged,
 }

@@ -127,7 +127,8 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
             }
         }
     });
-    // The two files may use a quarter of the disk, so the fourth starts after three of 128 KiB.
+    // The two files may use a quarter of the 1 MiB disk, so each may grow to 128 KiB. The fourth
+    // file therefore starts once three have been filled.
     eventually("the fourth file", TEST_TIMEOUT, async || {
         let found = files(&agent);
         let numbers = found

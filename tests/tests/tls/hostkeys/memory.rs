@@ -50,15 +50,16 @@ async fn agent_and_envoy_memory_stays_out_of_dumps() {
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;
     let pid = agent_pid(&agent).await;
     assert_eq!(core_limit(pid), "0 0");
-    // If root runs the agent, `/proc` does not show whether it is dumpable, so check its filter.
+    // If root runs the agent, `/proc` does not show whether the agent is dumpable, so check its
+    // core dump filter.
     assert_eq!(of_process(pid, "coredump_filter").trim(), "00000000");
     assert_nothing_dumped(agent.wait_live().await);
     agent.envoy_is_replaced("auto", "hot").await;
     assert_nothing_dumped(agent.wait_live().await);
 }
 
-/// Removes the core size limit, which does not apply to programs that receive dumps. Returns false
-/// if even root may not do that.
+/// Removes the core size limit, because the kernel ignores it when it pipes dumps to a program.
+/// Returns false if even root may not remove the limit.
 fn let_dump(pid: i32) -> bool {
     let lifted = Command::new("prlimit")
         .args(["--pid", &pid.to_string(), "--core=unlimited:unlimited"])
@@ -77,7 +78,7 @@ fn dumps(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Crashes a process with a signal that dumps core. Do not use SIGSEGV for the agent, because the
-/// handler in Rust's runtime returns the first time.
+/// handler in Rust's runtime merely returns on the first signal.
 fn crash(pid: i32, signal: &str) {
     let killed = Command::new("kill")
         .args([signal, &pid.to_string()])

@@ -98,7 +98,7 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         let host = host(number);
         let request = agent.get(443, &host, "/").tls(&host, &authority.trust());
         agent.wait_ok(&request).await;
-        // This certificate does not cover `h1.test`, although another listener serves that name.
+        // This certificate does not cover `h1.test`, even though another listener serves that name.
         let other = agent
             .get(443, "h1.test", "/")
             .tls(&host, &authority.trust());

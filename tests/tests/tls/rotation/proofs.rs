@@ -71,7 +71,7 @@ fn every_kind() -> Vec<Value> {
         with("one", &json!({"projectsesame.io/alpn": "h2"})),
         https_listener("wild", 443, "*.wild.test", "wild"),
         https_listener("rest", 443, "", "rest"),
-        // This listener is on another port, where clients must have a certificate.
+        // This listener is on a different port, where clients must have a certificate.
         https_listener("closed", 444, "closed.test", "closed"),
     ]
 }

@@ -107,7 +107,7 @@ async fn taken(admin: &Admin) -> String {
     texts.of(&keys, "").unwrap_or_default().to_owned()
 }
 
-/// Waits until Envoy uses another version of the keys.
+/// Waits until Envoy uses a version of the keys other than `before`.
 async fn wait_taken(admin: &Admin, before: String) {
     eventually("the keys are taken", TEST_TIMEOUT, async || {
         let now = taken(admin).await;
