@@ -96,7 +96,7 @@ impl FleetOwner {
     }
 }
 
-/// State of a Gateway's fleet, according to the controller and the cluster.
+/// The state of a Gateway's fleet, according to the controller and the cluster.
 pub(crate) enum FleetLook {
     /// There is nothing to adopt. Contains the controller's explanation if the fleet is incomplete.
     Settled(Option<String>),

@@ -45,7 +45,7 @@ impl SeenObjects {
     }
 }
 
-/// Change to a Gateway that has been resolved but not yet written.
+/// A change to a Gateway that has been resolved but not yet written.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedChange {
     revision: String,
@@ -54,7 +54,7 @@ pub(crate) struct ResolvedChange {
     resolved: (SystemTime, SystemTime),
 }
 
-/// Step of a publication.
+/// One step of a publication.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenStep {
     pub(crate) name: &'static str,

@@ -26,8 +26,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum size of a kubeconfig in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Maximum harmless backward clock adjustment. Tokens are reread every minute and remain valid for
-/// much longer.
+/// How far the clock may be set back without harm. Tokens are reread every minute and remain valid
+/// for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.

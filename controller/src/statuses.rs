@@ -18,7 +18,7 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 /// Gateways with a problem that resolution does not know about, each with a description.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 
-/// Report from the provisioner.
+/// The provisioner's report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProvisionReport {
     /// Gateways that have no Service.
@@ -65,7 +65,7 @@ pub(crate) struct ServiceAddresses {
     pub(crate) notes: Vec<String>,
 }
 
-/// Input of the reporter: changes to the stored statuses, and to the statuses from resolution.
+/// The reporter's input: changes to the stored statuses, and to the statuses from resolution.
 #[derive(Debug)]
 pub(crate) struct StatusChange {
     /// Stored statuses; `None` for a deleted object.

@@ -160,7 +160,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the names of all objects of one kind, in order.
+            /// Returns the sorted names of all objects of one kind.
             pub fn names(&self, kind: Kind) -> Vec<NamespacedName> {
                 match kind {
                     $(Kind::$kind => self.$field.iter().map(|object| object.metadata.key()).collect(),)+

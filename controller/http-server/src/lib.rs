@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Progress of a connection.
+/// The progress of a connection.
 #[derive(Debug, Default)]
 struct Stage(AtomicU8);
 

@@ -37,7 +37,7 @@ th{font-weight:600;white-space:nowrap}\
 .good{color:#18794e}.bad{color:#ce2c31}.note{opacity:.7}\
 @media(prefers-color-scheme:dark){.good{color:#3dd68c}.bad{color:#ff9592}}";
 
-/// Text of a cell, with its severity.
+/// A cell's text, with its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// Text.

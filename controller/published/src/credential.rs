@@ -11,7 +11,7 @@ use serde::Deserialize;
 /// Maximum size of a token in bytes.
 pub const MAX_CREDENTIAL_BYTES: u64 = 64 << 10;
 
-/// Claims of a ServiceAccount token.
+/// The claims in a ServiceAccount token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     /// Issue time, by the API server's clock.

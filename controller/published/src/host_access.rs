@@ -147,8 +147,8 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the permissions that a host needs whichever Gateways it serves: reading ConfigMaps,
-/// writing its reports, requesting its next token, and leaving.
+/// Returns the permissions that a host needs regardless of which Gateways it serves: reading
+/// ConfigMaps, writing its reports, requesting its next token, and leaving.
 pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
     vec![

@@ -17,12 +17,12 @@ use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, servi
 use sesame_gateway_api::resolve::{Options, Problem};
 use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 
-/// Effect of an input.
+/// The effect of an input.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
     /// True if the result of resolution may have changed.
     pub(super) world_changed: bool,
-    /// Services whose endpoints alone may have changed.
+    /// Services for which only the endpoints may have changed.
     pub(super) services: Vec<NamespacedName>,
     /// Changed routes, as they were before the change.
     pub(super) routes: Vec<AnyObject>,

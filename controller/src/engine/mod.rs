@@ -67,7 +67,7 @@ pub(crate) struct Engine {
     pub(crate) changes: Changes,
 }
 
-/// State that the engine keeps between inputs.
+/// The state that the engine keeps between inputs.
 struct Memory {
     state: ClusterState,
     resolver: Resolver,

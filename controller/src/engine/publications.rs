@@ -25,7 +25,7 @@ pub(super) struct Publications {
     failed: bool,
 }
 
-/// Result of a change that affects only endpoints.
+/// The result of a change that affects only endpoints.
 #[derive(Debug)]
 pub(super) enum Refresh {
     /// The publications are unchanged.

@@ -38,7 +38,7 @@ pub(crate) struct Invitation {
     pub(crate) replace: bool,
 }
 
-/// Result of an invitation.
+/// The result of inviting a host.
 pub(crate) struct Invited {
     /// Contains a secret.
     pub(crate) token: JoinToken,

@@ -14,7 +14,7 @@ use super::fleet::POD_LABEL_VALUE;
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that other writers may set.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
-/// Parts of the metadata with named entries.
+/// The parts of the metadata that have named entries.
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
 /// Records in the object which labels and annotations we wrote.

@@ -99,7 +99,7 @@ fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> 
 }
 
 /// Returns the labels for all objects created for a Gateway: its `spec.infrastructure` labels, and
-/// our own labels, which the former cannot override.
+/// our own labels. If both set the same label, ours wins.
 pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut all = basis.labels.clone();
     let own = own.iter();

@@ -66,8 +66,8 @@ pub(super) struct ObjectClaim<'a> {
     objects: Vec<OwnedObject>,
 }
 
-/// Claims, keyed by their first object. The Gateway that gets the first object gets the others,
-/// too.
+/// Claims, keyed by their first object. The Gateway that gets the first object also gets the
+/// others.
 pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
 /// All writes, and the report for Gateway statuses.

@@ -12,7 +12,7 @@ use sesame_published::names::{KEY_SECRETS_ENTRY, Part};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Signing(pub(crate) Option<Arc<SigningKeys>>);
 
-/// State of an object's signature.
+/// The state of an object's signature.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Seal {
     /// The object need not be signed.
@@ -24,7 +24,7 @@ pub(super) enum Seal {
     Bad,
 }
 
-/// Parts of an object that the signature covers.
+/// The parts of an object that the signature covers.
 pub(super) struct Sealed<'a> {
     pub(super) part: Part,
     pub(super) name: &'a str,

@@ -13,7 +13,7 @@ use super::publisher::SnapshotPublisher;
 use crate::watch::Received;
 use sesame_published::names::{PUBLISHER, Part};
 
-/// Result of a successful write.
+/// The result of a successful write.
 pub(super) enum Written {
     Put(String, Box<PublishedObject>),
     Deleted(&'static str, String),

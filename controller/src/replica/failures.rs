@@ -13,7 +13,7 @@ const QUIET: Duration = Duration::from_secs(10);
 /// as long as at the previous one.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// Failures of all tasks of a replica.
+/// Failed API requests from all tasks in a replica.
 #[derive(Debug, Default)]
 pub(crate) struct ApiFailures(Mutex<Option<Outage>>);
 

@@ -253,7 +253,7 @@ pub(super) fn gateway_of(agent: &GatewayAgent) -> NamespacedName {
     NamespacedName::new(namespace, name)
 }
 
-/// Parts of one route that hosts reject.
+/// The parts of one route that hosts reject.
 #[derive(Default)]
 struct Refusals<'a> {
     rules: Reasons<'a, usize>,

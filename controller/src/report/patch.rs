@@ -218,11 +218,11 @@ fn own(
     (!holds(stored, &said)).then_some(said)
 }
 
-/// List in a status in which each controller has its own entries.
+/// A list in a status that contains entries from several controllers.
 #[derive(Clone, Copy)]
 struct SharedList {
     field: &'static str,
-    /// Field of an entry that identifies its subject.
+    /// The field that identifies an entry's subject.
     of: &'static str,
     /// Maximum number of entries.
     most: usize,

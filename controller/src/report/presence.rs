@@ -8,7 +8,7 @@ use sesame_gateway_api::api::NamespacedName;
 /// Event.
 const MAX_ALONE: usize = 5;
 
-/// State of a host that is or was lost.
+/// The state of a host that is or was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HostPresence {
     /// The host has stopped reporting.

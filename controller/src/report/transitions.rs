@@ -1,7 +1,8 @@
 //! Finds conditions that turned bad or recovered between the previous and the written status. Each
 //! becomes an Event about the object. Pure.
 //!
-//! A changed message alone is not a transition, because a message may contain the number of hosts.
+//! A change only to the message is not a transition, because a message may contain the number of
+//! hosts.
 
 use std::collections::BTreeMap;
 

@@ -160,7 +160,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
             })
             .take_while(|refused| {
                 let rules = refused.rules.iter().chain(&refused.backends);
-                // A rule without a reason takes memory, too.
+                // A rule without a reason also takes memory.
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),

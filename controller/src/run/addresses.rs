@@ -19,13 +19,13 @@ pub(crate) struct MetricsAddress {
     pub(crate) guard: GuardFiles,
 }
 
-/// Addresses of a replica.
+/// A replica's addresses.
 pub(super) struct Addresses {
     listen: SocketAddr,
     guarded: Option<(SocketAddr, Arc<Guard>)>,
 }
 
-/// Sockets of a replica.
+/// A replica's sockets.
 pub(super) struct OpenAddresses {
     pub(super) probes: TcpListener,
     pub(super) guarded: Option<GuardedCallers>,

@@ -19,7 +19,7 @@ const NOT_READ: &str = "the cluster's objects have not all been read yet";
 /// Receiver of the publications; `None` until the cluster has been read.
 pub(super) type PublicationsReceiver = watch::Receiver<Option<Arc<DesiredPublications>>>;
 
-/// Progress of the first resolution.
+/// The progress of the first resolution.
 #[derive(Clone)]
 pub(super) struct Progress {
     pub(super) publications: PublicationsReceiver,

@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// Timeout for rendering a page, which normally takes a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Request for a status page.
+/// A request for a status page.
 #[derive(Debug)]
 pub(crate) struct PageAsk {
     /// Reason why the replica is not ready, or `None` if it is ready.

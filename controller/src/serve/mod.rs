@@ -22,7 +22,8 @@ pub(crate) use self::metrics::Metrics;
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Function that returns why the replica is not ready, as an error, until the first resolution.
+/// A function that returns an error until the first resolution. The error explains why the replica
+/// is not ready.
 pub(crate) type UnreadyReason = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Serves probes until the task is dropped. Also serves the metrics, unless they have a separate

@@ -59,7 +59,7 @@ pub(super) enum UnreadCertificates {
 }
 
 /// Returns the newest readable version of `ClusterTrustBundle`. Checks the permission with a list
-/// request, which works however it is granted.
+/// request, which works regardless of how the permission is granted.
 pub(super) async fn readable_certificates(
     client: &Client,
 ) -> kube::Result<Result<&'static str, UnreadCertificates>> {

@@ -27,7 +27,7 @@ const MAX_REFUSALS: u32 = 8;
 /// Pause before retrying an unreadable object.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Result of reading an object.
+/// The result of reading an object.
 #[derive(Debug)]
 pub(crate) enum FetchOutcome {
     /// The object.

@@ -31,7 +31,7 @@ pub(crate) fn watch_config() -> Config {
     Config::default().timeout(WATCH_SECONDS)
 }
 
-/// Watch event.
+/// A watch event.
 #[derive(Debug)]
 pub(crate) enum WatchEvent<T> {
     /// All existing objects; any other objects were deleted.
@@ -51,7 +51,7 @@ pub(crate) enum Unwatched {
     Forbidden,
 }
 
-/// Watch on a kind's objects, which lasts as long as a receiver exists.
+/// A watch on objects of one kind. It lasts as long as a receiver exists.
 pub(crate) struct ObjectWatch<K> {
     apis: Vec<Api<K>>,
     config: Config,
@@ -116,7 +116,7 @@ where
 }
 
 /// Merges the watches of a kind and passes on their events until `take` returns false or the kind
-/// is not served. Returns true in the latter case.
+/// is not served. Returns true if the kind is not served.
 ///
 /// `keep` extracts the needed parts of each object on arrival, so that memory never holds two lists
 /// of whole objects. Errors are passed to `fail`, and each watch retries on its own.

@@ -245,7 +245,8 @@ impl Watches {
         Ok((*version).to_owned())
     }
 
-    /// Returns an error if the ClusterRole predates support for this kind, which is then left out.
+    /// Returns an error if the ClusterRole predates support for this kind. The kind is then left
+    /// out.
     async fn ask_for_ingresses(&self, kind: Kind) -> Result<(), &'static str> {
         let version = kind.api_versions().first().ok_or(NONE_READ)?;
         let apis: Vec<Api<Received>> = watched_apis(&self.replica, kind, version);

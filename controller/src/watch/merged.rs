@@ -14,7 +14,8 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Object that can be created from just a name, which is all that is known about a deleted object.
+/// An object that can be created from its name, because nothing else is known about a deleted
+/// object.
 pub(crate) trait OfName {
     /// Returns an object without content.
     fn of_name(metadata: ObjectMeta) -> Self;
@@ -26,20 +27,21 @@ impl<K> OfName for PartialObjectMeta<K> {
     }
 }
 
-/// State that merges all watches on a kind.
+/// The state that merges all watches on a kind.
 pub(super) struct MergedLists<T> {
     watches: Vec<NamespaceList<T>>,
-    /// True once every watch has listed.
+    /// True once every watch has delivered its first list.
     whole: bool,
 }
 
 /// Objects of one watch.
 struct NamespaceList<T> {
-    /// List that is still arriving.
+    /// The part of an unfinished list that has already arrived.
     arriving: Vec<(NamespacedName, T)>,
-    /// Objects, until all watches have listed; `None` before this watch has listed.
+    /// Objects, until all watches have delivered their first lists. `None` until this watch has
+    /// delivered its own.
     early: Option<BTreeMap<NamespacedName, T>>,
-    /// Names of the objects, once all watches have listed.
+    /// Names of the objects, once all watches have delivered their first lists.
     known: BTreeSet<NamespacedName>,
 }
 
@@ -103,7 +105,7 @@ impl<T> MergedLists<T> {
         Vec::new()
     }
 
-    /// Returns all objects once every watch has listed.
+    /// Returns all objects once every watch has delivered its first list.
     fn first_list(&mut self) -> Option<WatchEvent<T>> {
         self.whole = self.watches.iter().all(|watch| watch.early.is_some());
         if !self.whole {

@@ -14,8 +14,8 @@ pub struct DecodeError {
     pub object: Option<ObjectKey>,
     /// The reason.
     pub reason: Box<Reason>,
-    /// The policy reduced to its targets, which then reject all requests. Set only for
-    /// security-relevant policies whose targets could be read.
+    /// The policy, reduced to its targets. In this form, it makes its targets reject all requests.
+    /// Set only for security-relevant policies whose targets could be read.
     pub stand_in: Option<Box<AnyObject>>,
 }
 
@@ -42,9 +42,9 @@ pub enum Reason {
     /// An unsupported kind, or an unsupported version of a kind.
     #[error("{}", unsupported(api_version, kind))]
     Unsupported {
-        /// As written.
+        /// The `apiVersion`, as written in the document.
         api_version: String,
-        /// As written.
+        /// The `kind`, as written in the document.
         kind: String,
     },
     /// The text is not YAML, or not an object.

@@ -73,8 +73,8 @@ pub struct Decoded {
     pub object: AnyObject,
     /// The line on which the object starts: 1-based, within the document.
     pub line: usize,
-    /// The unknown fields, each with its line; they are not part of `object`. Only for kinds whose
-    /// fields are all modeled, and not within `status` and `metadata`.
+    /// The unknown fields, each with its line; they are not part of `object`. Recorded only for
+    /// kinds whose fields are all modeled, and never within `status` or `metadata`.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 

@@ -11,10 +11,10 @@ use crate::api::UnknownField;
 /// Notes about the object that is being read.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Top-level fields in the document that are skipped although the object's type does not have
-    /// them.
+    /// Top-level fields that the object's type does not have, but that are not recorded as unknown.
     pub(super) beside: &'static [&'static str],
-    /// True if unknown fields are recorded: only for kinds whose fields are all modeled.
+    /// True if unknown fields are recorded, as they are only for kinds whose fields are all
+    /// modeled.
     pub(super) is_modelled: bool,
     pub(super) unknown: RefCell<Unknown>,
     /// The types that were read, with their known and present fields.
@@ -35,7 +35,7 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Number of additional harmless fields, and of additional fields that might be
+    /// Numbers of fields beyond the limits: first harmless fields, then fields that might be
     /// security-relevant.
     pub(super) more: (usize, usize),
 }

@@ -64,7 +64,7 @@ const WORDS: &[&str] = &[
     "session",
 ];
 
-/// Fields in which every unknown field is security-relevant, because ignoring it would allow more
+/// Fields whose unknown subfields are all security-relevant, because ignoring one would allow more
 /// than intended.
 const PLACES: &[&str] = &[
     "allowedListeners",

@@ -3,7 +3,8 @@
 /// Returns the most similar field, if at most a third of its letters differ (and at least one and
 /// at most three letters may differ).
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // All known fields are shorter, and the cost of a comparison is the product of both lengths.
+    // All known fields are shorter, and comparing two names takes time proportional to the product
+    // of their lengths.
     if unknown.len() > 64 {
         return None;
     }

@@ -10,7 +10,7 @@ use sesame_proto::schema::{
     route::Action, tls_termination::ClientMode,
 };
 
-/// The checks of one rule, for the hosts on which it has the same checks.
+/// A rule's checks, for all hosts on which they are the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleAccess {
@@ -22,7 +22,7 @@ pub struct RuleAccess {
     pub hosts: Vec<String>,
     /// Kind of each check, and the object that requires it. A request must pass all of them.
     pub checks: Vec<String>,
-    /// Checks of the host from which the rule is exempt.
+    /// Checks that apply to the hosts, but from which the rule is exempt.
     pub exempt_from: Vec<String>,
 }
 
@@ -126,7 +126,7 @@ fn of_filters(filters: &RequestFilters) -> Vec<String> {
     addresses.chain(tokens).chain(rules).collect()
 }
 
-/// Returns the object in the name of a filter: its kind, namespace and name.
+/// Extracts the object from a filter's name, as `Kind/namespace/name`.
 fn object(name: &str) -> String {
     name.split('/').take(3).collect::<Vec<_>>().join("/")
 }

@@ -18,7 +18,7 @@ pub(super) const MAX_CANDIDATES: usize = 100;
 pub const MAX_EXPLANATION_BYTES: usize = 1 << 20;
 /// Maximum number of reasons per route.
 const MAX_REASONS: usize = 8;
-/// Maximum number of filters, of backends, and of names in a certificate.
+/// Maximum number of filters, backends, or names in a certificate.
 const MAX_PARTS: usize = 16;
 /// Maximum number of endpoints per backend.
 const MAX_ENDPOINTS: usize = 100;
@@ -26,11 +26,11 @@ const MAX_ENDPOINTS: usize = 100;
 const MAX_NOTES: usize = 20;
 /// Maximum number of names listed in a sentence.
 const MAX_NAMED: usize = 20;
-/// Maximum length of a name, and of a reason for a route, in bytes.
+/// Maximum length in bytes of a name, and of a reason given for a route.
 const MAX_LINE_BYTES: usize = 200;
 /// Maximum length of a condition in bytes.
 const MAX_CONDITION_BYTES: usize = 300;
-/// Maximum length of an effect, a note, and the reason for a response, in bytes.
+/// Maximum length in bytes of an effect, of a note, and of the reason for a response.
 const MAX_TEXT_BYTES: usize = 1000;
 
 /// Collects the routes of a virtual host up to a limit. The route that handles the request is

@@ -1,4 +1,5 @@
-//! Finds the path of a connection: the port, then the listener, which TLS selects by server name.
+//! Finds the path that a connection takes: the port, then the listener. TLS selects the listener by
+//! server name.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,7 @@ pub(super) enum Chain<'s> {
     Connections(Option<&'s L4Route>),
 }
 
-/// The path of a connection.
+/// The path that a connection takes.
 pub(super) struct FoundChain<'s> {
     /// The listener, or `None` if no hostname on a plaintext port covers the request's host.
     pub(super) listener: Option<ExplainedListener>,
@@ -33,7 +34,7 @@ pub(super) struct RefusedConnection {
     pub(super) reason: String,
 }
 
-/// Returns the path of a connection.
+/// Returns the path that a connection takes.
 pub(super) fn find<'s>(
     snapshot: &'s Snapshot,
     request: &ExplainRequest,
@@ -52,7 +53,7 @@ pub(super) fn find<'s>(
     }
 }
 
-/// Returns the path of a plaintext connection.
+/// Returns the path that a plaintext connection takes.
 fn plain<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -95,7 +96,7 @@ struct NamedChain<'s> {
     route: Option<&'s L4Route>,
 }
 
-/// Returns the path of a TLS connection.
+/// Returns the path that a TLS connection takes.
 fn over_tls<'s>(
     port: &'s Port,
     request: &ExplainRequest,

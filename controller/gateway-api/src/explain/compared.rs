@@ -42,7 +42,7 @@ pub(super) struct Compared {
 
 /// The result of preparing a request for routing.
 pub(super) enum Prepared {
-    /// Routes are tried.
+    /// The request is compared with the routes.
     Compared(Compared),
     /// The proxy responds before trying any route.
     Answered {

@@ -30,7 +30,7 @@ pub struct Explanation {
     pub filters: Vec<ExplainedFilter>,
     /// Response.
     pub outcome: ExplainedOutcome,
-    /// Notes from a caller that knows more than the snapshot.
+    /// Notes from a caller that has more information than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Number of entries omitted from these lists.
@@ -151,7 +151,7 @@ pub struct ExplainedCandidate {
     pub condition: String,
     /// Outcome for this request.
     pub verdict: CandidateVerdict,
-    /// True if the path of the request matches, regardless of other conditions.
+    /// True if the request's path matches, regardless of other conditions.
     pub path_matches: bool,
     /// Reasons for the verdict; empty for the route that handles the request.
     pub reasons: Vec<String>,

@@ -28,7 +28,7 @@ pub struct ExplainRequest {
     pub port: u16,
     /// Path and query.
     pub path: String,
-    /// All other headers, in order, with names in lower case.
+    /// All other headers in their original order, with names in lower case.
     #[serde(default)]
     pub headers: Vec<HeaderField>,
     /// Server name in the TLS handshake; `None` without TLS, or for an IP address.

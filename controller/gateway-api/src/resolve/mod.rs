@@ -94,8 +94,8 @@ pub struct Resolution {
     /// Names under which nothing can be published now, because parameters are unusable. The last
     /// publication remains in effect.
     pub retained: BTreeSet<NamespacedName>,
-    /// Settings of each Gateway of a Sesame class whose parameters are valid. Gateways that are
-    /// published together also have an entry under their shared name.
+    /// Settings of each Gateway that uses a Sesame class and has valid parameters. Gateways that
+    /// are published together also have an entry under their shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
     /// Service requests, keyed by the name under which their Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,

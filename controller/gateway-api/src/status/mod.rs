@@ -47,7 +47,7 @@ pub struct Statuses {
     /// Statuses of the GatewayClasses that name this controller.
     #[serde(serialize_with = "by_text")]
     pub gateway_classes: BTreeMap<NamespacedName, GatewayClassStatus>,
-    /// Statuses of the Gateways of these classes.
+    /// Statuses of the Gateways that use these classes.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
     /// Statuses of the ListenerSets whose parent is such a Gateway.
@@ -97,7 +97,7 @@ pub struct GatewayStatus {
 }
 
 impl GatewayStatus {
-    /// Returns the status of a Gateway of a Sesame class that is not served at all.
+    /// Returns the status for a Gateway that uses a Sesame class but is not served at all.
     pub fn unserved(reason: Reason, why: &str, generation: i64) -> Self {
         let refused =
             |type_| Condition::new(type_, ConditionStatus::False, reason, why, generation);
@@ -169,7 +169,7 @@ pub struct PolicyAncestorStatus {
 }
 
 impl PolicyAncestorStatus {
-    /// Returns true if one of the conditions depends on the reports of hosts.
+    /// Returns true if one of the conditions depends on hosts' reports.
     pub fn awaits_hosts(&self) -> bool {
         let mut conditions = self.conditions.iter();
         conditions.any(|it| it.type_ == ConditionType::Programmed)
@@ -189,7 +189,7 @@ impl PolicyAncestorStatus {
     }
 }
 
-/// `RouteStatus` of a route of any kind. HTTPProxies and Ingresses also have one here, whose parent
+/// `RouteStatus` for a route of any kind. Here, HTTPProxies and Ingresses also have one; its parent
 /// is the Gateway that serves their class.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {

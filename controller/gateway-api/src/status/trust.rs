@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, Reason, Statuses};
 use crate::world::{Kind, ObjectKey};
 
-/// Validity of a whole certificate path to an authority, as Unix timestamps.
+/// The period in which all certificates on a path to an authority are valid, as Unix timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathValidity {
     /// Time at which the last of the certificates becomes valid.

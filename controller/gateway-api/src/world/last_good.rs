@@ -16,8 +16,8 @@ use crate::api::NamespacedName;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
-    /// Secrets that could not be read, so that their existence is unknown. Their last good pairs
-    /// are kept, unlike those of deleted Secrets.
+    /// Secrets that could not be read. Whether they exist is unknown, so unlike for deleted
+    /// Secrets, their last good pairs are kept.
     unread: BTreeSet<NamespacedName>,
 }
 
@@ -38,7 +38,7 @@ impl LastGoodKeys {
         self.pairs.get(secret)
     }
 
-    /// Returns true if the Secret could not be read, so that its existence is unknown.
+    /// Returns true if the Secret could not be read. Whether it exists is then unknown.
     pub fn is_unread(&self, secret: &NamespacedName) -> bool {
         self.unread.contains(secret)
     }

@@ -24,7 +24,7 @@ const BOOKKEEPING: [&str; 6] = [
 /// Prefix of fields that recreate Pods when changed.
 const TEMPLATE: &str = "spec.template.";
 
-/// Change to one field.
+/// A change to one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct FieldChange {
     /// Path of the field, as in `spec.template.spec.containers[agent].image`.

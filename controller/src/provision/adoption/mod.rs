@@ -64,7 +64,7 @@ impl AdoptionAction {
     }
 }
 
-/// State of a fleet's existing objects.
+/// The state of a fleet's existing objects.
 enum Standing {
     /// All objects have an owner.
     Settled,

@@ -2,8 +2,8 @@
 //!
 //! Agent and launcher are two containers of one Pod, so Envoy outlives a failing agent. The Pods
 //! use no host namespaces or directories, and meet the `restricted` Pod Security level. Their
-//! directories contain keys, so these are kept in memory and deleted with the Pod. A new image
-//! therefore requires new Pods, and the Service selects the ready Pods.
+//! directories contain keys, so the directories are kept in memory and deleted with the Pod. A new
+//! image therefore requires new Pods, and the Service selects the ready Pods.
 
 use serde_json::{Value, json};
 
@@ -126,8 +126,8 @@ fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the launcher's drain time, which exceeds the agent's drain time, so that the agent
-/// decides when Envoy exits.
+/// Returns the launcher's drain time. It exceeds the agent's, so that the agent decides when Envoy
+/// exits.
 fn launcher_drain(fleet: &FleetSettings) -> i32 {
     fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS
 }

@@ -78,7 +78,7 @@ pub(crate) struct ResolvedRef<'w> {
 /// inner error explains why traffic to the port is rejected.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
-/// The objects that routes may reference, and their policies, after validation.
+/// The validated objects that routes may reference, and their validated policies.
 pub(crate) struct CheckedBackends<'w> {
     pub(crate) tls_policies: Policies<'w>,
     pub(crate) traffic_policies: XTrafficPolicies<'w>,

@@ -60,7 +60,7 @@ fn check<'w>(
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // Read later, with the rules that use the persistence.
+        // Read later, together with the rules that use session persistence.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();

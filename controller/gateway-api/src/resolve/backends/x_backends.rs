@@ -68,7 +68,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // Read later, with the rules that use the persistence.
+        // Read later, together with the rules that use session persistence.
         session_persistence: _,
         tls,
     } = &object.spec;

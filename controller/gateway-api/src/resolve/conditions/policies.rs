@@ -36,7 +36,7 @@ pub(crate) struct PolicyInput<'a, 'w> {
 }
 
 impl<'w> PolicyInput<'_, 'w> {
-    /// Returns the statuses of policies of all kinds, and of XBackends.
+    /// Returns the statuses of all policies and XBackends.
     pub(crate) fn statuses(
         &self,
         cx: &mut ResolveContext<'w, '_>,
@@ -168,7 +168,7 @@ pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     all
 }
 
-/// Like [`by_gateway`], for policies of the backends to which the Gateway sends traffic.
+/// Like [`by_gateway`], for policies that target the backends to which the Gateway sends traffic.
 pub(super) fn of_backends<'r>(
     gateways: &[AttachedGateway<'_, 'r>],
     routes: &'r Routes<'_>,

@@ -1,4 +1,4 @@
-//! Conditions of routes for each of their parents.
+//! Conditions of each route, per parent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -48,8 +48,8 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at index `i`, whose field for its type is known to be set. All fields are
-    /// destructured so that none is forgotten.
+    /// Adds the filter at index `i`. The caller must have checked that the field for its type is
+    /// set. All fields are destructured so that none is forgotten.
     fn add(
         &mut self,
         i: usize,

@@ -78,8 +78,8 @@ impl GatewayAddresses {
         found
     }
 
-    /// Takes the addresses for the load balancer request. The hosts then listen on all of their
-    /// addresses.
+    /// Removes and returns the usable addresses, to be requested from a load balancer. The hosts
+    /// then listen on all of their own addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)

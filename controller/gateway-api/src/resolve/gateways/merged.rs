@@ -3,7 +3,8 @@
 //! These Gateways are published under one name: the name of the class, in the controller's
 //! namespace. This name does not change when Gateways are added or removed. The class determines
 //! the settings that exist once per Envoy. A Gateway with a different value is rejected and does
-//! not affect other Gateways. If it was already served, it keeps its last state.
+//! not affect other Gateways. If it was already served, it continues to be served in its previous
+//! state.
 
 use std::collections::BTreeSet;
 

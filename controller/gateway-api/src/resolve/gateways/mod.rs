@@ -90,7 +90,7 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) parameters_refused: bool,
     /// Messages about unknown annotations and unsupported settings, for which the defaults apply.
     pub(crate) not_understood: Vec<String>,
-    /// Verdict on the Gateway's own settings if they are ignored and the last state is kept.
+    /// Verdict on the Gateway's own settings if they are ignored and its last state is kept.
     pub(crate) passed_over: Verdict,
 }
 
@@ -319,7 +319,7 @@ impl<'w> CheckedGateway<'w> {
         sets.filter(|set| set.owner.kind == Kind::ListenerSet)
     }
 
-    /// Returns the listeners of one of the objects in `sets`.
+    /// Returns the listeners that an object in `sets` adds.
     pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
         self.listeners.get(set.range.clone()).unwrap_or_default()
     }

@@ -1,9 +1,9 @@
 //! Finds the Backends that appear or disappear when routes and Services change.
 //!
-//! A Backend exists while a reachable match sends to it, and the neighbors' matches are only partly
-//! known. If a Service changed, or a changed route started or stopped using it, all routes that use
-//! it are treated as changed. For any other Service, this module must never report that a Backend
-//! has appeared or disappeared.
+//! A Backend exists while a reachable match sends requests to it, and the neighbors' matches are
+//! only partly known. If a Service changed, or a changed route started or stopped using it, all
+//! routes that use it are treated as changed. For any other Service, this module must never report
+//! that a Backend has appeared or disappeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,8 +23,7 @@ pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 /// Services that only changed routes use.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
-/// Function that returns the endpoint sets of Services, and the problems found in their
-/// EndpointSlices.
+/// A function that returns Services' endpoint sets, and the problems found in their EndpointSlices.
 pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 

@@ -61,7 +61,7 @@ impl SliceIndex {
     }
 
     /// Returns the endpoint sets that a full resolution computes for the ports of these Services,
-    /// and the problems of their slices. A missing Service has no sets.
+    /// and the problems found in their slices. A missing Service has no sets.
     pub fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,

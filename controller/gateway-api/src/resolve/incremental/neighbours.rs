@@ -1,4 +1,4 @@
-//! Finds the neighbors of routes: all objects that the results of the routes depend on.
+//! Finds the neighbors of routes: all objects on which the routes' results depend.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::world::{AnyObject, Named, Objects, World};
 /// Maximum number of neighbors per kind. With more, a full resolution is hardly more expensive.
 const MAX_NEIGHBOURS: usize = 256;
 
-/// Returns all objects that the results of the routes depend on, before and after the change.
+/// Returns all objects on which the routes' results depend, before and after the change.
 // Long: handles every kind of object, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,

@@ -50,8 +50,8 @@ impl<'w> IngressClasses<'w> {
     /// Checks all classes.
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
-        // Classes must specify a Gateway by name, because the only Gateway may not remain the only
-        // one.
+        // Classes must specify a Gateway by name. Defaulting to the only Gateway would break as
+        // soon as another one is created.
         let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
         let by_name = ours.map(|class| {

@@ -43,7 +43,7 @@ fn get<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
     metadata.annotations.get(&format!("{OF_CONTOUR}{name}"))
 }
 
-/// Returns the namespace in which the Ingress's Secrets are, if an annotation sets one.
+/// Returns the namespace that contains the Ingress's Secrets, if an annotation sets one.
 pub(super) fn certificate_namespace(metadata: &Metadata) -> Option<&str> {
     get(metadata, CERTIFICATE_NAMESPACE).filter(|namespace| !namespace.is_empty())
 }

@@ -1,9 +1,9 @@
 //! The listeners to which HTTPProxies and Ingresses attach.
 //!
-//! Neither an Ingress nor an HTTPProxy refers to listeners. Their rules attach to all HTTP and
-//! HTTPS listeners of the Gateway that have a hostname in common and allow their namespace. The
-//! administrator's IngressClass opens the Gateway's own listeners without a hostname, unless these
-//! select namespaces.
+//! Neither an Ingress nor an HTTPProxy refers to listeners. A rule attaches to each of the
+//! Gateway's HTTP and HTTPS listeners that shares a hostname with it and allows its namespace. The
+//! administrator's IngressClass also opens the Gateway's own listeners that have no hostname and do
+//! not select namespaces.
 //!
 //! Each TLS host of an HTTPProxy or Ingress becomes an implicit listener of the Gateway, similar to
 //! a ListenerSet's listener. Rules attach to the listeners of their object, and to listeners whose
@@ -23,7 +23,7 @@ use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Indices of a Gateway's listeners, each with the hostnames in common with a rule's host.
+/// Indices of a Gateway's listeners, each with the hostnames that it shares with a rule's host.
 pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
 /// The listeners for a host's rules, by protocol.
@@ -172,7 +172,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         places.sort_unstable();
         places.dedup();
         // If the object's own listener for the host reserves it without serving it, no wider HTTPS
-        // listener may serve the host, either.
+        // listener may serve the host either.
         let added = self.added(host, owner);
         let is_held = added.is_some_and(|it| it.holds.is_some() || it.has_yielded());
         let mut found = ListenersOfHost::default();

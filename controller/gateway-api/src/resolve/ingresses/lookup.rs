@@ -52,7 +52,7 @@ impl<'w> RuleOwner<'w> {
 }
 
 impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
-    /// Returns the index and the listeners of a Gateway, or `None` if Sesame does not serve it.
+    /// Returns a Gateway's index and listeners, or `None` if Sesame does not serve it.
     pub(crate) fn gateway(
         &self,
         namespace: &str,

@@ -133,7 +133,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         Some(checked)
     }
 
-    /// Adds routes with the rules to the listeners of the Gateway at this index.
+    /// Adds routes with these rules to the listeners of the Gateway at this index.
     fn rules(
         &mut self,
         ingress: &'w Ingress,

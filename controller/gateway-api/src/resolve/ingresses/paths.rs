@@ -82,7 +82,7 @@ pub(super) fn widened(
     matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
 }
 
-/// The condition for a wildcard host: the number of labels. The virtual host's domain checks the
+/// The condition for a wildcard host: the number of labels. The virtual host's domain covers the
 /// rest.
 pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 

@@ -25,7 +25,7 @@ use crate::status::{Reason, Verdict};
 /// and this one.
 const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 
-/// The rules of an Ingress for a host.
+/// An Ingress's rules for one host.
 #[derive(Debug, Default)]
 pub(super) struct IngressHostRules<'w> {
     pub(super) rules: Vec<CheckedRule>,
@@ -87,7 +87,7 @@ impl<'w> RuleSettings<'_, 'w> {
         backends::action(at, index, (backend, &self.connection), cx, found)
     }
 
-    /// Returns the canary of a path.
+    /// Returns the canary for a path.
     fn canary(&self, host: &'w str, path: &'w IngressPath) -> Option<&Canary<'w>> {
         self.nginx?;
         self.canaries.find(self.ingress, self.class, (host, path))

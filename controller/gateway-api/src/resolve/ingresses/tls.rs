@@ -1,9 +1,9 @@
 //! `spec.tls` of an Ingress: each host with a Secret becomes an HTTPS listener of the Gateway.
 //!
 //! The Gateway itself needs no HTTPS listener. Like the listeners of a ListenerSet, these listeners
-//! have names and count towards the share of their namespace. They yield to listeners of the
-//! Gateway, of ListenerSets, and of older Ingresses. If another listener serves a host, the
-//! Ingress's rules attach to it, and clients get its certificate.
+//! have names and count towards their namespace's share. They yield to listeners of the Gateway, of
+//! ListenerSets, and of older Ingresses. If another listener serves a host, the Ingress's rules
+//! attach to it, and clients get its certificate.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ pub(crate) fn explicit_hosts(spec: &IngressSpec) -> Vec<IngressTls> {
     spec.tls.iter().map(explicit).collect()
 }
 
-/// Returns the valid hosts, each with the names of their Secrets.
+/// Returns the valid hosts, each with the names of its Secrets.
 fn hosts_with_secrets(spec: &IngressSpec) -> BTreeMap<Hostname, Vec<&str>> {
     let mut found: BTreeMap<Hostname, Vec<&str>> = BTreeMap::new();
     for entry in spec.tls.iter().filter(|it| !it.secret_name.is_empty()) {

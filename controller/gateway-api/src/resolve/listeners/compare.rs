@@ -106,7 +106,8 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     }
 }
 
-/// The cost of the listeners that each namespace requests, and the ports already included in it.
+/// The cost of the listeners that each namespace requests, and the ports that this cost already
+/// includes.
 #[derive(Default)]
 struct Asked<'w> {
     counts: BTreeMap<&'w str, usize>,

@@ -43,7 +43,7 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// A port. The first part is true for UDP, because UDP ports are separate.
+/// A port. The first element is true for UDP, whose ports are separate from TCP's.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {

@@ -1,4 +1,4 @@
-//! Hostnames that listeners hold although they cannot be served.
+//! Hostnames that listeners hold even though the listeners cannot be served.
 //!
 //! Otherwise a listener with a wider hostname on the port would receive requests for these
 //! hostnames, and apply its own certificate, filters and routes. A served listener never loses a

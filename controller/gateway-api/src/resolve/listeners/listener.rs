@@ -110,7 +110,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) protocol: Option<schema::Protocol>,
     /// `None` if the port is invalid.
     pub(crate) port: Option<u16>,
-    /// `None` if the hostname is invalid. No route then has a hostname in common with the listener.
+    /// `None` if the hostname is invalid. In that case, no route shares a hostname with the
+    /// listener.
     pub(crate) hostname: Option<Hostname>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
@@ -123,7 +124,7 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) conflict: Option<Grounds>,
     /// True if the listener exceeds its namespace's share of listeners.
     pub(crate) beyond_share: bool,
-    /// The hostname that the unserved listener keeps from listeners with wider hostnames. All
+    /// The hostname that the unserved listener withholds from listeners with wider hostnames. All
     /// requests for it are rejected.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,

@@ -70,7 +70,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         }
     }
     let hostname = |i: usize| listeners.get(i)?.hostname.as_ref();
-    // A client may request this name over a connection to `owner` although `other` serves the name.
+    // A client may request this name over a connection to `owner`, even though `other` serves the
+    // name.
     let differs = |owner: usize, other: usize, name: &Hostname| {
         let both = hostname(owner).zip(hostname(other));
         both.is_some_and(|(own, of_other)| {

@@ -1,5 +1,4 @@
-//! Adds the listeners of ListenerSets, and of the TLS hosts of HTTPProxies and Ingresses, to their
-//! Gateways.
+//! Adds listeners to Gateways: from ListenerSets, and for TLS hosts in HTTPProxies and Ingresses.
 //!
 //! A ListenerSet that is rejected as a whole has no listeners on its Gateway. It never affects its
 //! Gateway or a ListenerSet with higher precedence. HTTPProxies come after all ListenerSets, and

@@ -1,5 +1,5 @@
-//! Finds a parent's listeners that match a parentRef, and the hostnames that the route and each
-//! listener have in common.
+//! Finds a parent's listeners that match a parentRef, and the hostnames that the route shares with
+//! each listener.
 
 use crate::api::ParentRef;
 use crate::resolve::context::ResolveContext;

@@ -81,8 +81,8 @@ impl<'w> PolicyTargets<'w> {
         }
     }
 
-    /// Adds the targets of the next policy in order of precedence. A policy with a duplicate target
-    /// is rejected; a target of an unsupported kind has no effect.
+    /// Adds a policy's targets. Policies must be added in order of precedence. A policy with a
+    /// duplicate target is rejected; a target of an unsupported kind has no effect.
     pub(crate) fn add<T>(
         &mut self,
         policy: &'w Metadata,

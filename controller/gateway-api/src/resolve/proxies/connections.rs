@@ -71,7 +71,7 @@ impl RouteConnections {
         session
     }
 
-    /// Reads the settings in a `tcpproxy`, and returns warnings about those that are not supported.
+    /// Reads the settings in a `tcpproxy`, and returns warnings about unsupported settings.
     pub(super) fn of_tcp(tcp: &ProxyTcp) -> (Self, Vec<RouteFault>) {
         let ProxyTcp {
             services: _,

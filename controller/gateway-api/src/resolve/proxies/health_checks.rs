@@ -20,7 +20,7 @@ const TIMEOUT: u64 = 2;
 const UNHEALTHY: u64 = 3;
 const HEALTHY: u64 = 2;
 
-/// A health check, and a warning about it, each if any.
+/// An optional health check, and an optional warning about it.
 pub(super) type ReadCheck = (Option<HealthCheck>, Option<String>);
 
 /// Reads a route's health check.

@@ -75,7 +75,7 @@ pub struct LayeredReferences<'w> {
     pub authorities: Vec<AuthorityRef<'w>>,
 }
 
-/// Returns the references of all HTTPProxies and Ingresses of Sesame classes.
+/// Returns all references to Secrets in HTTPProxies and Ingresses of Sesame classes.
 pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> LayeredReferences<'w> {
     let classes = IngressClasses::check(world, options);
     let found = FoundProxies::find(world, &classes);

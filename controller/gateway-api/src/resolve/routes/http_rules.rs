@@ -129,7 +129,7 @@ impl RouteRule for HttpRule {
     }
 }
 
-/// Fails if a rule has backends although its filters respond to every request.
+/// Fails if a rule has backends even though its filters respond to every request.
 fn check_unforwarded(
     filters: &RuleFilters<'_>,
     backend_refs: &[BackendRef],

@@ -26,7 +26,7 @@ pub(crate) struct RouteMatch {
     /// True if the first header match is on the host, because a wildcard covers only a single
     /// label. This match does not make the route match more specific.
     pub(crate) one_label: bool,
-    /// For a regular expression of an Ingress: the length by which it ranks among all paths.
+    /// For a regular expression in an Ingress: the length by which it ranks among all paths.
     pub(crate) ranked_length: Option<usize>,
     /// Total number of instructions in the compiled regular expressions.
     pub(crate) instructions: u64,

@@ -48,7 +48,7 @@ pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
     /// True if the route sets `0s`. If the timeout is unset, the proxy's limits apply.
     pub(crate) request_disabled: bool,
-    /// Timeout of a single attempt.
+    /// Timeout for an individual attempt.
     pub(crate) backend_ms: u64,
 }
 

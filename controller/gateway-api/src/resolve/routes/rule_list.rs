@@ -163,9 +163,9 @@ fn all_refused() -> String {
     format!("; all requests get {}", refusal::HTTP)
 }
 
-/// Returns the rules of a route that cannot be served because of `why`: each rule rejects its
-/// requests. `readable` is false if there are too many rules to read; a single rule then rejects
-/// every request.
+/// Returns the rules for a route that cannot be served: each rule rejects its requests. `why`
+/// explains the reason. `readable` is false if there are too many rules to read; a single rule then
+/// rejects every request.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,

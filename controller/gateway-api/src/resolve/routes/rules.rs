@@ -361,8 +361,7 @@ impl Rules {
         ))
     }
 
-    /// Returns the verdict on references behind listeners that terminate TLS, if there is a
-    /// separate one.
+    /// Returns the separate verdict on references for listeners that terminate TLS, if any.
     pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
         match self {
             Self::Requests(_) => None,

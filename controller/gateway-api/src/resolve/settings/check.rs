@@ -127,8 +127,8 @@ pub(super) fn faults_of_parameters(
     if scope == Scope::Named {
         return found;
     }
-    // Pods can see the processes on their nodes. Therefore the author of a Gateway must not choose
-    // the programs that its Pods run, or affect other Gateways.
+    // Pods can see the processes on their nodes. Therefore the author of a Gateway must not be able
+    // to choose the programs that its Pods run, or to affect other Gateways.
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());

@@ -149,7 +149,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     prop::collection::vec(rule, 1..3)
 }
 
-/// Returns a version of one of six routes.
+/// Returns the manifest of route `r{name}`, which is a GRPCRoute for every third name.
 pub(crate) fn version(name: usize, place: &str, rules: &[[String; 2]]) -> String {
     let grpc = usize::from(name % 3 == 2);
     let kind = ["HTTPRoute", "GRPCRoute"][grpc];

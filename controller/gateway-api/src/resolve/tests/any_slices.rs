@@ -15,8 +15,8 @@ pub(crate) const ADDRESSES: &[&str] = &[
 /// Address types, one of which is not supported.
 pub(crate) const KINDS: &[&str] = &["IPv4", "IPv4", "IPv4", "FQDN"];
 
-/// Two Gateways whose routes share Services. Service ports share a number or a name, or are for
-/// datagrams.
+/// Two Gateways whose routes share Services. Some Service ports share a number or a name, and one
+/// is for datagrams.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -47,8 +47,8 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
 
-/// Generates an EndpointSlice for a Service, existing or deleted. It has any ports and any of these
-/// addresses, ready or not.
+/// Generates an EndpointSlice for a Service; the flag is false if the slice is deleted. Its ports
+/// are arbitrary, and its endpoints have arbitrary states and some of these addresses.
 pub(crate) fn any_slice(
     addresses: &'static [&'static str],
     kinds: &'static [&'static str],

@@ -210,7 +210,8 @@ proptest! {
     }
 }
 
-/// Generates a version, or the deletion, of a Service to which some of the routes refer.
+/// Generates a change to a Service that some of the routes reference: a new version, or its
+/// deletion.
 fn any_service() -> impl Strategy<Value = (bool, String)> {
     let ports = prop::sample::select(vec![
         "{port: 80}",
@@ -304,7 +305,8 @@ fn apparent_backend_use_is_verified_with_few_references() {
     );
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
-    // A few references are all checked. With too many, the result is unknown.
+    // If only a few routes refer to the Service, all of them are checked. With too many, the result
+    // is unknown.
     assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
@@ -314,7 +316,7 @@ fn apparent_backend_use_is_verified_with_few_references() {
     assert!(told(&routes, one, [("/", "s1"), ("/a", "s1")]));
 }
 
-/// Routes that switch to a Service without other references.
+/// Routes may switch to a Service that few other objects reference.
 #[test]
 fn backend_switch_with_few_users_resolves_as_delta() {
     let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";

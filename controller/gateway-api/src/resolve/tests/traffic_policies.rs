@@ -289,7 +289,7 @@ proptest! {
                 limits.insert(format!("TrafficPolicy/web/{name}/all"));
             }
             if let Some(seconds) = timeout {
-                // Half of the policies set another field of the section.
+                // Half of the policies set a different field in the section.
                 let field = if seconds % 2 == 0 { "request" } else { "streamIdle" };
                 spec.push(format!("timeouts: {{{field}: {seconds}s}}"));
                 timeouts.entry((*scope, age)).or_insert((field, seconds * 1_000));

@@ -59,7 +59,8 @@ pub(crate) struct CaBundles<'w> {
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
     /// Combined bundles by name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// Usage per namespace, which is limited because a few objects have thousands of combinations.
+    /// Usage per namespace. It is limited because even a few objects can be combined in thousands
+    /// of ways.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 

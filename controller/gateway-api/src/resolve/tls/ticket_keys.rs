@@ -14,8 +14,8 @@ const ENTRY: &str = "session-ticket-keys";
 /// Maximum number of keys. Any real rotation keeps fewer. For an unknown ticket, Envoy tries all of
 /// them.
 const MAX_KEYS: usize = 16;
-/// Type of Secret that contains a key pair. Ticket keys in such a Secret could clash with a
-/// certificate's name.
+/// Type of Secret that contains a key pair. The name of ticket keys in such a Secret could clash
+/// with a certificate's name.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
 /// The session ticket keys to which a listener refers.

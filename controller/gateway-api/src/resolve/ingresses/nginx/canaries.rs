@@ -31,7 +31,7 @@ pub(in super::super) struct Canaries<'w> {
 /// Namespace, class, host, path type and path.
 type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
 
-/// A canary of one path.
+/// A canary for one path.
 pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
@@ -42,15 +42,16 @@ pub(in super::super) struct Canary<'w> {
 /// Which requests a canary gets.
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
-    /// Matches of requests that the canary gets (true) or does not get, by precedence.
+    /// Matches for requests that the canary gets (true) or does not get (false), in order of
+    /// precedence.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
     /// Sum of both weights, at least 1.
     total: u32,
 }
 
-/// Returns true if the Ingress is a canary. An invalid value counts as one, so that the Ingress
-/// does not compete with the other one.
+/// Returns true if the Ingress is a canary. An Ingress with an invalid value also counts as a
+/// canary, so that it does not compete with the main Ingress.
 pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
     let value = ingress
         .metadata
@@ -60,7 +61,7 @@ pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
 }
 
 impl<'w> Canaries<'w> {
-    /// Collects the canaries. The oldest canary of a path takes precedence.
+    /// Collects the canaries. The oldest canary for a path takes precedence.
     pub(in super::super) fn of(ingresses: &[&'w Ingress], classes: &IngressClasses<'w>) -> Self {
         let mut all = Self::default();
         for ingress in ingresses {
@@ -87,7 +88,7 @@ impl<'w> Canaries<'w> {
         all
     }
 
-    /// Returns the canary of a path of another Ingress.
+    /// Returns the canary for a path in another Ingress.
     pub(in super::super) fn find(
         &self,
         ingress: &'w Ingress,
@@ -97,7 +98,7 @@ impl<'w> Canaries<'w> {
         self.by_path.get(&key(ingress, class, host, path))
     }
 
-    /// Returns the first path of a canary Ingress that has no effect, and the reason.
+    /// Returns the first path that has no effect in a canary Ingress, and the reason.
     pub(in super::super) fn without_effect(
         &self,
         canary: &'w Ingress,
@@ -119,7 +120,7 @@ impl<'w> Canaries<'w> {
 }
 
 impl Canary<'_> {
-    /// Maximum number of conditions: two values of a header and of a cookie.
+    /// Maximum number of conditions: two values for a header, and two for a cookie.
     pub(in super::super) const MAX_CONDITIONS: usize = 4;
 }
 
@@ -194,7 +195,7 @@ impl CanaryChoice {
         (choice, std::mem::take(&mut from.notes))
     }
 
-    /// Returns the action for requests that no condition decides.
+    /// Returns the action for requests that match none of the conditions.
     pub(in super::super) fn weighted(&self, main: Action, canary: &Action) -> Action {
         let Action::Forward(mut forward) = main else {
             return main;

@@ -105,7 +105,7 @@ impl Forwarding {
 }
 
 /// Reads `proxy-next-upstream`. A status is only retried with `non_idempotent`, because Envoy would
-/// repeat a POST, too.
+/// also repeat a POST.
 fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
     let tries = from.read("proxy-next-upstream-tries", |text| {
         number(text, 1..=Retry::MAX_ATTEMPTS + 1)

@@ -1,8 +1,8 @@
 //! ingress-nginx's annotations on an Ingress. They apply if the IngressClass has the annotation
 //! `projectsesame.io/annotations: Nginx`.
 //!
-//! If an annotation that protects, or that decides which requests a backend gets, is invalid,
-//! nothing of the Ingress may be served: all its requests get an error. Any other invalid
+//! Some annotations protect requests, or decide which requests a backend gets. If one of these is
+//! invalid, no part of the Ingress is served: all of its requests get an error. Any other invalid
 //! annotation has no effect, and is reported as a problem.
 
 mod canaries;

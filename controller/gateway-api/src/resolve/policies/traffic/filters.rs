@@ -80,8 +80,8 @@ impl FilterSettings {
         checks.flat_map(|it| &it.exempt).map(String::as_str)
     }
 
-    /// Returns true if a protective section is set. Requests must then not fall through to another
-    /// route.
+    /// Returns true if a protective section is set. In that case, requests must not fall through to
+    /// another route.
     pub(crate) fn protects(&self) -> bool {
         !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }
@@ -269,7 +269,8 @@ impl FilterSettings {
         self.access.values().filter_map(|it| it.tokens.as_ref())
     }
 
-    /// Returns the headers that policies set from claims, which are removed from client requests.
+    /// Returns the headers that policies set from claims. The same headers are removed from client
+    /// requests.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
         headers.map(|it| it.header.as_str())

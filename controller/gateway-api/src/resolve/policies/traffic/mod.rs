@@ -70,8 +70,8 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// Returns true if any setting is protective. Requests must then not fall through to another
-    /// route.
+    /// Returns true if any setting is protective. In that case, requests must not fall through to
+    /// another route.
     pub(crate) fn protects(&self) -> bool {
         self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
     }
