@@ -13,7 +13,7 @@ use sesame_tests::manifests::edge_name;
 use sesame_tests::publications::{self, HOST, Published, at_port_80, wait_told};
 use sesame_tests::wait::{eventually, holds};
 
-/// How long the API server is unreachable.
+/// Duration of the API server outage.
 const AWAY: Duration = Duration::from_secs(60);
 
 /// Time limit for noticing a silent API server. The agent probes it within 25 s, and waits 10 s for

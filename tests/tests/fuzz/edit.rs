@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use super::fields::{self, FieldEdit};
 
-/// How an input is structured.
+/// The structure of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,

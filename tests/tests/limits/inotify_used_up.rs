@@ -63,7 +63,7 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-/// Parts of the warning that an agent without enough placeholders reports.
+/// Strings in the warning that an agent without enough placeholders reports.
 const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {

@@ -1,4 +1,4 @@
-//! How endpoints are chosen, checked and protected, on a real Envoy.
+//! Tests how endpoints are chosen, checked and protected, on a real Envoy.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

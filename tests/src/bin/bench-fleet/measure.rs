@@ -17,7 +17,7 @@ use super::usage::{Page, Usage};
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause between changes, long enough to keep them independent.
 const BETWEEN: Duration = Duration::from_secs(2);
-/// How long the API server is unreachable.
+/// Duration of the API server outage.
 const OUTAGE: Duration = Duration::from_secs(10);
 
 /// Measures a fleet of this size.

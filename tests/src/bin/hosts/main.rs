@@ -71,7 +71,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("airgap", airgap::scenario),
 ];
 
-/// Parts of scenarios that send requests.
+/// The parts of scenarios that send requests, by name.
 const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),

@@ -1,4 +1,4 @@
-//! Where access logs are written, and how they are limited.
+//! Tests where access logs are written, and how they are limited.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sesame_tests::certs::Leaf;
 use tempfile::TempDir;
 
-/// How a tool replaces a pair.
+/// A method that tools use to replace a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
     /// Replaces one link for both files, as in a mounted volume.
