@@ -105,8 +105,8 @@ impl Part {
     }
 }
 
-/// Returns a Gateway's value of [`GATEWAY_LABEL`]: 20 hex digits of a digest, because names can
-/// exceed the length limit of labels.
+/// Returns the value of [`GATEWAY_LABEL`] for a Gateway: 20 hex digits of a digest, because names
+/// can exceed the length limit of labels.
 pub fn gateway_id(gateway: &NamespacedName) -> String {
     let mut id = sha256(gateway.to_string().as_bytes());
     id.truncate(20);

@@ -1,4 +1,4 @@
-//! Lists all hosts that have joined, are invited, or report.
+//! Lists all hosts that have joined, have been invited, or send reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -55,7 +55,7 @@ impl FleetSummary {
         }
     }
 
-    /// Records addresses that the host may not claim, up to a limit for all hosts. Pods are
+    /// Records addresses that the host may not claim, up to a limit across all hosts. Pods are
     /// skipped, because the addresses in their reports do not receive traffic.
     fn record_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
         if is_pod(host) {

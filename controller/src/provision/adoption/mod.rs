@@ -1,4 +1,4 @@
-//! Plans adoption: the controller takes over an existing fleet without an owner if the Gateway's
+//! Plans adoption: the controller takes over an existing fleet that has no owner, if the Gateway's
 //! owner approves. Pure.
 //!
 //! Such a fleet was released, or was created by hand with the names and label of a managed fleet.

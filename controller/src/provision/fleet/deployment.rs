@@ -1,7 +1,7 @@
 //! Builds a fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pure.
 //!
-//! Agent and launcher are two containers of one Pod, so Envoy outlives a failing agent. The Pods
-//! use no host namespaces or directories, and meet the `restricted` Pod Security level. Their
+//! The agent and the launcher are two containers in one Pod, so Envoy outlives a failing agent. The
+//! Pods use no host namespaces or directories, and meet the `restricted` Pod Security level. Their
 //! directories contain keys, so the directories are kept in memory and deleted with the Pod. A new
 //! image therefore requires new Pods, and the Service selects the ready Pods.
 

@@ -85,8 +85,8 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     drain.into_iter().chain(hops).chain(metrics)
 }
 
-/// Returns the metadata of an agent's Pods. The annotations are those by which most Prometheus
-/// configurations discover Pods.
+/// Returns the metadata of an agent's Pods. The annotations are the ones that most Prometheus
+/// configurations use to discover Pods.
 pub(super) fn agent_metadata(fleet: &FleetSettings, labels: &Value) -> Value {
     let mut metadata = json!({"labels": labels});
     if let Some(port) = fleet.metrics_port {

@@ -1,4 +1,5 @@
-//! Kinds of traffic: the protocol used to the backend, and the response if a backend is invalid.
+//! Kinds of traffic: the protocol used to reach the backend, and the response if a backend is
+//! invalid.
 
 use sesame_proto::refusal;
 

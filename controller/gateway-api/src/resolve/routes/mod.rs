@@ -62,7 +62,7 @@ pub(crate) struct CheckedRoute<'w> {
 }
 
 /// Index of a Gateway, and the indices of its listeners to which a route attaches, each with the
-/// hostnames that listener and route share.
+/// hostnames that the listener and the route share.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {

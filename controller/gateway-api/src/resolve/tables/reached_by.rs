@@ -60,7 +60,7 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    /// Decodes a name into the name of the Backend and how to reach it.
+    /// Decodes a name into the Backend's name and how to reach the Backend.
     pub(crate) fn split(noted: &'a str) -> (&'a str, Self) {
         let mut parts = noted.split(SEPARATOR);
         let name = parts.next().unwrap_or_default();

@@ -186,7 +186,7 @@ fn session(from: &mut Annotations<'_>) -> Option<SessionPersistence> {
     })
 }
 
-/// Returns the protocol of backends, or `None` for HTTP/1.1.
+/// Returns the backend protocol with this name, or `None` for HTTP/1.1.
 fn protocol(name: &str) -> Result<Option<UpstreamProtocol>, String> {
     match name {
         "HTTP" | "AUTO_HTTP" => Ok(None),
