@@ -46,7 +46,7 @@ pub struct SealSettings {
 /// Error while sealing or opening data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// There is no usable sealing key, and the settings forbid storing keys in plaintext.
+    /// Without a usable sealing key, the settings forbid storing keys in plaintext.
     #[error("private keys cannot be sealed, and are not stored in the clear: {0}")]
     NoKey(String),
     /// The kernel did not return random bytes.
@@ -60,8 +60,8 @@ pub enum SealingError {
 /// The host's sealing keys.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// Key to seal with, or `None` if sealing is off. The error explains why there is no usable
-    /// key.
+    /// Key to seal with, or `None` if sealing is off. The error explains why a usable key is
+    /// missing.
     current: Result<Option<SealingKey>, String>,
     /// Keys with which stored data may be sealed.
     known: Vec<SealingKey>,

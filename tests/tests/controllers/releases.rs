@@ -191,7 +191,7 @@ async fn upgraded(channel: Channel) {
         changed.map_err(|error| error.to_string())
     })
     .await;
-    let words = "v1.5 to v1.7 are supported, but Gateway is of v2.0";
+    let words = "v1.5 to v1.7 are supported, but Gateway is from v2.0";
     says(&cluster, "False", words).await;
     a_route_is_published(&cluster, 4).await;
 }

@@ -359,7 +359,7 @@ mod tests {
                 "spiffe://example.com*",
                 "expected patterns such as",
             ),
-            (CLIENT_NAMES, "A.test", "holds \"A.test\": "),
+            (CLIENT_NAMES, "A.test", "contains \"A.test\": "),
             (
                 "projectsesame.io/min-versions",
                 "1.2",
