@@ -46,7 +46,7 @@ impl Retiring {
             match way {
                 RestartMethod::Hot => ends_by_itself(&parent.process, &successor, drain_time).await,
                 RestartMethod::Handover => {
-                    drains(&parent.process, &directory, drain_time, steering).await
+                    drains(&parent.process, &directory, drain_time, steering).await;
                 }
             }
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));

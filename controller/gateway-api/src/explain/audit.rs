@@ -36,7 +36,7 @@ impl RuleAccess {
 
 /// Returns the checks of all rules that forward requests, by Gateway and rule.
 pub fn access_of_rules(snapshot: &Snapshot) -> Vec<RuleAccess> {
-    let mut hosts: BTreeMap<(&str, Vec<String>, Vec<String>), BTreeSet<String>> = BTreeMap::new();
+    let mut hosts: BTreeMap<(&str, Checks), BTreeSet<String>> = BTreeMap::new();
     for table in &snapshot.route_tables {
         let listeners = snapshot.ports.iter().flat_map(|port| {
             let of_table = move |it: &&Listener| it.route_table == table.name;
@@ -50,9 +50,9 @@ pub fn access_of_rules(snapshot: &Snapshot) -> Vec<RuleAccess> {
                     if !matches!(route.action, Some(Action::Forward(_))) {
                         continue;
                     }
-                    let (checks, exempt) = checks(snapshot, listener, host, route);
+                    let checks = checks(snapshot, listener, host, route);
                     let rule = route.name.split("/matches/").next().unwrap_or_default();
-                    let urls = hosts.entry((rule, checks, exempt)).or_default();
+                    let urls = hosts.entry((rule, checks)).or_default();
                     urls.insert(url.clone());
                 }
             }
@@ -63,7 +63,7 @@ pub fn access_of_rules(snapshot: &Snapshot) -> Vec<RuleAccess> {
     let gateway = gateway.unwrap_or_else(|_| snapshot.gateway.clone());
     let rules = hosts
         .into_iter()
-        .map(|((rule, checks, exempt_from), hosts)| RuleAccess {
+        .map(|((rule, (checks, exempt_from)), hosts)| RuleAccess {
             gateway: gateway.clone(),
             rule: rule.to_owned(),
             hosts: hosts.into_iter().collect(),
@@ -85,14 +85,12 @@ fn url(listener: &Listener, port: u32, domain: &str) -> String {
     }
 }
 
+/// The checks of a route, and the checks from which it is exempt.
+type Checks = (Vec<String>, Vec<String>);
+
 /// Returns the checks of a route, in the order in which Envoy makes them, and the checks from which
 /// it is exempt.
-fn checks(
-    snapshot: &Snapshot,
-    listener: &Listener,
-    host: &VirtualHost,
-    route: &Route,
-) -> (Vec<String>, Vec<String>) {
+fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &Route) -> Checks {
     let certificate = listener.tls.as_ref().and_then(|tls| {
         let is_required = tls.client_mode() == ClientMode::Required;
         let bundle = &tls.client_trust_bundle;

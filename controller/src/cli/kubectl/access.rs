@@ -40,8 +40,8 @@ pub(super) async fn main(reader: &ClusterReader, args: &AccessArgs) -> Result<bo
         };
         reader.namespace.as_deref().is_none_or(|of| of == namespace)
             && name.as_deref().is_none_or(|name| name == route)
-            && !(*unprotected && !rule.checks.is_empty())
-            && !(*exempt && rule.exempt_from.is_empty())
+            && (!*unprotected || rule.checks.is_empty())
+            && (!*exempt || !rule.exempt_from.is_empty())
     };
     let mut rules: Vec<RuleAccess> = rules.filter(is_meant).collect();
     rules.sort();

@@ -280,7 +280,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
     let told = listener_condition(&status, "https", "ResolvedRefs");
     let message = told["message"].as_str().unwrap_or_default();
     assert!(
-        message.contains("ca.crl has no list of CN=others"),
+        message.contains("ca.crl has no list from CN=others"),
         "{told}"
     );
 

@@ -168,12 +168,11 @@ impl CanaryChoice {
                 name: header.clone(),
                 kind: Some(kind),
             };
-            match value.map(|kind| (kind, 0)).or(pattern) {
-                Some((kind, cost)) => conditions.push((is(kind), cost, true)),
-                None => {
-                    conditions.push((is(exact("always")), 0, true));
-                    conditions.push((is(exact("never")), 0, false));
-                }
+            if let Some((kind, cost)) = value.map(|kind| (kind, 0)).or(pattern) {
+                conditions.push((is(kind), cost, true));
+            } else {
+                conditions.push((is(exact("always")), 0, true));
+                conditions.push((is(exact("never")), 0, false));
             }
         }
         let cookie = from.read("canary-by-cookie", |name| {

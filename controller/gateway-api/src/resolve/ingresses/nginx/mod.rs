@@ -164,12 +164,12 @@ impl NginxSettings {
 
     /// Applies the settings to a rule whose rewrite is set already.
     pub(super) fn apply(&self, rule: &mut CheckedRule) {
-        rule.cors = self.cors.clone();
-        rule.filters = self.filters.clone();
+        rule.cors.clone_from(&self.cors);
+        rule.filters.clone_from(&self.filters);
         if let Action::Forward(forward) = &mut rule.action {
             self.forwarding.apply(forward);
             rule.request_headers = self.forwarding.request_headers();
-            rule.rate_limits = self.limits.clone();
+            rule.rate_limits.clone_from(&self.limits);
         }
     }
 }

@@ -78,13 +78,12 @@ pub(super) fn filters(from: &mut Annotations<'_>, ingress: &str) -> Option<Filte
 /// Reads a list of networks, which must not be empty: an empty list would allow everyone.
 fn networks(text: &str) -> Result<Vec<AddressRange>, String> {
     let ranges = list(text).map(|text| {
-        let network = match text.parse::<IpAddr>() {
+        let network: Result<Network, String> = match text.parse::<IpAddr>() {
             Ok(ip) => Ok(Network::from(ip)),
             Err(_) => text.parse(),
         };
-        let network = network.map_err(|why| why.to_string())?;
         Ok::<_, String>(AddressRange {
-            network: network.to_string(),
+            network: network?.to_string(),
             peer: false,
         })
     });
