@@ -156,9 +156,9 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
 }
 
 /// Number of routes, each with a distinct path.
-const ROUTES: u32 = 5_000;
+const ROUTES: u32 = 2_000;
 /// Number of backends that the routes share.
-const BACKENDS: u32 = 2_000;
+const BACKENDS: u32 = 1_000;
 /// The agent's default limit on series per Gateway.
 const MAX_SERIES: usize = 1_000;
 
