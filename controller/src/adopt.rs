@@ -117,8 +117,8 @@ pub(crate) struct FleetComparison {
 impl FleetComparison {
     /// Returns true if the adoption would recreate Pods.
     pub(crate) fn restarts_pods(&self) -> bool {
-        let mut fates = self.objects.iter().map(|object| &object.fate);
-        fates.any(AdoptionAction::restarts_pods)
+        let mut actions = self.objects.iter().map(|object| &object.action);
+        actions.any(AdoptionAction::restarts_pods)
     }
 }
 

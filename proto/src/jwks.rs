@@ -126,7 +126,7 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
 /// can use no other key.
 pub fn acceptable(text: &str) -> Result<String, JwksError> {
     let canonical = canonical(text)?;
-    let keys = canonical.trim_end_matches("]}");
+    let keys = canonical.strip_suffix("]}").unwrap_or(&canonical);
     Ok(format!("{keys},{UNUSABLE}]}}"))
 }
 

@@ -19,6 +19,16 @@ impl From<IpAddr> for Network {
     }
 }
 
+impl Network {
+    /// Parses a network, or an address, which is a network of one host.
+    pub fn of_host_or_network(text: &str) -> Result<Self, String> {
+        match text.parse::<IpAddr>() {
+            Ok(ip) => Ok(Self::from(ip)),
+            Err(_) => text.parse(),
+        }
+    }
+}
+
 impl FromStr for Network {
     type Err = String;
 

@@ -77,15 +77,15 @@ impl LogRotator {
         self.look_and_say();
     }
 
-    /// Keeps the log within its limits forever. Calls `tell` with the reason why nothing is logged,
-    /// first at the start and then whenever the reason changes.
-    pub(crate) async fn run(mut self, admin: Admin, tell: impl Fn(Option<String>)) -> Infallible {
+    /// Keeps the log within its limits forever. Reports the reason why nothing is logged, first
+    /// at the start and then whenever the reason changes.
+    pub(crate) async fn run(mut self, admin: Admin, report: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
-        tell(self.told.clone());
+        report(self.told.clone());
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             if self.look_and_say() {
-                tell(self.told.clone());
+                report(self.told.clone());
             }
             if self.untold {
                 // A new Envoy may have taken over.

@@ -44,7 +44,7 @@ pub(crate) fn cores() -> u32 {
 }
 
 /// Returns the task limit in a process's control group and the current number of tasks, or `None`
-/// if there is no limit.
+/// without a limit.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {

@@ -254,7 +254,7 @@ impl SealingKeys {
     }
 }
 
-/// A key, and where it is stored, as text for users.
+/// A key, and its storage location as text for users.
 type Found = (SealingKey, String);
 
 fn salt() -> Result<[u8; 32], SealingError> {

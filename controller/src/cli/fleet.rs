@@ -128,10 +128,10 @@ fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
         consent,
         is_current,
     } = comparison;
-    let objects = objects.iter().map(|ObjectAction { kind, name, fate }| {
+    let objects = objects.iter().map(|ObjectAction { kind, name, action }| {
         let mut object = json!({"kind": kind, "namespace": name.namespace, "name": name.name});
-        object["fate"] = json!(word(fate));
-        match fate {
+        object["fate"] = json!(word(action));
+        match action {
             AdoptionAction::Adopted { changes, .. } => object["changes"] = json!(changes),
             AdoptionAction::Foreign(why) => object["reason"] = json!(why),
             AdoptionAction::Created | AdoptionAction::Kept => {}
@@ -147,8 +147,8 @@ fn document(gateway: &NamespacedName, found: &FleetLook) -> Value {
     })
 }
 
-fn word(fate: &AdoptionAction) -> &'static str {
-    match fate {
+fn word(action: &AdoptionAction) -> &'static str {
+    match action {
         AdoptionAction::Created => "created",
         AdoptionAction::Kept => "kept",
         AdoptionAction::Adopted { changes, .. } if changes.is_empty() => "adopted unchanged",
@@ -169,10 +169,10 @@ fn text(gateway: &NamespacedName, owner: &FleetOwner, found: &FleetLook) -> Stri
         FleetLook::There(comparison) => comparison,
     };
     let mut text = format!("Fleet of {owner}:\n");
-    for ObjectAction { kind, name, fate } in &comparison.objects {
+    for ObjectAction { kind, name, action } in &comparison.objects {
         // Writing to a String cannot fail.
-        let _ = write!(text, "{kind} {name}: {}", word(fate));
-        match fate {
+        let _ = write!(text, "{kind} {name}: {}", word(action));
+        match action {
             AdoptionAction::Adopted { changes, .. } => {
                 text.push('\n');
                 for change in changes {

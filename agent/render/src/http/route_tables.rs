@@ -156,7 +156,7 @@ impl<'t> TableRendering<'t> {
             problems.add(
                 object,
                 format!(
-                    "virtual host `{domain}` takes {} bytes, and the ones before it leave {} of the {MAX_TABLE_BYTES} allowed for the Gateway; all of its requests get {}",
+                    "virtual host `{domain}` takes {} bytes, and earlier virtual hosts leave {} of the {MAX_TABLE_BYTES} allowed for the Gateway; all of its requests get {}",
                     self.host.len(),
                     room.0,
                     refusal::HTTP

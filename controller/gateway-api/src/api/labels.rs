@@ -55,13 +55,18 @@ pub const OF_CONTOUR: &str = "projectcontour.io/";
 pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
 /// The annotation of an IngressClass that names the other controller whose annotations apply.
 pub const ANNOTATIONS_OF: &str = "projectsesame.io/annotations";
-/// Annotation prefixes of other Ingress controllers.
-pub const OF_OTHERS: [&str; 2] = [OF_NGINX, OF_CONTOUR];
 /// Maximum number of characters kept from the value of a Contour annotation.
 pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
 /// Maximum number of characters kept from the value of an ingress-nginx annotation. A value of this
 /// length may have been cut, so it is invalid.
 pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
+
+/// Annotation prefixes of other Ingress controllers, each with the number of characters that are
+/// kept of a value.
+pub const OF_OTHERS: [(&str, usize); 2] = [
+    (OF_NGINX, MAX_NGINX_CHARACTERS),
+    (OF_CONTOUR, MAX_CONTOUR_CHARACTERS),
+];
 
 /// Reads only annotations of Sesame and of Ingress controllers; other annotations may be as large
 /// as the object itself.
@@ -79,11 +84,7 @@ pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
         if key.starts_with("projectsesame.io/") || of_ingresses.contains(&&*key) {
             return Some((key.into_owned(), value.into_owned()));
         }
-        let kept = [
-            (OF_CONTOUR, MAX_CONTOUR_CHARACTERS),
-            (OF_NGINX, MAX_NGINX_CHARACTERS),
-        ];
-        let (_, most) = kept.into_iter().find(|(of, _)| key.starts_with(of))?;
+        let (_, most) = OF_OTHERS.into_iter().find(|(of, _)| key.starts_with(of))?;
         Some((key.into_owned(), value.chars().take(most).collect()))
     });
     Ok(own.collect())

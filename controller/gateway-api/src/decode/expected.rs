@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_told() {
+    fn limits_are_named() {
         assert_eq!(integer("weight"), "an integer from 0 to 1000000");
         assert_eq!(integer("generation"), "an integer of at least 0");
         assert_eq!(integer("other"), "an integer");

@@ -86,14 +86,14 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     if !objects.iter().any(is_nobodys) {
         return Standing::Settled;
     }
-    let fates = objects.iter();
-    let fates: Vec<AdoptionAction> = fates
-        .map(|object| fate(object, existing(object), &basis.uid))
+    let actions = objects.iter();
+    let actions: Vec<AdoptionAction> = actions
+        .map(|object| action(object, existing(object), &basis.uid))
         .collect();
     let given = basis.adopt.as_deref().unwrap_or_default();
-    if consent(&fates).is_some_and(|wanted| covers(given, &wanted)) {
-        let all = objects.iter().zip(&fates);
-        let writes = all.filter_map(|(object, fate)| match fate {
+    if consent(&actions).is_some_and(|wanted| covers(given, &wanted)) {
+        let all = objects.iter().zip(&actions);
+        let writes = all.filter_map(|(object, action)| match action {
             AdoptionAction::Created => Some(OwnedWrite::Create(begun(object.clone()))),
             AdoptionAction::Adopted { .. } => existing(object).map(|found| OwnedWrite::Replace {
                 object: adopted(object, found),
@@ -104,17 +104,17 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
         return Standing::Agreed(writes.collect());
     }
     Standing::Open {
-        why: not_complete(basis, objects, &fates),
-        preview: preview::config_map(basis, &inventory.namespace, objects, consent(&fates)),
+        why: not_complete(basis, objects, &actions),
+        preview: preview::config_map(basis, &inventory.namespace, objects, consent(&actions)),
     }
 }
 
 /// Returns the agreement that covers all adoptions. Returns `None` if an object is foreign or there
 /// is nothing to adopt.
-fn consent(fates: &[AdoptionAction]) -> Option<String> {
+fn consent(actions: &[AdoptionAction]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
-    for fate in fates {
-        match fate {
+    for action in actions {
+        match action {
             AdoptionAction::Created | AdoptionAction::Kept => {}
             AdoptionAction::Adopted { consent, .. } => all.push(consent),
             AdoptionAction::Foreign(_) => return None,
@@ -131,7 +131,7 @@ fn covers(given: &str, wanted: &str) -> bool {
 
 /// Returns what adoption does to an object of the Gateway with this UID; `found` is the existing
 /// object with the same name.
-fn fate(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> AdoptionAction {
+fn action(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> AdoptionAction {
     let Some(found) = found else {
         return AdoptionAction::Created;
     };
@@ -204,12 +204,12 @@ fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     }
 }
 
-fn not_complete(basis: &Basis, objects: &[OwnedObject], fates: &[AdoptionAction]) -> String {
+fn not_complete(basis: &Basis, objects: &[OwnedObject], actions: &[AdoptionAction]) -> String {
     let lack = super::plan::lack(super::kinds::OwnedKind::DaemonSet);
     let mut adoptable = Vec::new();
-    for (object, fate) in objects.iter().zip(fates) {
+    for (object, action) in objects.iter().zip(actions) {
         let (kind, name) = &object.key;
-        match fate {
+        match action {
             AdoptionAction::Created | AdoptionAction::Kept => {}
             AdoptionAction::Adopted { .. } => adoptable.push(format!("{kind} {name}")),
             AdoptionAction::Foreign(why) => {

@@ -7,7 +7,7 @@ use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{AdoptionAction, consent, fate};
+use super::{AdoptionAction, action, consent};
 use crate::provision::Basis;
 use crate::provision::cache::existing;
 use crate::provision::kinds::OwnedKind;
@@ -44,7 +44,7 @@ struct Written {
 pub(crate) struct ObjectAction {
     pub(crate) kind: &'static str,
     pub(crate) name: NamespacedName,
-    pub(crate) fate: AdoptionAction,
+    pub(crate) action: AdoptionAction,
 }
 
 /// Returns the ConfigMap for these objects of a Gateway; `namespace` is the controller's namespace.
@@ -126,19 +126,19 @@ impl AdoptionPreview {
         found: &[Option<Received>],
     ) -> (Vec<ObjectAction>, Option<String>) {
         let all = self.objects.iter().zip(found);
-        let fates = all.map(|(object, found)| {
+        let actions = all.map(|(object, found)| {
             let (kind, name) = &object.key;
             let found = found.as_ref().map(|found| existing(*kind, found));
             ObjectAction {
                 kind: kind.as_str(),
                 name: name.clone(),
-                fate: fate(object, found.as_ref(), &self.uid),
+                action: action(object, found.as_ref(), &self.uid),
             }
         });
-        let fates: Vec<ObjectAction> = fates.collect();
-        let bare: Vec<AdoptionAction> = fates.iter().map(|of| of.fate.clone()).collect();
+        let actions: Vec<ObjectAction> = actions.collect();
+        let bare: Vec<AdoptionAction> = actions.iter().map(|of| of.action.clone()).collect();
         let agreement = consent(&bare);
-        (fates, agreement)
+        (actions, agreement)
     }
 
     /// Returns true if the controller has seen the same existing objects, i.e. computed the same

@@ -72,11 +72,11 @@ fn adopted_keys(writes: &[OwnedWrite]) -> BTreeSet<OwnedKey> {
 #[test]
 fn existing_fleet_is_adopted_unchanged_after_consent() {
     let mut inventory = released();
-    let (fates, consent) = compared(&inventory);
-    assert_eq!(fates.len(), 6);
-    for ObjectAction { kind, name, fate } in &fates {
-        let AdoptionAction::Adopted { changes, .. } = fate else {
-            panic!("{kind} {name}: {fate:?}");
+    let (actions, consent) = compared(&inventory);
+    assert_eq!(actions.len(), 6);
+    for ObjectAction { kind, name, action } in &actions {
+        let AdoptionAction::Adopted { changes, .. } = action else {
+            panic!("{kind} {name}: {action:?}");
         };
         assert!(changes.is_empty(), "{kind} {name}: {changes:?}");
     }
@@ -121,11 +121,11 @@ fn consent_covers_shown_changes_until_carried_out() {
     *launcher.value.pointer_mut(image).unwrap() = json!("envoy:0");
     launcher.value["metadata"]["labels"]["theirs"] = json!("x");
     launcher.value["status"] = json!({"numberReady": 7});
-    let (fates, consent) = compared(&inventory);
+    let (actions, consent) = compared(&inventory);
     let consent = consent.unwrap();
-    let changed: Vec<&FieldChange> = fates
+    let changed: Vec<&FieldChange> = actions
         .iter()
-        .filter_map(|of| match &of.fate {
+        .filter_map(|of| match &of.action {
             AdoptionAction::Adopted { changes, .. } => Some(changes),
             _ => None,
         })
@@ -246,9 +246,9 @@ fn api_server_defaults_are_no_change() {
             spec["template"]["spec"]["containers"][0]["resources"] = json!({});
         }
     }
-    let (fates, _) = compared(&inventory);
-    let unchanged = fates.iter().all(
-        |of| matches!(&of.fate, AdoptionAction::Adopted { changes, .. } if changes.is_empty()),
+    let (actions, _) = compared(&inventory);
+    let unchanged = actions.iter().all(
+        |of| matches!(&of.action, AdoptionAction::Adopted { changes, .. } if changes.is_empty()),
     );
-    assert!(unchanged, "{fates:?}");
+    assert!(unchanged, "{actions:?}");
 }

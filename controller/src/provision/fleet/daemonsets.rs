@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::pods::{
-    HostDirectories, SHARED_MEMORY, agent_metadata, container, giver, optional_args, pod, volumes,
+    HostDirectories, SHARED_MEMORY, announce_metrics, container, giver, optional_args, pod, volumes,
 };
 use crate::provision::Basis;
 use crate::provision::owned::labels;
@@ -95,8 +95,7 @@ pub(super) fn agent(
     // Two agents of one fleet on one node would use the same ports and directories.
     let update = json!({"maxUnavailable": 1, "maxSurge": 0});
     let mut daemonset = daemonset(basis, "sesame-agent", &update, &pod);
-    let metadata = &mut daemonset["spec"]["template"]["metadata"];
-    *metadata = agent_metadata(fleet, &metadata["labels"]);
+    announce_metrics(fleet, &mut daemonset["spec"]["template"]);
     daemonset
 }
 

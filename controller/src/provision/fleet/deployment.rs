@@ -8,7 +8,7 @@
 use serde_json::{Value, json};
 
 use super::daemonsets::{DRAIN_SECONDS, GRACE_SECONDS, HANDOVER_SECONDS};
-use super::pods::{USER, agent_metadata, container, optional_args};
+use super::pods::{USER, announce_metrics, container, optional_args};
 use super::{Images, POD_LABEL_VALUE};
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
@@ -65,8 +65,9 @@ pub(super) fn objects(
     let mut deployment = json!({"spec": {
         "selector": {"matchLabels": selector(basis)},
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
-        "template": {"metadata": agent_metadata(fleet, &json!(labels(basis, &own))), "spec": pod},
+        "template": {"metadata": {"labels": labels(basis, &own)}, "spec": pod},
     }});
+    announce_metrics(fleet, &mut deployment["spec"]["template"]);
     if let Some(replicas) = fleet.replicas {
         deployment["spec"]["replicas"] = json!(replicas);
     }

@@ -85,18 +85,15 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     drain.into_iter().chain(hops).chain(metrics)
 }
 
-/// Returns the metadata of an agent's Pods. The annotations are the ones that most Prometheus
-/// configurations use to discover Pods.
-pub(super) fn agent_metadata(fleet: &FleetSettings, labels: &Value) -> Value {
-    let mut metadata = json!({"labels": labels});
+/// Adds the annotations by which most Prometheus configurations discover Pods to a Pod template.
+pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     if let Some(port) = fleet.metrics_port {
-        metadata["annotations"] = json!({
+        template["metadata"]["annotations"] = json!({
             "prometheus.io/scrape": "true",
             "prometheus.io/path": "/metrics",
             "prometheus.io/port": port.to_string(),
         });
     }
-    metadata
 }
 
 /// Returns the main container, without its command.

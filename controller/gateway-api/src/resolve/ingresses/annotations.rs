@@ -64,7 +64,8 @@ pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Op
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
     if names.is_empty() {
-        let invalid = nginx.and_then(|nginx| nginx.withheld.first().cloned());
+        let invalid = nginx.filter(|nginx| !nginx.withheld.is_empty());
+        let invalid = invalid.map(|nginx| nginx.withheld.join("; "));
         return invalid.or_else(|| contour::tls_fault(metadata));
     }
     Some(format!(
@@ -103,7 +104,7 @@ fn of_others<'m>(
     let names = metadata.annotations.iter().map(|(name, _)| name);
     let reads_nginx = nginx.is_some();
     names.filter(move |name| {
-        OF_OTHERS.iter().any(|prefix| name.starts_with(prefix))
+        OF_OTHERS.iter().any(|(of, _)| name.starts_with(of))
             && !contour::is_known(name)
             && !(reads_nginx && nginx::is_known(name))
     })
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn protecting_annotations_are_told_from_others() {
+    fn protecting_annotations_are_recognized() {
         for (name, protecting) in [
             ("nginx.ingress.kubernetes.io/auth-url", true),
             ("nginx.ingress.kubernetes.io/whitelist-source-range", true),

@@ -92,7 +92,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         class: &IngressClassOf<'_, 'w>,
         named: &Result<(&str, &str), String>,
     ) -> Option<CheckedIngress<'w>> {
-        let name_of_class = class.name;
+        let class_name = class.name;
         let metadata = &ingress.metadata;
         let start = self.routes.len();
         let mut checked = CheckedIngress {
@@ -107,7 +107,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         let (namespace, name) = match named {
             Ok(named) => *named,
             Err(why) => {
-                let message = format!("IngressClass {name_of_class} names no Gateway: {why}");
+                let message = format!("IngressClass {class_name} names no Gateway: {why}");
                 checked.accepted.refuse(Reason::InvalidParameters, message);
                 return Some(checked);
             }
@@ -117,14 +117,19 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             let exists = self.cx.world.gateways.get(namespace, name).is_some();
             let message = format!(
                 "Gateway {gateway} does not exist; create it, or name another one in \
-                 spec.parameters of IngressClass {name_of_class}"
+                 spec.parameters of IngressClass {class_name}"
             );
             checked.gateway = Some(gateway);
             checked.accepted.refuse(Reason::NoMatchingParent, message);
             return (!exists).then_some(checked);
         };
         checked.gateway = Some(gateway);
-        if class.reads_nginx && is_canary(ingress) {
+        let too_many = rules::check_limits(&ingress.spec);
+        let named = names::check_object(&metadata.namespace, &metadata.name);
+        let named = named.map_err(|why| format!("metadata: {why}"));
+        if let Err(why) = named.and(too_many) {
+            checked.accepted.refuse(Reason::UnsupportedValue, why);
+        } else if class.reads_nginx && is_canary(ingress) {
             self.canary(ingress, class, &mut checked);
         } else {
             self.rules(ingress, class, found, &mut checked);
@@ -141,15 +146,6 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         gateway: (usize, &ListenersOfGateway<'_, '_>),
         checked: &mut CheckedIngress<'w>,
     ) {
-        let Metadata {
-            namespace, name, ..
-        } = &ingress.metadata;
-        let too_many = rules::check_limits(&ingress.spec);
-        let named = names::check_object(namespace, name).map_err(|why| format!("metadata: {why}"));
-        if let Err(why) = named.and(too_many) {
-            checked.accepted.refuse(Reason::UnsupportedValue, why);
-            return;
-        }
         let owner = RuleOwner::of(Kind::Ingress, &ingress.metadata);
         let nginx = (class.reads_nginx)
             .then(|| NginxSettings::read(&ingress.metadata, &checked.object.to_string()));

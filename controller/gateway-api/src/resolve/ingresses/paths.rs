@@ -47,9 +47,21 @@ pub(super) fn read_path(
             ));
         }
     };
-    let read = matches::read(&of_path(type_, value), regexes);
-    let read = read.map_err(|why| why.replacen("path.value", "path", 1))?;
-    Ok((read, rewrite))
+    Ok((read_as(type_, value, regexes)?, rewrite))
+}
+
+/// Reads a path of this type. Errors contain the field path relative to the path's entry.
+pub(super) fn read_as(
+    type_: PathMatchType,
+    value: &str,
+    regexes: &mut Regexes,
+) -> Result<RouteMatch, String> {
+    matches::read(&of_path(type_, value), regexes).map_err(|why| of_field(&why))
+}
+
+/// Returns the error with the name of an Ingress's field.
+pub(super) fn of_field(why: &str) -> String {
+    why.replacen("path.value", "path", 1)
 }
 
 fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {

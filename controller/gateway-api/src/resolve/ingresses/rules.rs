@@ -93,7 +93,7 @@ impl<'w> RuleSettings<'_, 'w> {
         self.canaries.find(self.ingress, self.class, (host, path))
     }
 
-    /// Adds the rules for a path, including those of its canary.
+    /// Adds the rules for a path, including its canary's rules.
     fn add_path(
         &self,
         (index, at): (usize, usize),

@@ -1,6 +1,5 @@
 //! Client address filters for HTTPProxies: a route's own filter, or else its virtual host's.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
@@ -90,10 +89,7 @@ fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, 
             }
         };
         // Like Contour, allow an address without a prefix length.
-        let network = match cidr.parse::<IpAddr>() {
-            Ok(ip) => Ok(Network::from(ip)),
-            Err(_) => cidr.parse(),
-        };
+        let network = Network::of_host_or_network(cidr);
         let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
         let network = network.to_string();
         Ok(AddressRange { network, peer })

@@ -9,9 +9,9 @@
 //!
 //! A character prefix, which HTTPRoutes do not have, ranks below an element prefix of the same
 //! length. As in Contour, regular expressions in HTTPProxies rank below Exact and above all other
-//! paths. As in ingress-nginx, those in Ingresses are compared with all paths by length. The order
-//! is total, because it compares only keys of individual matches. The order among HTTPRoutes does
-//! not depend on other kinds.
+//! paths. As in ingress-nginx, an Ingress's regular expressions are compared with all paths by
+//! length. The order is total, because it compares only keys of individual matches. The order among
+//! HTTPRoutes does not depend on other kinds.
 //!
 //! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as
 //! above. They match only gRPC requests, and rank above HTTPRoutes for the same hostname.

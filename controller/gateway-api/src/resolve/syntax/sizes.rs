@@ -16,12 +16,17 @@ pub(crate) fn read(
 }
 
 fn parse(text: &str) -> Option<u64> {
-    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30)];
+    let is_canonical = !text.starts_with('0');
+    with_unit(text, [("Ki", 10), ("Mi", 20), ("Gi", 30)]).filter(|_| is_canonical)
+}
+
+/// Reads a size that may end with one of these units, each a power of two.
+pub(crate) fn with_unit(text: &str, units: [(&str, u32); 3]) -> Option<u64> {
     let unit = units
         .into_iter()
         .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
     let (digits, shift) = unit.unwrap_or((text, 0));
-    let is_number = !digits.starts_with('0') && digits.bytes().all(|it| it.is_ascii_digit());
+    let is_number = digits.bytes().all(|it| it.is_ascii_digit());
     let number = Some(digits).filter(|_| is_number)?.parse::<u64>().ok()?;
     number.checked_mul(1 << shift)
 }

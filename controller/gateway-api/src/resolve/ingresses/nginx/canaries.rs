@@ -21,7 +21,7 @@ use crate::resolve::syntax::limits::MAX_WEIGHT;
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes;
 
-/// The canaries of all Ingresses, and the paths of the other Ingresses.
+/// The canaries of all Ingresses, and the paths that other Ingresses share with them.
 #[derive(Default)]
 pub(in super::super) struct Canaries<'w> {
     by_path: BTreeMap<PathKey<'w>, Canary<'w>>,
@@ -63,27 +63,27 @@ pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
 impl<'w> Canaries<'w> {
     /// Collects the canaries. The oldest canary for a path takes precedence.
     pub(in super::super) fn of(ingresses: &[&'w Ingress], classes: &IngressClasses<'w>) -> Self {
+        let with_class = ingresses.iter().filter_map(|ingress| {
+            let (class, _) = classes.of(ingress)?;
+            classes.reads_nginx(class).then_some((*ingress, class))
+        });
+        let (canaries, others): (Vec<_>, Vec<_>) =
+            with_class.partition(|(ingress, _)| is_canary(ingress));
         let mut all = Self::default();
-        for ingress in ingresses {
-            let Some((class, _)) = classes.of(ingress) else {
-                continue;
-            };
-            if !classes.reads_nginx(class) {
-                continue;
-            }
-            let paths = keys(ingress, class);
-            if !is_canary(ingress) {
-                all.paths.extend(paths.map(|(key, _)| key));
-                continue;
-            }
+        for (ingress, class) in canaries {
             let choice = Rc::new(CanaryChoice::read(ingress).0);
-            for (key, path) in paths {
+            for (key, path) in keys(ingress, class) {
                 all.by_path.entry(key).or_insert_with(|| Canary {
                     ingress,
                     backend: &path.backend,
                     choice: Rc::clone(&choice),
                 });
             }
+        }
+        if !all.by_path.is_empty() {
+            let keys = others.into_iter().flat_map(|(it, class)| keys(it, class));
+            let shared = keys.filter(|(key, _)| all.by_path.contains_key(key));
+            all.paths = shared.map(|(key, _)| key).collect();
         }
         all
     }
@@ -147,12 +147,7 @@ fn key<'w>(
 impl CanaryChoice {
     /// Reads the annotations of a canary Ingress. Also returns the errors.
     pub(in super::super) fn read(ingress: &Ingress) -> (Self, Vec<String>) {
-        let mut from = Annotations {
-            metadata: &ingress.metadata,
-            withheld: Vec::new(),
-            notes: Vec::new(),
-        };
-        let from = &mut from;
+        let mut from = Annotations::of(&ingress.metadata);
         from.read("canary", boolean);
         let mut conditions = Vec::new();
         let header = from.read("canary-by-header", |name| {
@@ -161,8 +156,11 @@ impl CanaryChoice {
         if let Some(header) = header {
             let value = from.read("canary-by-header-value", |it| Ok(exact(it)));
             let pattern = from.read("canary-by-header-pattern", |it| {
-                let cost = regexes::check(it).map_err(|why| format!("{it:?} {why}"))?;
-                Ok((string_match::Kind::Regex(format!(".*({it}).*")), cost))
+                let invalid = |why| format!("{it:?} {why}");
+                regexes::check(it).map_err(invalid)?;
+                let pattern = format!(".*({it}).*");
+                let cost = regexes::check(&pattern).map_err(invalid)?;
+                Ok((string_match::Kind::Regex(pattern), cost))
             });
             let is = |kind| StringMatch {
                 name: header.clone(),
@@ -191,7 +189,7 @@ impl CanaryChoice {
             weight: weight.unwrap_or_default(),
             total,
         };
-        (choice, std::mem::take(&mut from.notes))
+        (choice, from.notes)
     }
 
     /// Returns the action for requests that match none of the conditions.

@@ -30,10 +30,9 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// Status of redirects to HTTPS, as in ingress-nginx.
 const TO_HTTPS: u32 = 308;
 
-/// The annotations that Sesame reads.
+/// The supported annotations.
 const KNOWN: [&str; 51] = [
     "affinity",
-    "affinity-mode",
     "allowlist-source-range",
     "app-root",
     "backend-protocol",
@@ -78,7 +77,8 @@ const KNOWN: [&str; 51] = [
     "use-regex",
     "whitelist-source-range",
     "x-forwarded-prefix",
-    // Accepted without effect, because Envoy does not need these settings.
+    // Accepted without effect: sessions always persist, and Envoy needs no buffer settings.
+    "affinity-mode",
     "proxy-buffering",
     "proxy-buffer-size",
     "proxy-buffers-number",
@@ -86,7 +86,7 @@ const KNOWN: [&str; 51] = [
     "client-body-buffer-size",
 ];
 
-/// Returns true if Sesame reads the annotation with this full name.
+/// Returns true if the annotation with this full name is supported.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.strip_prefix(OF_NGINX);
     name.is_some_and(|name| KNOWN.contains(&name))
@@ -114,11 +114,7 @@ pub(super) struct NginxSettings {
 impl NginxSettings {
     /// Reads the annotations of an Ingress with this provenance.
     pub(super) fn read(metadata: &Metadata, ingress: &str) -> Self {
-        let mut from = Annotations {
-            metadata,
-            withheld: Vec::new(),
-            notes: Vec::new(),
-        };
+        let mut from = Annotations::of(metadata);
         let paths = Paths::read(&mut from);
         let forwarding = Forwarding::read(&mut from);
         let cors = protection::cors(&mut from).map(Box::new);
@@ -182,6 +178,14 @@ struct Annotations<'m> {
 }
 
 impl<'m> Annotations<'m> {
+    fn of(metadata: &'m Metadata) -> Self {
+        Self {
+            metadata,
+            withheld: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
     fn get(&self, name: &str) -> Option<&'m str> {
         self.metadata.annotations.get(&format!("{OF_NGINX}{name}"))
     }

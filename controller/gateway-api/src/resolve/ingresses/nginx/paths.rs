@@ -6,9 +6,10 @@
 use sesame_proto::schema::path_match::Kind;
 use sesame_proto::schema::{PathModifier, UrlRewrite, path_modifier};
 
+use super::super::paths::{of_field, read_as};
 use super::Annotations;
 use super::values::{boolean, number};
-use crate::api::{FilterSubstitution, HttpMatch, IngressPath, PathMatch, PathMatchType};
+use crate::api::{FilterSubstitution, IngressPath, PathMatchType};
 use crate::resolve::filters::rewrites::RedirectTo;
 use crate::resolve::filters::route_filter::substitution;
 use crate::resolve::routes::matches::{self, RouteMatch};
@@ -48,7 +49,7 @@ impl Paths {
         ];
         // As in ingress-nginx, the temporary redirect takes precedence.
         let redirect = redirects.into_iter().find_map(|(name, code, default)| {
-            let url = from.require(name, |url| redirect(url, default))?;
+            from.get(name)?;
             let status = from.read(code, |text| {
                 let status = number(text, 301..=308)?;
                 let is_redirect = matches!(status, 301..=303 | 307..=308);
@@ -56,10 +57,7 @@ impl Paths {
                     .filter(|_| is_redirect)
                     .ok_or_else(|| format!("{text:?}: expected 301, 302, 303, 307 or 308"))
             });
-            Some(RedirectTo {
-                status: status.unwrap_or(default),
-                ..url
-            })
+            from.require(name, |url| redirect(url, status.unwrap_or(default)))
         });
         let app_root = from.require("app-root", |path| {
             let is_path = path.starts_with('/') && path != "/";
@@ -97,31 +95,25 @@ impl Paths {
             backend: _,
         } = path;
         if !is_expression(value) {
+            let path = match matches::canonical_path(value)
+                .map_err(|why| of_field(&why))?
+                .as_str()
+            {
+                "/" => Kind::Prefix(String::new()),
+                prefix => Kind::TextPrefix(prefix.to_owned()),
+            };
             return Ok(RouteMatch {
-                path: match matches::canonical_path(value)
-                    .map_err(|why| why.replacen("path.value", "path", 1))?
-                {
-                    all if all == "/" => Kind::Prefix(String::new()),
-                    prefix => Kind::TextPrefix(prefix),
-                },
+                path,
                 ..RouteMatch::all()
             });
         }
         if !value.starts_with('/') {
             return Err(format!("path {value:?} must start with '/'"));
         }
-        let spec = HttpMatch {
-            path: Some(PathMatch {
-                type_: Some(PathMatchType::RegularExpression),
-                value: Some(format!("{}.*", ignoring_case(value)).into()),
-            }),
-            ..HttpMatch::default()
-        };
-        let read = matches::read(&spec, regexes);
-        let read = read.map_err(|why| why.replacen("path.value", "path", 1))?;
+        let pattern = format!("{}.*", ignoring_case(value));
         Ok(RouteMatch {
             ranked_length: Some(value.len()),
-            ..read
+            ..read_as(PathMatchType::RegularExpression, &pattern, regexes)?
         })
     }
 

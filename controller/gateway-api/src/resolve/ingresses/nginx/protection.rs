@@ -1,6 +1,5 @@
 //! Client addresses, rate limits, body sizes and CORS.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
@@ -78,12 +77,8 @@ pub(super) fn filters(from: &mut Annotations<'_>, ingress: &str) -> Option<Filte
 /// Reads a list of networks, which must not be empty: an empty list would allow everyone.
 fn networks(text: &str) -> Result<Vec<AddressRange>, String> {
     let ranges = list(text).map(|text| {
-        let network: Result<Network, String> = match text.parse::<IpAddr>() {
-            Ok(ip) => Ok(Network::from(ip)),
-            Err(_) => text.parse(),
-        };
         Ok::<_, String>(AddressRange {
-            network: network?.to_string(),
+            network: Network::of_host_or_network(text)?.to_string(),
             peer: false,
         })
     });

@@ -2,6 +2,8 @@
 
 use sesame_proto::schema::MAX_BACKEND_MS;
 
+use crate::resolve::syntax::sizes;
+
 /// Reads a boolean in any form that Go's `strconv.ParseBool` accepts.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
@@ -28,18 +30,11 @@ pub(super) fn seconds(text: &str) -> Result<u64, String> {
 
 /// Reads a size in bytes: a number, optionally followed by `k`, `m` or `g`.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let invalid = || format!("{text:?}: expected a size such as 8m");
-    let units = [(['k', 'K'], 10), (['m', 'M'], 20), (['g', 'G'], 30)];
-    let unit = units
-        .into_iter()
-        .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
-    let (digits, shift) = unit.unwrap_or((text, 0));
-    let number = digits.bytes().all(|it| it.is_ascii_digit());
-    let number = Some(digits).filter(|_| number);
-    let number = number.and_then(|it| it.parse::<u64>().ok());
-    number
-        .and_then(|it| it.checked_mul(1 << shift))
-        .ok_or_else(invalid)
+    let size = sizes::with_unit(
+        &text.to_ascii_lowercase(),
+        [("k", 10), ("m", 20), ("g", 30)],
+    );
+    size.ok_or_else(|| format!("{text:?}: expected a size such as 8m"))
 }
 
 /// Returns the values in a comma-separated list.
