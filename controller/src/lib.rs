@@ -15,6 +15,7 @@ mod engine;
 mod finalizer;
 mod fleet_roles;
 mod hosts;
+mod key_sets;
 mod lead;
 mod ocg_bundles;
 mod provision;

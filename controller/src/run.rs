@@ -29,6 +29,7 @@ use crate::connection::ClusterConnection;
 use crate::engine::Engine;
 use crate::finalizer::Finalizer;
 use crate::fleet_roles::FleetRoles;
+use crate::key_sets::keep_key_sets;
 use crate::lead::Elector;
 use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
@@ -221,6 +222,7 @@ fn start_resolution(
     let (inputs, engine_inputs) = std::sync::mpsc::channel();
     let (touch, touched) = mpsc::unbounded_channel();
     let (references, wanted) = watch::channel(References::default());
+    let (key_sets, requests) = watch::channel(None);
     let (desired, publications) = watch::channel(None);
     let (changes, statuses) = mpsc::unbounded_channel();
     let (gateway_settings, of_gateways) = watch::channel(SettingsByGateway::default());
@@ -234,6 +236,7 @@ fn start_resolution(
         settings,
         current: current.clone(),
         references,
+        key_sets,
         desired,
         statuses: changes,
         gateway_settings,
@@ -247,6 +250,7 @@ fn start_resolution(
         .spawn(move || engine.run())
         .context("start the engine's thread")?;
     tasks.spawn(tell_engine(current.clone(), inputs.clone()));
+    tasks.spawn(keep_key_sets(replica.clone(), requests, touch.clone()));
     let (awaited, awaits) = watch::channel(AwaitedKinds::new());
     let watches = Watches {
         replica: replica.clone(),

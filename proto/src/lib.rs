@@ -46,7 +46,8 @@
 //! - `bundle` combines a snapshot, its keys and signatures in one file, for hosts without network
 //!   access.
 //! - `canonical_path` normalizes paths as Envoy does before matching routes.
-//! - `pem` reads certificates and keys in text form.
+//! - `pem` reads certificates and keys in text form; `jwks` reduces sets of public keys, and `key_sets`
+//!   describes those that are fetched.
 //! - `bounds` rejects messages that would take too much memory, before they are decoded.
 //! - `field_names`, `log_facts`, `expressions`, `sizes`, `addresses` and `tls_parameters` limit the
 //!   contents of a snapshot. The resolver enforces the limits, and the renderer checks them again.
@@ -66,6 +67,7 @@ pub mod expressions;
 pub mod field_names;
 pub mod json;
 pub mod jwks;
+pub mod key_sets;
 pub mod keys;
 pub mod log_facts;
 pub mod network;

@@ -108,6 +108,11 @@ impl Directories {
         self.state.join("last-good")
     }
 
+    /// Returns the directory with the copies of fetched key sets.
+    pub(super) fn key_sets(&self) -> PathBuf {
+        self.state.join("key-sets")
+    }
+
     /// Returns the directory to which a Gateway's state is moved before it is removed.
     pub(super) fn withdrawn(&self) -> PathBuf {
         self.state.join("withdrawn")

@@ -20,10 +20,11 @@ use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::resolve::{
-    Problem, Resolution, ResolvedGateway, Resolver, UncoveredHostnames,
+    Problem, RemoteKeySets, Resolution, ResolvedGateway, Resolver, UncoveredHostnames,
 };
 use sesame_gateway_api::status::Statuses;
 use sesame_gateway_api::world::{Kind, LastGoodKeys, ServedTogether, World};
+use sesame_proto::key_sets::KeySetCopies;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -32,6 +33,7 @@ use super::spans::EngineTimes;
 use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local};
 use super::withdrawal::Withdrawal;
 use crate::source::bundles::BundleReport;
+use crate::source::key_sets::FetchedKeySets;
 use crate::source::local::LocalMaterial;
 use crate::source::manifests::{Manifests, ScanReport};
 use crate::source::problem::{Severity, SourceProblem};
@@ -73,6 +75,8 @@ pub(super) struct SourceState {
     pub(super) key_files: Arc<BTreeMap<String, String>>,
     /// The content of local files that replaces objects.
     pub(super) local: Arc<LocalMaterial>,
+    /// Copies of fetched key sets.
+    pub(super) key_sets: Arc<KeySetCopies>,
     /// The files in a bundle directory.
     pub(super) bundles: Arc<Vec<BundleReport>>,
     /// When the engine began to process the current change; `None` while it is idle.
@@ -93,6 +97,8 @@ impl SourceState {
 /// Everything the engine's thread owns.
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
+    /// Key sets that the manifests' policies request.
+    pub(super) key_sets: FetchedKeySets,
     pub(super) resolver: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
@@ -124,13 +130,17 @@ impl Engine {
             record_busy(&self.known, true);
             self.times.take(watch.first_seen());
             take_local(&self.known, &self.host);
-            self.manifests.take_local(&self.known.borrow().local.usable);
+            let copies = self.key_sets.newest();
+            let namespace = &self.resolve.namespace;
+            let usable = &self.known.borrow().local.usable;
+            self.manifests.take_local(usable, (namespace, &copies));
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
             };
             self.times.read();
             self.take(&scan, &change, Timestamp::now());
+            self.request_key_sets(copies);
             record_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
                 tracing::warn!(%error, "cannot store the last valid manifests for the next start");
@@ -142,15 +152,33 @@ impl Engine {
     /// Waits for the next change to the source or the host, or for the decision on a withdrawal.
     fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
-            withdrawal, host, ..
+            withdrawal,
+            host,
+            key_sets,
+            ..
         } = self;
         runtime.block_on(async {
             tokio::select! {
                 change = watch.changes.recv() => change,
                 () = host.changed() => Some(Change::Paths(Vec::new())),
+                () = key_sets.changed() => Some(Change::Paths(Vec::new())),
                 () = withdrawal.decided() => Some(Change::Paths(Vec::new())),
             }
         })
+    }
+
+    /// Requests the key sets that the world needs, unless its manifests may have vanished by
+    /// mistake. Publishes the present copies.
+    fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
+        if self.known.borrow().held.is_none() {
+            let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);
+            self.key_sets.request(sets.requests());
+        }
+        self.known.send_if_modified(|known| {
+            let differs = known.key_sets != copies;
+            known.key_sets = copies;
+            differs
+        });
     }
 
     /// Serves the configurations that were accepted earlier until the manifests are read.

@@ -19,6 +19,7 @@ use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
 use crate::seal::SealingKeys;
 use crate::source::bundles::BundleSettings;
+use crate::source::key_sets::FetchedKeySets;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::{Manifests, ReadLimits, tree};
 use crate::source::snapshots::{self, SnapshotDirs};
@@ -114,6 +115,7 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
     let last_good = LastGood::new(host.directories.last_good()).sealed_with(sealing);
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
+        key_sets: FetchedKeySets::start(host.directories.key_sets()),
         resolver: Resolver::default(),
         resolve: inputs.resolve,
         host,

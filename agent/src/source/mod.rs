@@ -9,6 +9,7 @@
 pub mod bundles;
 #[cfg(feature = "cluster")]
 pub mod cluster;
+pub(crate) mod key_sets;
 pub mod last_good;
 pub mod local;
 pub mod manifests;

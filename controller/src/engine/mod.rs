@@ -43,8 +43,9 @@ use sesame_gateway_api::resolve::incremental::{
     PreviousObjects, PreviousRoutes, PreviousServices, RouteDelta, RouteStatusChange,
     resolve_routes,
 };
-use sesame_gateway_api::resolve::{OcgBundles, Resolver};
+use sesame_gateway_api::resolve::{OcgBundles, RemoteKeySets, Resolver};
 use sesame_gateway_api::world::ObjectKey;
+use sesame_proto::key_sets::KeySetRequests;
 
 /// State owned by the engine's thread.
 pub(crate) struct Engine {
@@ -54,6 +55,8 @@ pub(crate) struct Engine {
     /// Settings for the next resolution; an input announces each change.
     pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
+    /// Key sets to fetch; `None` until all kinds have been listed.
+    pub(crate) key_sets: watch::Sender<Option<Arc<KeySetRequests>>>,
     pub(crate) desired: watch::Sender<Option<Arc<DesiredPublications>>>,
     pub(crate) statuses: UnboundedSender<StatusChange>,
     /// Settings of each Gateway.
@@ -213,7 +216,10 @@ impl Engine {
         if !state.is_listed() {
             return;
         }
-        let wanted: BTreeSet<ObjectKey> = references(state.world(), &self.settings.options);
+        let (world, options) = (state.world(), &self.settings.options);
+        let key_sets = RemoteKeySets::of(world, options).requests();
+        replace(&self.key_sets, Some(Arc::new(key_sets)));
+        let wanted: BTreeSet<ObjectKey> = references(world, options);
         if let Some(references) = state.refer_to(&wanted) {
             self.references.send_replace(references);
         }

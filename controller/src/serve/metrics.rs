@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,6 +15,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
 use sesame_gateway_api::resolve::UncoveredHostnames;
 use sesame_gateway_api::world::{Kind, World};
+use sesame_proto::key_sets::KeySetCopies;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfKind {
@@ -33,6 +35,11 @@ struct OfCertificate {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfIssuer {
+    uri: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfBuild {
     version: &'static str,
     revision: &'static str,
@@ -49,6 +56,7 @@ pub(crate) struct Metrics {
     gateways: Gauge,
     certificates: Family<OfCertificate, Gauge>,
     uncovered: Gauge,
+    key_sets: Family<OfIssuer, Gauge>,
     published: Family<OfPart, Counter>,
     statuses: Family<OfKind, Counter>,
     reports_refused: Gauge,
@@ -70,6 +78,8 @@ impl Metrics {
         let certificates = add(all, "certificate_expiry_timestamp_seconds", help);
         let help = "Hostnames of listeners that none of the listener's certificates covers, so that clients reject them";
         let uncovered = add(all, "uncovered_hostnames", help);
+        let help = "Last successful fetch of each key set, in seconds since 1970, within an hour; 0 before the first";
+        let key_sets = add(all, "key_set_fetched_timestamp_seconds", help);
         let help = "GatewayAgents that are ignored, because no host may have written them";
         let reports_refused = add(all, "reports_refused", help);
         let help = "Hosts that have been silent for too long; their addresses are removed from their \
@@ -94,6 +104,7 @@ impl Metrics {
             ),
             certificates,
             uncovered,
+            key_sets,
             published: add(all, "publish_writes", "Writes of ConfigMaps and Secrets"),
             statuses: add(all, "status_writes", "Writes of statuses, by kind"),
             reports_refused,
@@ -172,6 +183,19 @@ impl Metrics {
     pub(crate) fn uncovered(&self, hostnames: &UncoveredHostnames) {
         self.uncovered
             .set(count(hostnames.values().map(Vec::len).sum()));
+    }
+
+    /// Replaces the metrics for fetched key sets.
+    pub(crate) fn key_sets(&self, copies: &KeySetCopies) {
+        self.key_sets.clear();
+        for copy in copies.values() {
+            let fetched_at = copy.fetched_at.parse::<Timestamp>();
+            let fetched_at = fetched_at.map_or(0, Timestamp::as_second);
+            let uri = copy.uri.clone();
+            self.key_sets
+                .get_or_create(&OfIssuer { uri })
+                .set(fetched_at);
+        }
     }
 
     /// Counts an incremental resolution of routes.

@@ -120,8 +120,13 @@ impl Fetcher {
                     *again = true;
                     continue;
                 }
-                // Objects in other namespaces are treated as missing.
-                if !self.replica.watched.holds(&key.name.namespace) {
+                // Objects in other namespaces are treated as missing. The copies of key sets are in
+                // the controller's own namespace.
+                let Replica {
+                    watched, namespace, ..
+                } = &self.replica;
+                let is_copy = key.kind == Kind::ConfigMap && key.name.namespace == *namespace;
+                if !watched.holds(&key.name.namespace) && !is_copy {
                     let answer = FetchOutcome::Missing;
                     if self.inputs.send(Input::Fetched { key, answer }).is_err() {
                         return;

@@ -26,7 +26,7 @@ mod stored_status;
 
 #[cfg(test)]
 pub(crate) use self::fetch::newly_requested;
-pub(crate) use self::fetch::{FetchOutcome, References};
+pub(crate) use self::fetch::{FetchOutcome, References, Touched};
 use self::follow::follow;
 pub(crate) use self::follow::{ObjectWatch, Unwatched, WatchEvent, watch_config};
 pub(crate) use self::holds::holds;

@@ -10,7 +10,7 @@ use sesame_gateway_api::api::{
     TrustBundleRef,
 };
 use sesame_gateway_api::resolve::{
-    AuthorityRef, CertificateSource, LayeredReferences, Options, layered_references,
+    AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets, layered_references,
     session_ticket_keys,
 };
 use sesame_gateway_api::world::{Kind, ObjectKey, World};
@@ -75,6 +75,13 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
         }
     }
     found.policies(world);
+    for ObjectKey { kind, name } in RemoteKeySets::of(world, options).references() {
+        let reference = ObjectRef {
+            name: name.name,
+            ..ObjectRef::default()
+        };
+        found.add(kind.as_str(), &name.namespace, &reference);
+    }
     found.0
 }
 

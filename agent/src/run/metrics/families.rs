@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use sesame_gateway_api::status::AgentState;
@@ -69,6 +70,13 @@ impl Scrape {
         if let Some(hostnames) = source.uncovered_hostnames {
             families.single("agent_uncovered_hostnames", help, number(hostnames))?;
         }
+        let fetched = source.key_sets.iter().map(|it| {
+            let fetched_at = it.fetched_at.parse::<Timestamp>();
+            let fetched_at = seconds(fetched_at.map_or(0, Timestamp::as_second));
+            (vec![("uri", it.uri.clone())], fetched_at)
+        });
+        let help = "Last successful fetch of each key set, in seconds since 1970, within an hour; 0 before the first; only for manifests";
+        families.gauge("agent_key_set_fetched_timestamp_seconds", help, fetched)?;
         let help = "Certificate requests of this host that are waiting for an answer";
         let waiting = number(source.requested.len());
         families.single("agent_certificate_requests_waiting", help, waiting)?;

@@ -11,6 +11,7 @@ use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::resolve::{Resolution, resolve};
 use sesame_gateway_api::status::{self, AgentState, Statuses};
 use sesame_gateway_api::world::Kind;
+use sesame_proto::key_sets::KeySetCopy;
 
 use super::expiry;
 use super::inputs;
@@ -18,7 +19,8 @@ use super::objects::objects;
 use super::scarcity;
 use super::verdicts;
 use super::{
-    AgentReport, EnvoyReport, GatewayReport, RefusedReport, Report, RetainedReport, SourceReport,
+    AgentReport, EnvoyReport, GatewayReport, KeySetReport, RefusedReport, Report, RetainedReport,
+    SourceReport,
 };
 use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
@@ -175,7 +177,22 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
         uncovered_hostnames: known.uncovered_hostnames,
         bundles: known.bundles.to_vec(),
         requested: known.local.open.keys().cloned().collect(),
+        key_sets: known.key_sets.values().map(key_set).collect(),
         ..source.clone()
+    }
+}
+
+fn key_set(copy: &KeySetCopy) -> KeySetReport {
+    let KeySetCopy {
+        uri,
+        jwks: _,
+        fetched_at,
+        error,
+    } = copy.clone();
+    KeySetReport {
+        uri,
+        fetched_at,
+        error,
     }
 }
 

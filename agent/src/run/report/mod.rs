@@ -112,6 +112,22 @@ pub struct SourceReport {
     /// Objects whose certificate request is waiting for an answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested: Vec<String>,
+    /// Key sets that this host fetches, by name; only for manifests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_sets: Vec<KeySetReport>,
+}
+
+/// Key set that this host fetches.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeySetReport {
+    /// URI of the key set.
+    pub uri: String,
+    /// Time of the last successful fetch (RFC 3339), within an hour; empty if there was none.
+    pub fetched_at: String,
+    /// Error of the last fetch; empty after a success.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
 }
 
 /// A cluster, and the part of it that this host serves.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use sesame_gateway_api::api::{ConfigMap, Metadata, NamespacedName, Secret, SecretBytes};
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 use sesame_proto::encoded::Substitutes;
+use sesame_proto::key_sets::KeySetCopies;
 
 use super::Manifests;
 
 impl Manifests {
-    /// Stores the newest content of local files, which the next scan adds to the world.
-    pub fn take_local(&mut self, usable: &Substitutes) {
+    /// Stores the newest content of local files, and the copies of fetched key sets. The next scan
+    /// adds them to the world. `namespace` is the namespace of the copies.
+    pub fn take_local(&mut self, usable: &Substitutes, (namespace, copies): (&str, &KeySetCopies)) {
         let Substitutes { pairs, bundles } = usable;
         let pairs = pairs.values().filter_map(|(_, pair)| {
             let name = ObjectKey::parse_as(Kind::Secret, &pair.name)?;
@@ -38,7 +40,13 @@ impl Manifests {
                     .collect(),
             })))
         });
-        self.local = pairs.chain(bundles).collect();
+        let copies = copies.iter().map(|(name, copy)| {
+            AnyObject::ConfigMap(Arc::new(ConfigMap {
+                metadata: metadata(&NamespacedName::new(namespace, name)),
+                data: copy.to_data(),
+            }))
+        });
+        self.local = pairs.chain(bundles).chain(copies).collect();
     }
 
     /// Adds missing or outdated local objects to the world, and returns their keys.

@@ -122,6 +122,39 @@ pub struct JwksSource {
     /// ConfigMap in the policy's own namespace that contains the key set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map_ref: Option<JwksConfigMap>,
+    /// The key set is fetched from the issuer. If the issuer cannot be reached, the last good copy
+    /// stays in use for at most seven days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteJwks>,
+}
+
+/// JSON Web Key Set that is fetched from its issuer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RemoteJwks {
+    /// HTTPS URI of the key set. Redirects are not followed.
+    #[schemars(length(min = 9, max = 2048))]
+    pub uri: String,
+    /// Time between two fetches, from `30s` to `24h`. The default is `5m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_duration: Option<String>,
+    /// ConfigMap with the CA certificates that verify the server. The default is the certificates
+    /// that the system trusts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_certificate_ref: Option<JwksAuthorities>,
+}
+
+/// ConfigMap with CA certificates in the policy's own namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JwksAuthorities {
+    /// Name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in the ConfigMap's `data`. The default is `ca.crt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: Option<String>,
 }
 
 /// ConfigMap with a JSON Web Key Set.

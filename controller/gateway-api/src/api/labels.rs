@@ -61,6 +61,9 @@ pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
 /// length may have been cut, so it is invalid.
 pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
 
+/// Label on ConfigMaps with fetched key sets; its value is a digest of the controller's name.
+pub const KEY_SET_LABEL: &str = "projectsesame.io/key-set";
+
 /// Annotation prefixes of other Ingress controllers, each with the number of characters that are
 /// kept of a value.
 pub const OF_OTHERS: [(&str, usize); 2] = [

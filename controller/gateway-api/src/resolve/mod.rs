@@ -44,6 +44,7 @@ pub use self::gateways::service_request::ServiceRequest;
 pub use self::ingresses::INGRESS_CONTROLLER;
 pub use self::listeners::implicit::ImplicitListeners;
 pub use self::listeners::{UncoveredHostname, UncoveredHostnames, session_ticket_keys};
+pub use self::policies::key_sets::RemoteKeySets;
 pub use self::proxies::{AuthorityRef, LayeredReferences, layered_references};
 pub use self::snapshot::ResolvedGateway;
 pub use self::tls::ca_bundles::checked_bundle;

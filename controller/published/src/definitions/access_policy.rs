@@ -69,9 +69,11 @@ fn of_tokens(providers: &mut Value) {
     let fields = &mut providers["items"]["properties"];
     fields["name"]["pattern"] = json!("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$");
     fields["jwks"]["x-kubernetes-validations"] = json!([{
-        "rule": "has(self.inline) != has(self.configMapRef)",
-        "message": "expected either inline or configMapRef",
+        "rule": "[has(self.inline), has(self.configMapRef), has(self.remote)].filter(it, it).size() == 1",
+        "message": "expected one of inline, configMapRef and remote",
     }]);
+    let remote = &mut fields["jwks"]["properties"]["remote"]["properties"];
+    remote["uri"]["pattern"] = json!("^https://[^/?#@]+([/?][^#]*)?$");
     fields["sources"]["items"]["x-kubernetes-validations"] = json!([{
         "rule": "[has(self.header), has(self.queryParameter), has(self.cookie)].filter(it, it).size() == 1",
         "message": "expected one of header, queryParameter and cookie",

@@ -31,13 +31,8 @@ pub(crate) fn statuses(
         for why in backends.unfit(place) {
             accepted.refuse(Reason::UnsupportedValue, why);
         }
-        add_programmed(
-            &mut statuses,
-            &policy.object.metadata,
-            &gateway,
-            &accepted,
-            cx,
-        );
+        let told = (&accepted, "the policy applies".to_owned());
+        add_programmed(&mut statuses, &policy.object.metadata, &gateway, told, cx);
     }
     statuses
 }

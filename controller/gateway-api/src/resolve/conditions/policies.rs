@@ -179,16 +179,16 @@ pub(super) fn of_backends<'r>(
     })
 }
 
-/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the entry's
-/// condition Programmed stays Unknown until hosts report.
+/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the entry has
+/// this message, and its condition Programmed stays Unknown until hosts report.
 pub(super) fn add_programmed(
     statuses: &mut StatusesOfKind,
     policy: &Metadata,
     gateway: &NamespacedName,
-    accepted: &Verdict,
+    (accepted, message): (&Verdict, String),
     cx: &ResolveContext<'_, '_>,
 ) {
-    let message = policy.unknown.beside("the policy applies", "", None);
+    let message = policy.unknown.beside(&message, "", None);
     let mut conditions = vec![accepted.accepted(&message, policy.generation)];
     if accepted.good() {
         conditions.push(super::programmed(None, policy.generation));

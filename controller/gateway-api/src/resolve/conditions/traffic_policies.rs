@@ -26,7 +26,8 @@ pub(crate) fn statuses(
     for (gateway, place, mut accepted) in affected {
         if let Some(policy) = policies.get(place) {
             accepted.add(&policy.accepted);
-            add_programmed(&mut statuses, policy.metadata, &gateway, &accepted, cx);
+            let told = (&accepted, policy.message());
+            add_programmed(&mut statuses, policy.metadata, &gateway, told, cx);
         }
     }
     statuses

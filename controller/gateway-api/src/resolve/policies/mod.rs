@@ -1,4 +1,5 @@
 //! Policies that target Gateways, ListenerSets, routes and backends.
 
+pub(super) mod key_sets;
 pub(crate) mod targets;
 pub(crate) mod traffic;

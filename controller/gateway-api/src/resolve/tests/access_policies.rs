@@ -83,7 +83,10 @@ fn invalid_tokens_and_rules_refuse_their_targets() {
     let rule = |text: &str| format!(", authorization: {{rules: [{text}]}}");
     for (spec, why) in [
         (provider(""), "spec.jwt.providers has 0 entries; 1 to 4"),
-        (keys("{}"), "jwks: expected either inline or configMapRef"),
+        (
+            keys("{}"),
+            "jwks: expected one of inline, configMapRef and remote",
+        ),
         (
             keys("{inline: '{}'}"),
             "jwks.inline is not a JSON Web Key Set",
@@ -99,6 +102,18 @@ fn invalid_tokens_and_rules_refuse_their_targets() {
         (
             keys("{configMapRef: {name: none}}"),
             "jwks.configMapRef: ConfigMap web/none does not exist",
+        ),
+        (
+            keys("{remote: {uri: 'http://i.test'}}"),
+            "jwks.remote.uri \"http://i.test\" is not valid; expected an absolute https URI",
+        ),
+        (
+            keys("{remote: {uri: 'https://i.test', cacheDuration: soon}}"),
+            "jwks.remote.cacheDuration: \"soon\" is not a duration",
+        ),
+        (
+            keys("{remote: {uri: 'https://i.test'}}"),
+            "jwks.remote: https://i.test has not been fetched yet",
         ),
         (
             tokens(", sources: [{}]"),

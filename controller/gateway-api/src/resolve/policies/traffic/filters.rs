@@ -80,6 +80,12 @@ impl FilterSettings {
         checks.flat_map(|it| &it.exempt).map(String::as_str)
     }
 
+    /// Returns the problems that do not keep access checks from working.
+    pub(super) fn notes(&self) -> impl Iterator<Item = &str> {
+        let notes = self.token_checks().flat_map(|it| &it.notes);
+        notes.map(String::as_str)
+    }
+
     /// Returns true if a protective section is set. In that case, requests must not fall through to
     /// another route.
     pub(crate) fn protects(&self) -> bool {

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sesame_proto::jwks;
 use sesame_proto::schema::{
     self, TokenHeader, TokenPolicy, TokenProvider, TokenSource, token_source,
 };
@@ -13,6 +12,7 @@ use crate::api::{
     ClaimHeader, JwksConfigMap, JwksSource, JwtHeader, JwtPolicy, JwtProvider, JwtSource,
 };
 use crate::resolve::context::ResolveContext;
+use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
 use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::parsed::Parsed;
 use crate::resolve::syntax::{limits, names};
@@ -38,6 +38,8 @@ pub(crate) struct TokenCheck {
     pub(super) claim_headers: Vec<schema::ClaimHeader>,
     /// Headers that contain tokens and are removed before requests reach a backend.
     pub(super) token_headers: BTreeSet<String>,
+    /// Problems that do not keep the tokens from being checked.
+    pub(super) notes: Vec<String>,
 }
 
 /// Reads the token requirements of the AccessPolicy named `policy`.
@@ -54,6 +56,7 @@ pub(super) fn read(
     limits::entries(field, specs.len(), 1..=TokenPolicy::MAX_PROVIDERS)?;
     let mut providers: Vec<TokenProvider> = Vec::with_capacity(specs.len());
     let (mut headers, mut token_headers) = (Vec::new(), BTreeSet::new());
+    let mut notes = Vec::new();
     for (i, spec) in specs.iter().enumerate() {
         let at = format!("{field}[{i}]");
         let name = &spec.name;
@@ -62,7 +65,8 @@ pub(super) fn read(
                 "{at}.name {name:?} is taken; expected a unique name"
             ));
         }
-        let provider = read_provider(&at, spec, namespace, cx, key_sets)?;
+        let (provider, note) = read_provider(&at, spec, namespace, cx, key_sets)?;
+        notes.extend(note);
         if !spec.forward_token.unwrap_or_default() {
             token_headers.extend(headers_of(&provider));
         }
@@ -86,6 +90,7 @@ pub(super) fn read(
         policy: TokenPolicy { providers },
         claim_headers: headers,
         token_headers,
+        notes,
     })
 }
 
@@ -101,13 +106,14 @@ fn headers_of(provider: &TokenProvider) -> Vec<String> {
     headers.chain(default).collect()
 }
 
+/// Returns the provider, and a note about its keys.
 fn read_provider(
     at: &str,
     spec: &JwtProvider,
     namespace: &str,
     cx: &ResolveContext<'_, '_>,
     key_sets: &mut Parsed<Arc<str>>,
-) -> Result<TokenProvider, String> {
+) -> Result<(TokenProvider, Option<String>), String> {
     let JwtProvider {
         name,
         issuer,
@@ -131,13 +137,15 @@ fn read_provider(
     for (i, audience) in audiences.iter().enumerate() {
         check_text(&format!("{at}.audiences[{i}]"), audience)?;
     }
-    Ok(TokenProvider {
+    let (keys, note) = read_keys(&format!("{at}.jwks"), jwks, namespace, cx, key_sets)?;
+    let provider = TokenProvider {
         name: name.clone(),
         issuer: issuer.clone(),
         audiences: audiences.clone(),
-        jwks: read_keys(&format!("{at}.jwks"), jwks, namespace, cx, key_sets)?.to_string(),
+        jwks: keys.to_string(),
         sources: read_sources(&format!("{at}.sources"), sources)?,
-    })
+    };
+    Ok((provider, note))
 }
 
 /// Returns an error if the text is empty or too long, or contains control characters.
@@ -162,27 +170,27 @@ pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String
     Ok(path)
 }
 
+/// Returns the keys in canonical form, and a note about keys that could not be renewed.
 fn read_keys(
     at: &str,
     spec: &JwksSource,
     namespace: &str,
     cx: &ResolveContext<'_, '_>,
     key_sets: &mut Parsed<Arc<str>>,
-) -> Result<Arc<str>, String> {
-    let mut canonical = |text: &str| {
-        key_sets.get(text, |text| {
-            let set = jwks::canonical(text).map(Arc::from);
-            set.map_err(|why| why.to_string())
-        })
-    };
+) -> Result<(Arc<str>, Option<String>), String> {
     match spec {
         JwksSource {
             inline: Some(text),
             config_map_ref: None,
-        } => canonical(text).map_err(|why| format!("{at}.inline {why}")),
+            remote: None,
+        } => {
+            let keys = key_sets.get(text, canonical);
+            Ok((keys.map_err(|why| format!("{at}.inline {why}"))?, None))
+        }
         JwksSource {
             inline: None,
             config_map_ref: Some(JwksConfigMap { name, key }),
+            remote: None,
         } => {
             let at = format!("{at}.configMapRef: ConfigMap {namespace}/{name}");
             let map = cx.world.config_maps.get(namespace, name);
@@ -190,12 +198,26 @@ fn read_keys(
             let key = key.as_deref().unwrap_or(DEFAULT_KEY);
             let text = map.data.get(key);
             let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
-            canonical(text).map_err(|why| format!("{at}: {key:?} {why}"))
+            let keys = key_sets.get(text, canonical);
+            Ok((keys.map_err(|why| format!("{at}: {key:?} {why}"))?, None))
+        }
+        JwksSource {
+            inline: None,
+            config_map_ref: None,
+            remote: Some(remote),
+        } => {
+            let remote = RemoteKeySet::of_policy(remote, namespace);
+            let remote = remote.map_err(|why| format!("{at}.remote{why}"))?;
+            let read = remote.read(cx, key_sets);
+            read.map_err(|why| format!("{at}.remote: {why}"))
         }
         JwksSource {
             inline: _,
             config_map_ref: _,
-        } => Err(format!("{at}: expected either inline or configMapRef")),
+            remote: _,
+        } => Err(format!(
+            "{at}: expected one of inline, configMapRef and remote"
+        )),
     }
 }
 

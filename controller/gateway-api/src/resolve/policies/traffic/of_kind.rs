@@ -58,6 +58,16 @@ impl<'w> CheckedPolicy<'w> {
         .ok()
     }
 
+    /// Returns the message of the policy's status if it is accepted.
+    pub(crate) fn message(&self) -> String {
+        let mut message = "the policy applies".to_owned();
+        for note in self.settings.filters.notes() {
+            message.push_str("; ");
+            message.push_str(note);
+        }
+        message
+    }
+
     /// Returns the policy's name, followed by the objects that it exempts.
     fn told(&self) -> String {
         let exempt: Vec<&str> = self.settings.filters.exempt().collect();

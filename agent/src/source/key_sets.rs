@@ -1,0 +1,144 @@
+//! Fetches the key sets that manifests request, and stores their copies in the state directory. So
+//! that a host without a network has them after a reboot, they are loaded before the first scan.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sesame_files::open::{self, Rule};
+use sesame_key_sets::{KeySetKeeper, KeySetStore};
+use sesame_proto::key_sets::{KeySetCopies, KeySetCopy, KeySetRequests};
+use tokio::sync::watch;
+
+use crate::host::{create_directory, entries, remove_if_exists, replace_file};
+
+/// Maximum size of a file in bytes: a canonical key set, quoted as JSON, and its URI.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
+/// End of each file's name.
+const SUFFIX: &str = ".json";
+
+/// Key sets that are fetched for an engine.
+#[derive(Debug)]
+pub(crate) struct FetchedKeySets {
+    requests: watch::Sender<Option<Arc<KeySetRequests>>>,
+    copies: watch::Receiver<Arc<KeySetCopies>>,
+}
+
+impl FetchedKeySets {
+    /// Loads the copies in this directory, and starts to fetch key sets when they are requested.
+    pub(crate) fn start(directory: PathBuf) -> Self {
+        let store = CopyFiles { directory };
+        let (requests, requested) = watch::channel(None);
+        let (observed, copies) = watch::channel(Arc::new(store.read()));
+        // Agents always fetch. The channel must stay open.
+        let (always, active) = watch::channel(true);
+        let keeper = KeySetKeeper {
+            store,
+            requests: requested,
+            active,
+        };
+        tokio::spawn(async move {
+            let observe = |copies: &KeySetCopies| {
+                observed.send_if_modified(|known| {
+                    let differs = **known != *copies;
+                    if differs {
+                        *known = Arc::new(copies.clone());
+                    }
+                    differs
+                });
+            };
+            keeper.run(observe).await;
+            drop(always);
+        });
+        Self { requests, copies }
+    }
+
+    /// Replaces the requested key sets.
+    pub(crate) fn request(&self, requests: KeySetRequests) {
+        self.requests.send_if_modified(|known| {
+            let differs = known.as_deref() != Some(&requests);
+            if differs {
+                *known = Some(Arc::new(requests));
+            }
+            differs
+        });
+    }
+
+    /// Returns the newest copies.
+    pub(crate) fn newest(&self) -> Arc<KeySetCopies> {
+        Arc::clone(&self.copies.borrow())
+    }
+
+    /// Waits until a copy has changed.
+    pub(crate) async fn changed(&mut self) {
+        if self.copies.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+/// Copies as files of a directory.
+struct CopyFiles {
+    directory: PathBuf,
+}
+
+impl CopyFiles {
+    /// Reads all copies. A damaged file counts as missing.
+    fn read(&self) -> KeySetCopies {
+        let files = entries(&self.directory).unwrap_or_default().into_iter();
+        let copies = files.filter_map(|path| {
+            let name = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?;
+            let bytes = open::read(&path, Rule::Own, MAX_FILE_BYTES).ok()?;
+            Some((name.to_owned(), serde_json::from_slice(&bytes).ok()?))
+        });
+        copies.collect()
+    }
+
+    fn write(&self, name: &str, copy: &KeySetCopy) -> std::io::Result<()> {
+        create_directory(&self.directory)?;
+        let path = self.directory.join(format!("{name}{SUFFIX}"));
+        let staged = self.directory.join(format!(".{name}"));
+        replace_file(&path, &staged, &serde_json::to_vec(copy)?)
+    }
+}
+
+impl KeySetStore for CopyFiles {
+    async fn load(&self) -> Result<KeySetCopies, String> {
+        Ok(self.read())
+    }
+
+    async fn save(&self, name: &str, copy: &KeySetCopy) -> Result<(), String> {
+        self.write(name, copy).map_err(|error| error.to_string())
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), String> {
+        let path = self.directory.join(format!("{name}{SUFFIX}"));
+        remove_if_exists(&path).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn copies_survive_restarts_and_damage() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().join("key-sets");
+        let store = CopyFiles {
+            directory: directory.clone(),
+        };
+        let copy = KeySetCopy {
+            uri: "https://issuer.test/keys".to_owned(),
+            jwks: "{}".to_owned(),
+            ..KeySetCopy::default()
+        };
+        for name in ["a", "b", "c"] {
+            store.save(name, &copy).await.unwrap();
+        }
+        store.remove("b").await.unwrap();
+        store.remove("none").await.unwrap();
+        std::fs::write(directory.join("c.json"), b"{").unwrap();
+        let expected = KeySetCopies::from([("a".to_owned(), copy)]);
+        assert_eq!(store.load().await, Ok(expected));
+    }
+}

@@ -1,0 +1,263 @@
+//! Key sets that a controller or an agent fetches from token issuers. Resolution only reads their
+//! copies, which are ConfigMaps in the controller's namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sesame_proto::jwks;
+use sesame_proto::key_sets::{KeySetCopy, KeySetRequest, KeySetRequests, KeySetTrust, copy_name};
+
+use super::targets;
+use crate::api::{JwksAuthorities, NamespacedName, RemoteJwks};
+use crate::resolve::context::{Options, ResolveContext};
+use crate::resolve::syntax::durations;
+use crate::resolve::syntax::parsed::Parsed;
+use crate::world::{Kind, ObjectKey, World};
+
+/// Maximum number of key sets that are fetched for the objects of a namespace.
+const MAX_PER_NAMESPACE: usize = 8;
+/// Maximum number of key sets that are fetched.
+const MAX_KEY_SETS: usize = 256;
+/// Maximum number of characters in a URI.
+const MAX_URI: usize = 2048;
+/// Default entry of a ConfigMap with CA certificates.
+const DEFAULT_KEY: &str = "ca.crt";
+/// Default time between two fetches.
+const INTERVAL: Duration = Duration::from_secs(300);
+/// Shortest time between two fetches. Shorter times are rounded up.
+const MIN_INTERVAL: Duration = Duration::from_secs(30);
+/// Longest time between two fetches. Longer times are rounded down.
+const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Key set that an object needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteKeySet<'w> {
+    uri: &'w str,
+    /// CA certificates for the server; `None` for the system's.
+    authorities: Option<Authorities<'w>>,
+    interval: Duration,
+}
+
+/// Entry of an object that contains CA certificates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Authorities<'w> {
+    kind: Kind,
+    pub(crate) namespace: &'w str,
+    pub(crate) name: &'w str,
+    key: &'w str,
+}
+
+impl<'w> RemoteKeySet<'w> {
+    /// Reads an AccessPolicy's key set. Errors start with the field path relative to `at`.
+    pub(super) fn of_policy(spec: &'w RemoteJwks, namespace: &'w str) -> Result<Self, String> {
+        let RemoteJwks {
+            uri,
+            cache_duration,
+            ca_certificate_ref,
+        } = spec;
+        let interval = durations::read(".cacheDuration", cache_duration.as_deref())?;
+        let authorities = ca_certificate_ref.as_ref();
+        let authorities = authorities.map(|JwksAuthorities { name, key }| Authorities {
+            kind: Kind::ConfigMap,
+            namespace,
+            name,
+            key: key.as_deref().unwrap_or(DEFAULT_KEY),
+        });
+        check_uri(uri).map_err(|why| format!(".uri {uri:?} {why}"))?;
+        let interval = interval.map_or(INTERVAL, Duration::from_millis);
+        Ok(Self {
+            uri,
+            authorities,
+            interval: interval.clamp(MIN_INTERVAL, MAX_INTERVAL),
+        })
+    }
+
+    /// Returns the name of the ConfigMap with the copy.
+    fn name(&self, options: &Options) -> String {
+        let authorities = self.authorities.map(|it| {
+            let Authorities {
+                kind,
+                namespace,
+                name,
+                key,
+            } = it;
+            format!("{kind}/{namespace}/{name}/{key}")
+        });
+        let authorities = authorities.as_deref().unwrap_or_default();
+        copy_name(&options.controller_name, self.uri, authorities)
+    }
+
+    fn request(&self, world: &World) -> KeySetRequest {
+        let pem = self.authorities.map(|it| it.pem(world));
+        KeySetRequest {
+            uri: self.uri.to_owned(),
+            trust: match pem {
+                None => KeySetTrust::System,
+                Some(Some(pem)) => KeySetTrust::Pem(pem.into()),
+                Some(None) => KeySetTrust::Unavailable,
+            },
+            interval: self.interval,
+        }
+    }
+
+    /// Returns the keys in the copy, and a note if they could not be renewed.
+    pub(crate) fn read(
+        &self,
+        cx: &ResolveContext<'_, '_>,
+        key_sets: &mut Parsed<Arc<str>>,
+    ) -> Result<(Arc<str>, Option<String>), String> {
+        let uri = self.uri;
+        let name = self.name(cx.options);
+        let map = cx.world.config_maps.get(&cx.options.namespace, &name);
+        let copy = map.map(|map| KeySetCopy::from_data(&map.data));
+        let KeySetCopy {
+            uri: _,
+            jwks,
+            fetched_at,
+            error,
+        } = copy.filter(|it| it.uri == uri).unwrap_or_default();
+        if jwks.is_empty() && error.is_empty() {
+            return Err(format!(
+                "{uri} has not been fetched yet (a namespace may have {MAX_PER_NAMESPACE} key sets)"
+            ));
+        }
+        if jwks.is_empty() {
+            return Err(format!("{uri} cannot be fetched: {error}"));
+        }
+        let keys = key_sets.get(&jwks, canonical);
+        let keys = keys.map_err(|why| format!("{uri}: the fetched key set {why}"))?;
+        let note = (!error.is_empty())
+            .then(|| format!("{uri} was last fetched at {fetched_at}, and now fails: {error}"));
+        Ok((keys, note))
+    }
+}
+
+impl Authorities<'_> {
+    fn pem(&self, world: &World) -> Option<String> {
+        let Self {
+            kind,
+            namespace,
+            name,
+            key,
+        } = *self;
+        if kind == Kind::Secret {
+            let secret = world.secrets.get(namespace, name)?;
+            return String::from_utf8(secret.data.get(key)?.0.clone()).ok();
+        }
+        world
+            .config_maps
+            .get(namespace, name)?
+            .data
+            .get(key)
+            .cloned()
+    }
+}
+
+/// Reads a key set and returns it in canonical form.
+pub(super) fn canonical(text: &str) -> Result<Arc<str>, String> {
+    let set = jwks::canonical(text).map(Arc::from);
+    set.map_err(|why| why.to_string())
+}
+
+/// Checks the URI of a key set. It appears in statuses and metrics, so it must not contain a
+/// password.
+fn check_uri(uri: &str) -> Result<(), String> {
+    if uri.len() > MAX_URI {
+        return Err(format!("has more than {MAX_URI} characters"));
+    }
+    let rest = uri.strip_prefix("https://");
+    let authority = rest.and_then(|rest| rest.split(['/', '?']).next());
+    let is_visible = uri.bytes().all(|byte| byte.is_ascii_graphic());
+    match authority {
+        Some(authority) if authority.contains('@') => {
+            Err("must not contain credentials".to_owned())
+        }
+        Some(authority) if !authority.is_empty() && is_visible && !uri.contains('#') => Ok(()),
+        _ => Err("is not valid; expected an absolute https URI".to_owned()),
+    }
+}
+
+/// Key sets that the objects of a world need.
+pub struct RemoteKeySets<'w> {
+    /// Each key set, with the namespace of the object that needs it.
+    all: Vec<(&'w str, RemoteKeySet<'w>)>,
+    world: &'w World,
+    options: &'w Options,
+}
+
+impl<'w> RemoteKeySets<'w> {
+    /// Collects the key sets that AccessPolicies need, oldest policy first.
+    pub fn of(world: &'w World, options: &'w Options) -> Self {
+        let policies = targets::by_age(&world.access_policies);
+        let all = policies.into_iter().flat_map(|policy| {
+            let namespace = policy.metadata.namespace.as_str();
+            let providers = policy.spec.jwt.iter().flat_map(|jwt| &jwt.providers);
+            let remote = providers.filter_map(|it| it.jwks.remote.as_ref());
+            remote.filter_map(move |spec| {
+                Some((namespace, RemoteKeySet::of_policy(spec, namespace).ok()?))
+            })
+        });
+        Self {
+            all: all.collect(),
+            world,
+            options,
+        }
+    }
+
+    /// Returns what to fetch, by the name of the copy. Key sets beyond a limit are left out.
+    pub fn requests(&self) -> KeySetRequests {
+        let mut requests = KeySetRequests::new();
+        let mut by_namespace: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        for (namespace, set) in &self.all {
+            let name = set.name(self.options);
+            let own = by_namespace.entry(namespace).or_default();
+            let has_room = own.len() < MAX_PER_NAMESPACE;
+            let is_new = !requests.contains_key(&name);
+            if !(own.contains(&name) || has_room) || (is_new && requests.len() >= MAX_KEY_SETS) {
+                continue;
+            }
+            own.insert(name.clone());
+            let request = set.request(self.world);
+            let known = requests.entry(name).or_insert_with(|| request.clone());
+            known.interval = known.interval.min(request.interval);
+        }
+        requests
+    }
+
+    /// Returns the objects that contain CA certificates, and the copies themselves.
+    pub fn references(&self) -> BTreeSet<ObjectKey> {
+        let authorities = self.all.iter().filter_map(|(_, set)| set.authorities);
+        let authorities =
+            authorities.map(|it| it.kind.named(NamespacedName::new(it.namespace, it.name)));
+        let copies = self.requests().into_keys();
+        let copies = copies.map(|name| {
+            let name = NamespacedName::new(&self.options.namespace, &name);
+            Kind::ConfigMap.named(name)
+        });
+        authorities.chain(copies).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_uris_are_valid() {
+        for uri in ["https://issuer.test", "https://issuer.test:8443/keys?x=1"] {
+            assert_eq!(check_uri(uri), Ok(()));
+        }
+        for uri in [
+            "",
+            "https://",
+            "https:///keys",
+            "http://issuer.test/keys",
+            "https://me:secret@issuer.test/keys",
+            "https://issuer.test/a b",
+            "https://issuer.test/#keys",
+        ] {
+            assert!(check_uri(uri).is_err(), "{uri}");
+        }
+    }
+}

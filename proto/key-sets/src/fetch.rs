@@ -1,0 +1,121 @@
+//! Fetches one key set over HTTPS.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use hyper::header::{ACCEPT, USER_AGENT};
+use hyper::{Request, StatusCode};
+use hyper_rustls::HttpsConnectorBuilder;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
+use sesame_proto::jwks::{self, JwksError};
+use sesame_proto::key_sets::{KeySetRequest, KeySetTrust};
+use sesame_proto::pem;
+
+/// Timeout for a fetch, including the connection.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Reason why a key set could not be fetched. Never contains the response's body.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The CA certificates cannot be used.
+    #[error("CA certificates: {0}")]
+    Trust(String),
+    /// The URI is not valid.
+    #[error("expected an https URI: {0}")]
+    Uri(String),
+    /// The server cannot be reached or is not trusted.
+    #[error("{0}")]
+    Connection(String),
+    /// The server did not answer in time.
+    #[error("no response within {TIMEOUT:?}")]
+    Timeout,
+    /// The server responded with an error or a redirect.
+    #[error("the response has status {0}; expected 200 (redirects are not followed)")]
+    Status(StatusCode),
+    /// The response is too large.
+    #[error("the response has more than {} bytes", jwks::MAX_BYTES)]
+    TooLarge,
+    /// The response is not a usable key set.
+    #[error("the response {0}")]
+    Keys(#[from] JwksError),
+}
+
+/// Fetches a key set and returns it in canonical form.
+pub(crate) async fn fetch(request: &KeySetRequest) -> Result<String, FetchError> {
+    let fetched = tokio::time::timeout(TIMEOUT, body(request)).await;
+    let body = fetched.map_err(|_| FetchError::Timeout)??;
+    Ok(jwks::canonical(&String::from_utf8_lossy(&body))?)
+}
+
+async fn body(request: &KeySetRequest) -> Result<Bytes, FetchError> {
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls(&request.trust)?)
+        .https_only()
+        .enable_http1()
+        .build();
+    let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
+    let get = Request::get(request.uri.as_str())
+        .header(ACCEPT, "application/json")
+        .header(USER_AGENT, concat!("sesame/", env!("CARGO_PKG_VERSION")))
+        .body(Empty::new())
+        .map_err(|error| FetchError::Uri(error.to_string()))?;
+    let response = client.request(get).await;
+    let response = response.map_err(|error| FetchError::Connection(with_causes(&error)))?;
+    if response.status() != StatusCode::OK {
+        return Err(FetchError::Status(response.status()));
+    }
+    let limited = Limited::new(response.into_body(), jwks::MAX_BYTES);
+    match limited.collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLarge),
+        Err(error) => Err(FetchError::Connection(with_causes(&*error))),
+    }
+}
+
+fn tls(trust: &KeySetTrust) -> Result<ClientConfig, FetchError> {
+    let error = |why: String| FetchError::Trust(why);
+    let mut roots = RootCertStore::empty();
+    match trust {
+        KeySetTrust::System => {
+            let found = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(found.certs);
+        }
+        KeySetTrust::Pem(text) => {
+            for certificate in pem::read::<CertificateDer<'_>>(text.as_bytes()) {
+                let certificate = certificate.map_err(|it| error(it.to_string()))?;
+                let added = roots.add(certificate);
+                added.map_err(|it| error(it.to_string()))?;
+            }
+        }
+        KeySetTrust::Unavailable => {}
+    }
+    if roots.is_empty() {
+        return Err(error("there are none".to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|it| error(it.to_string()))?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Returns the messages of an error and its causes.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    let mut messages: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let message = error.to_string();
+        // Some errors repeat the message of their cause.
+        if !messages.last().is_some_and(|last| last.contains(&message)) {
+            messages.push(message);
+        }
+        next = error.source();
+    }
+    messages.join(": ")
+}

@@ -1,0 +1,239 @@
+//! Decides when key sets are fetched, and stores their copies.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sesame_backoff::Backoff;
+use sesame_proto::key_sets::{KeySetCopies, KeySetCopy, KeySetRequest, KeySetRequests};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::fetch::{FetchError, fetch};
+use crate::{must_store, next_copy};
+
+/// Maximum number of fetches at the same time.
+const MAX_FETCHES: usize = 8;
+/// Interval at which stored copies are compared, in case somebody changed or deleted them.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Pauses between attempts to fetch or store a key set.
+const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+
+/// Storage for copies.
+pub trait KeySetStore: Send + Sync {
+    /// Returns all stored copies.
+    fn load(&self) -> impl Future<Output = Result<KeySetCopies, String>> + Send;
+    /// Creates or replaces a copy.
+    fn save(
+        &self,
+        name: &str,
+        copy: &KeySetCopy,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+    /// Removes a copy. Succeeds if there is none.
+    fn remove(&self, name: &str) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Fetches all requested key sets while it is active.
+pub struct KeySetKeeper<S> {
+    /// Storage for copies.
+    pub store: S,
+    /// The requested key sets; `None` until they are known.
+    pub requests: watch::Receiver<Option<Arc<KeySetRequests>>>,
+    /// True while key sets are to be fetched.
+    pub active: watch::Receiver<bool>,
+}
+
+/// Copy of a key set, with the time of its next fetch.
+struct Kept {
+    stored: KeySetCopy,
+    /// Request of the last fetch. A changed request is fetched at once.
+    request: Option<KeySetRequest>,
+    next: Instant,
+    retries: Backoff,
+    is_fetching: bool,
+}
+
+/// A finished fetch.
+type Fetched = (String, KeySetRequest, Result<String, FetchError>);
+
+impl<S: KeySetStore> KeySetKeeper<S> {
+    /// Runs until a channel is closed. Calls `observe` with all copies whenever one of them changes.
+    pub async fn run(mut self, observe: impl Fn(&KeySetCopies)) {
+        loop {
+            if self.active.wait_for(|active| *active).await.is_err() {
+                return;
+            }
+            let stored = self.load().await;
+            observe(&stored);
+            let kept = stored
+                .into_iter()
+                .map(|(name, copy)| (name, Kept::of(copy)));
+            if !self.keep(kept.collect(), &observe).await {
+                return;
+            }
+        }
+    }
+
+    async fn load(&self) -> KeySetCopies {
+        let mut retries = RETRIES;
+        loop {
+            match self.store.load().await {
+                Ok(copies) => return copies,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the copies of key sets; retrying")
+                }
+            }
+            tokio::time::sleep(retries.next_pause()).await;
+        }
+    }
+
+    /// Fetches key sets until the keeper is inactive. Returns false if a channel is closed.
+    async fn keep(
+        &mut self,
+        mut kept: BTreeMap<String, Kept>,
+        observe: &impl Fn(&KeySetCopies),
+    ) -> bool {
+        let mut fetches: JoinSet<Fetched> = JoinSet::new();
+        let mut check = tokio::time::interval(CHECK_INTERVAL);
+        check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut active = self.active.clone();
+        loop {
+            let requests = self.requests.borrow_and_update().clone();
+            if let Some(requests) = &requests {
+                self.forget(&mut kept, requests).await;
+                start(&mut kept, requests, &mut fetches);
+            }
+            let waiting = kept.values().filter(|it| !it.is_fetching).map(|it| it.next);
+            let next = waiting.min().filter(|_| fetches.len() < MAX_FETCHES);
+            tokio::select! {
+                changed = self.requests.changed() => if changed.is_err() { return false },
+                is_open = inactive(&mut active) => return is_open,
+                Some(fetched) = fetches.join_next() => if let Ok(fetched) = fetched {
+                    self.store(&mut kept, fetched).await;
+                    let copies = kept.iter().map(|(name, it)| (name.clone(), it.stored.clone()));
+                    observe(&copies.collect());
+                },
+                _ = check.tick() => self.restore(&kept).await,
+                () = until(next) => {}
+            }
+        }
+    }
+
+    /// Stores copies that somebody has changed or deleted.
+    async fn restore(&self, kept: &BTreeMap<String, Kept>) {
+        let Ok(found) = self.store.load().await else {
+            return;
+        };
+        for (name, Kept { stored, .. }) in kept {
+            let is_stored = stored.uri.is_empty() || found.get(name) == Some(stored);
+            if !is_stored && let Err(error) = self.store.save(name, stored).await {
+                tracing::warn!(uri = stored.uri, %error, "cannot store a key set; retrying");
+            }
+        }
+    }
+
+    /// Removes copies that are no longer requested.
+    async fn forget(&self, kept: &mut BTreeMap<String, Kept>, requests: &KeySetRequests) {
+        let unknown = kept.keys().filter(|name| !requests.contains_key(*name));
+        for name in unknown.cloned().collect::<Vec<_>>() {
+            match self.store.remove(&name).await {
+                Ok(()) => {
+                    kept.remove(&name);
+                }
+                Err(error) => {
+                    tracing::warn!(%name, %error, "cannot remove an unused key set; retrying later");
+                    if let Some(kept) = kept.get_mut(&name) {
+                        kept.next = Instant::now() + kept.retries.next_pause();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores the outcome of a fetch, and schedules the next one.
+    async fn store(&self, kept: &mut BTreeMap<String, Kept>, (name, request, outcome): Fetched) {
+        let Some(kept) = kept.get_mut(&name) else {
+            return;
+        };
+        kept.is_fetching = false;
+        let uri = &request.uri;
+        let now = Timestamp::now();
+        let outcome = outcome.map_err(|error| error.to_string());
+        let copy = next_copy(Some(&kept.stored), uri, outcome, now);
+        let is_good = copy.error.is_empty();
+        let was_good = kept.stored.error.is_empty();
+        if was_good && !is_good {
+            tracing::warn!(%uri, error = copy.error, "cannot fetch a key set; retrying");
+        } else if !was_good && is_good {
+            tracing::info!(%uri, "fetched the key set again");
+        }
+        let mut is_stored = true;
+        if must_store(&kept.stored, &copy, now) {
+            match self.store.save(&name, &copy).await {
+                Ok(()) => kept.stored = copy,
+                Err(error) => {
+                    is_stored = false;
+                    tracing::warn!(%uri, %error, "cannot store a key set; retrying");
+                }
+            }
+        }
+        kept.next = Instant::now()
+            + if is_good && is_stored {
+                kept.retries.reset();
+                request.interval
+            } else {
+                kept.retries.next_pause().min(request.interval)
+            };
+    }
+}
+
+impl Kept {
+    fn of(stored: KeySetCopy) -> Self {
+        Self {
+            stored,
+            request: None,
+            next: Instant::now(),
+            retries: RETRIES,
+            is_fetching: false,
+        }
+    }
+}
+
+/// Starts the fetches that are due.
+fn start(
+    kept: &mut BTreeMap<String, Kept>,
+    requests: &KeySetRequests,
+    fetches: &mut JoinSet<Fetched>,
+) {
+    for (name, request) in requests {
+        let kept = kept
+            .entry(name.clone())
+            .or_insert_with(|| Kept::of(KeySetCopy::default()));
+        let is_due = kept.next <= Instant::now() || kept.request.as_ref() != Some(request);
+        if kept.is_fetching || !is_due || fetches.len() >= MAX_FETCHES {
+            continue;
+        }
+        kept.is_fetching = true;
+        kept.request = Some(request.clone());
+        let (name, request) = (name.clone(), request.clone());
+        fetches.spawn(async move {
+            let outcome = fetch(&request).await;
+            (name, request, outcome)
+        });
+    }
+}
+
+/// Waits until the keeper is inactive. Returns false if the channel is closed.
+async fn inactive(active: &mut watch::Receiver<bool>) -> bool {
+    active.wait_for(|active| !*active).await.is_ok()
+}
+
+async fn until(next: Option<Instant>) {
+    match next {
+        Some(next) => tokio::time::sleep_until(next).await,
+        None => std::future::pending().await,
+    }
+}

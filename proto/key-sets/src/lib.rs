@@ -1,0 +1,137 @@
+//! Fetches the key sets (JWKS) of token issuers, and keeps the last good copy of each.
+//!
+//! Envoy fetches nothing: a controller or an agent does, and resolution reads the copies. If an
+//! issuer cannot be reached, its last good copy stays in use for at most [`MAX_AGE`].
+//!
+//! ```
+//! use jiff::Timestamp;
+//! use sesame_key_sets::next_copy;
+//!
+//! let uri = "https://issuer.test/keys";
+//! let start = Timestamp::UNIX_EPOCH;
+//! let good = next_copy(None, uri, Ok("{}".to_owned()), start);
+//! let later = next_copy(Some(&good), uri, Err("no route to host".to_owned()), start);
+//! assert_eq!((later.jwks.as_str(), later.error.as_str()), ("{}", "no route to host"));
+//! ```
+
+mod fetch;
+mod keeper;
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use sesame_proto::key_sets::KeySetCopy;
+
+pub use self::fetch::FetchError;
+pub use self::keeper::{KeySetKeeper, KeySetStore};
+
+/// Age at which a copy is no longer used. Keys that an issuer has withdrawn must not be valid for
+/// ever on a host that cannot reach the issuer.
+pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Interval at which the time of a successful fetch is stored if nothing else has changed.
+const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
+
+/// Returns the copy after a fetch at `now`. `fetched` contains the keys in canonical form.
+pub fn next_copy(
+    before: Option<&KeySetCopy>,
+    uri: &str,
+    fetched: Result<String, String>,
+    now: Timestamp,
+) -> KeySetCopy {
+    let uri = uri.to_owned();
+    let error = match fetched {
+        Ok(jwks) => {
+            return KeySetCopy {
+                uri,
+                jwks,
+                fetched_at: now.to_string(),
+                error: String::new(),
+            };
+        }
+        Err(error) => error,
+    };
+    let before = before.filter(|it| it.uri == uri && !is_too_old(it, now));
+    KeySetCopy {
+        uri,
+        error,
+        ..before.cloned().unwrap_or_default()
+    }
+}
+
+fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
+    age(copy, now).is_none_or(|age| age > MAX_AGE)
+}
+
+/// Returns the time since the last successful fetch, or `None` if there was none.
+fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
+    let fetched_at: Timestamp = copy.fetched_at.parse().ok()?;
+    // A clock that was set back makes a copy look new.
+    let age = now.duration_since(fetched_at).max(SignedDuration::ZERO);
+    Duration::try_from(age).ok()
+}
+
+/// Returns true if the new copy must be stored. The text of an error alone is no reason.
+fn must_store(stored: &KeySetCopy, copy: &KeySetCopy, now: Timestamp) -> bool {
+    let differs = stored.uri != copy.uri
+        || stored.jwks != copy.jwks
+        || stored.error.is_empty() != copy.error.is_empty();
+    let is_due = copy.error.is_empty() && age(stored, now).is_none_or(|age| age >= HEARTBEAT);
+    differs || is_due
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URI: &str = "https://issuer.test/keys";
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + seconds).unwrap()
+    }
+
+    fn fetched(jwks: &str, now: Timestamp) -> KeySetCopy {
+        next_copy(None, URI, Ok(jwks.to_owned()), now)
+    }
+
+    fn failed(before: &KeySetCopy, now: Timestamp) -> KeySetCopy {
+        next_copy(Some(before), URI, Err("refused".to_owned()), now)
+    }
+
+    #[test]
+    fn good_copy_survives_failures_until_too_old() {
+        let good = fetched("keys", at(0));
+        let day = 24 * 60 * 60;
+        let kept = failed(&failed(&good, at(day)), at(7 * day));
+        assert_eq!(
+            (kept.jwks.as_str(), kept.error.as_str()),
+            ("keys", "refused")
+        );
+        assert_eq!(kept.fetched_at, good.fetched_at);
+        let old = failed(&kept, at(7 * day + 1));
+        assert_eq!((old.jwks.as_str(), old.fetched_at.as_str()), ("", ""));
+    }
+
+    #[test]
+    fn copy_of_another_uri_is_not_used() {
+        let other = next_copy(None, "https://other.test", Ok("keys".to_owned()), at(0));
+        assert_eq!(failed(&other, at(1)).jwks, "");
+    }
+
+    #[test]
+    fn copies_are_stored_when_they_matter() {
+        let good = fetched("keys", at(0));
+        for (copy, now, expected) in [
+            (fetched("keys", at(60)), at(60), false),
+            (fetched("keys", at(3600)), at(3600), true),
+            (fetched("other", at(60)), at(60), true),
+            (failed(&good, at(60)), at(60), true),
+        ] {
+            assert_eq!(must_store(&good, &copy, now), expected, "{copy:?}");
+        }
+        let broken = failed(&good, at(60));
+        let other = next_copy(Some(&broken), URI, Err("timeout".to_owned()), at(120));
+        assert!(!must_store(&broken, &other, at(120)));
+        assert!(!must_store(&broken, &other, at(86_400)));
+    }
+}

@@ -1,0 +1,129 @@
+//! Key sets (JWKS) that are fetched from token issuers: what to fetch, and the copy that is kept.
+//!
+//! A copy is stored as the data of a ConfigMap, so that resolution reads fetched key sets like any
+//! other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest;
+
+/// Requests by the name of their copy.
+pub type KeySetRequests = BTreeMap<String, KeySetRequest>;
+
+/// Copies by name.
+pub type KeySetCopies = BTreeMap<String, KeySetCopy>;
+
+/// Key set to fetch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySetRequest {
+    /// HTTPS URI.
+    pub uri: String,
+    /// CA certificates that verify the server.
+    pub trust: KeySetTrust,
+    /// Time between two fetches.
+    pub interval: Duration,
+}
+
+/// CA certificates that verify a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySetTrust {
+    /// The certificates that the system trusts.
+    System,
+    /// These certificates, as PEM.
+    Pem(Arc<str>),
+    /// The object with the certificates is missing or invalid, so the key set is not fetched. The
+    /// existing copy stays in use.
+    Unavailable,
+}
+
+/// The last good version of a key set, and why it could not be renewed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct KeySetCopy {
+    /// URI from which the keys were fetched.
+    pub uri: String,
+    /// Keys in canonical form; empty if none were fetched, or if they are too old.
+    pub jwks: String,
+    /// Time of the last successful fetch (RFC 3339); empty if there was none.
+    pub fetched_at: String,
+    /// Error of the last fetch; empty after a success.
+    pub error: String,
+}
+
+/// Returns the name of a controller's copy for a URI. `authorities` names the object with the CA
+/// certificates and is empty for the system's. A tenant's CA therefore never vouches for another
+/// tenant's keys.
+pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
+    let parts = [controller, "\0", uri, "\0", authorities];
+    let mut digest = digest::sha256_of_all(&parts.map(str::as_bytes));
+    digest.truncate(32);
+    format!("sesame-jwks-{digest}")
+}
+
+/// Keys of the data in which a copy is stored.
+const URI: &str = "uri";
+const JWKS: &str = "jwks";
+const FETCHED_AT: &str = "fetchedAt";
+const ERROR: &str = "error";
+
+impl KeySetCopy {
+    /// Reads a copy from a ConfigMap's data. Missing entries are empty.
+    pub fn from_data(data: &BTreeMap<String, String>) -> Self {
+        let get = |key: &str| data.get(key).cloned().unwrap_or_default();
+        Self {
+            uri: get(URI),
+            jwks: get(JWKS),
+            fetched_at: get(FETCHED_AT),
+            error: get(ERROR),
+        }
+    }
+
+    /// Returns the copy as a ConfigMap's data.
+    pub fn to_data(&self) -> BTreeMap<String, String> {
+        let Self {
+            uri,
+            jwks,
+            fetched_at,
+            error,
+        } = self;
+        let entries = [
+            (URI, uri),
+            (JWKS, jwks),
+            (FETCHED_AT, fetched_at),
+            (ERROR, error),
+        ];
+        let entries = entries.into_iter().filter(|(_, text)| !text.is_empty());
+        let entries = entries.map(|(key, text)| (key.to_owned(), text.clone()));
+        entries.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copy_survives_a_round_trip() {
+        let copy = KeySetCopy {
+            uri: "https://issuer.test/keys".to_owned(),
+            error: "no route to host".to_owned(),
+            ..KeySetCopy::default()
+        };
+        let data = copy.to_data();
+        assert_eq!(data.len(), 2);
+        assert_eq!(KeySetCopy::from_data(&data), copy);
+    }
+
+    #[test]
+    fn names_depend_on_authorities() {
+        let uri = "https://issuer.test/keys";
+        let name = copy_name("us", uri, "");
+        assert_eq!(name.len(), "sesame-jwks-".len() + 32);
+        assert_ne!(name, copy_name("us", uri, "ConfigMap/apps/ca/ca.crt"));
+        assert_ne!(copy_name("us", "ab", "c"), copy_name("us", "a", "bc"));
+    }
+}
