@@ -1,5 +1,5 @@
-//! Manages the files of one Gateway's log (`access.log`, and older files with a number appended),
-//! and the symbolic link that Envoy opens.
+//! Manages one Gateway's log files (`access.log`, and older files with a number appended), and the
+//! symbolic link that Envoy opens.
 //!
 //! Never follow another user's link, and never let users outside the group read a log.
 
@@ -15,14 +15,14 @@ use super::ACCESS_LOG;
 use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
-/// Target of the symbolic link while nothing is logged.
+/// Target of the symbolic link while logging is off.
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Mode of a log file. Log collectors read it through the group.
+/// Mode of a log file. The group may read it, for log collectors.
 const LOG_MODE: u32 = 0o640;
 /// Mode of the log directory.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// The files of one Gateway's log.
+/// One Gateway's log files.
 #[derive(Clone, Debug)]
 pub(super) struct LogDirectory {
     /// Directory that contains the files.
@@ -90,7 +90,7 @@ impl LogDirectory {
         fs::read_link(&self.link).is_ok_and(|target| target == self.current())
     }
 
-    /// Returns facts about the files and the file system that they are on.
+    /// Returns the state of the log files and of their file system.
     pub(super) fn facts(&self) -> io::Result<LogFacts> {
         let current = fs::symlink_metadata(self.current())?;
         // Not every file system records creation times.
@@ -137,7 +137,7 @@ impl LogDirectory {
         self.directory.join(format!("{ACCESS_LOG}.{number}"))
     }
 
-    /// Returns all files of the log whose current file is `current`, oldest first.
+    /// Returns the log file `current` and all older files beside it, oldest first.
     pub(super) fn files_beside(current: &Path) -> io::Result<Vec<PathBuf>> {
         let directory = current.parent().unwrap_or(Path::new("/"));
         let mut older: Vec<(u64, PathBuf)> = entries(directory)?
@@ -150,7 +150,7 @@ impl LogDirectory {
     }
 }
 
-/// Opens a log. It must have been written by an agent of this user, unless root reads it.
+/// Opens a log. Fails if an agent of another user wrote it, unless root reads it.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
     Ok(open::open(path, crate::host::written_by_agent())?.0)
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
-/// Fields of a line, which describes a request or connection. Absent fields are `None`.
+/// Fields of a log line, which describes one request or connection. Absent fields are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {
@@ -57,22 +57,22 @@ impl LogEntry {
     }
 }
 
-/// Parses a number that Envoy writes as a string, which it does for all filter state.
+/// Parses a number from a string, because Envoy writes all filter state as strings.
 fn number_as_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
     let text = Option::<String>::deserialize(input)?;
     Ok(text.and_then(|text| text.parse().ok()))
 }
 
-/// Conditions that a line must meet. A line must meet all of them.
+/// Conditions, all of which a line must meet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogFilter {
-    /// Accepted statuses; any if empty.
+    /// Accepted statuses. If empty, all are accepted.
     pub(crate) statuses: Vec<StatusPattern>,
-    /// Accepted routes; any if empty.
+    /// Accepted routes. If empty, all are accepted.
     pub(crate) routes: Vec<ObjectPattern>,
-    /// Accepted backends; any if empty.
+    /// Accepted backends. If empty, all are accepted.
     pub(crate) backends: Vec<ObjectPattern>,
-    /// Host that the client must have requested.
+    /// Hostname that the client must have requested.
     pub(crate) host: Option<String>,
     /// Earliest accepted end time.
     pub(crate) since: Option<Timestamp>,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
 
-/// Maximum length of a line in bytes. Envoy limits the parts that clients choose to far less than
-/// this.
+/// Maximum length of a line in bytes. Envoy limits the client-controlled parts of a line to far
+/// less than this.
 const MAX_BYTES: u64 = 1 << 20;
 /// How long Envoy may keep writing to a rotated file.
 const LATE: Duration = Duration::from_secs(3);
@@ -43,7 +43,7 @@ struct OpenLog {
 }
 
 impl LogReader {
-    /// Starts with the oldest file of the log whose current file is `current`.
+    /// Creates a reader for the log whose current file is `current`. Starts with the oldest file.
     pub(crate) fn open(current: &Path) -> io::Result<Self> {
         Ok(Self {
             current: current.to_owned(),
@@ -52,7 +52,7 @@ impl LogReader {
         })
     }
 
-    /// Starts with the oldest file that was modified after `since`.
+    /// Creates a reader that starts with the oldest file that was modified after `since`.
     pub(crate) fn open_since(current: &Path, since: SystemTime) -> io::Result<Self> {
         let mut log = Self::open(current)?;
         log.files.retain(|file| {

@@ -29,22 +29,22 @@ pub(crate) use self::rotator::LogRotator;
 /// Name of the symbolic link in an Envoy's runtime directory, and of the current log file.
 pub(crate) const ACCESS_LOG: &str = "access.log";
 
-/// Place to which Envoys write access logs.
+/// Destination of the access logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AccessLogTo {
-    /// A file for each Gateway.
+    /// One file per Gateway.
     #[default]
     File,
     /// The standard output of the agent, or of the launcher if there is one.
     Stdout,
-    /// Nowhere.
+    /// Access logs are off.
     Off,
 }
 
 /// Settings for access logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogSettings {
-    /// Where Envoys write access logs.
+    /// Destination of the access logs.
     pub to: AccessLogTo,
     /// Directory that contains the log files.
     pub directory: PathBuf,

@@ -1,9 +1,9 @@
-//! Decides which of a log's files to remove, and whether to log at all. Pure.
+//! Decides when to rotate a log, which of its files to remove, and whether to log at all. Pure.
 
 use super::LogBounds;
 use std::time::Duration;
 
-/// Facts about one Gateway's log and the disk that it is on.
+/// State of one Gateway's log and of its disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFacts {
     /// Size in bytes and age of the current file.
@@ -16,7 +16,7 @@ pub(super) struct LogFacts {
     pub(super) disk: (u64, u64),
 }
 
-/// Steps that bring a log within its bounds.
+/// Steps that bring a log within its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogPlan {
     /// True if the current file must be rotated.

@@ -27,11 +27,11 @@ pub(crate) struct LogRotator {
     bounds: LogBounds,
     /// True if the log is written to files.
     wanted: bool,
-    /// Launches Envoy, and may see a different file system than the agent does.
+    /// Launcher of Envoy, which may see a different file system than the agent does.
     launcher: Launcher,
     /// Why Envoy cannot write to the file, and when that was detected.
     unwritable: Option<(String, Instant)>,
-    /// True if the launcher has tried to open the file.
+    /// True if the launcher has already tried to open the file.
     asked: bool,
     /// True if Envoy still has to reopen its log.
     untold: bool,
@@ -39,7 +39,7 @@ pub(crate) struct LogRotator {
     written: Option<WrittenFile>,
     /// File that another program deleted while Envoy had it open.
     deleted: Option<WrittenFile>,
-    /// Last reported reason why nothing is logged.
+    /// Last reported reason for not logging.
     told: Option<String>,
 }
 
@@ -77,8 +77,8 @@ impl LogRotator {
         self.look_and_say();
     }
 
-    /// Keeps the log within its limits forever. Reports the reason why nothing is logged, first
-    /// at the start and then whenever the reason changes.
+    /// Keeps the log within its limits forever. Reports why nothing is logged, first at the start
+    /// and then whenever the reason changes.
     pub(crate) async fn run(mut self, admin: Admin, report: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
         report(self.told.clone());
@@ -100,7 +100,7 @@ impl LogRotator {
         }
     }
 
-    /// Runs one check. Returns true if the reason why nothing is logged has changed.
+    /// Runs one check. Returns true if the reason for not logging has changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -115,7 +115,7 @@ impl LogRotator {
         true
     }
 
-    /// Runs one check. Returns the reason why nothing is logged, or `None` if Envoy logs.
+    /// Runs one check. Returns why nothing is logged, or `None` if Envoy logs.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
             // An old Envoy may open the link until it receives new listeners, so keep the link
@@ -185,7 +185,7 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// Detects whether Envoy still has a file open that is no longer the current one.
+    /// Checks whether Envoy still has an old file open.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();
@@ -200,8 +200,7 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Copies the lines that Envoy wrote to a deleted file after its deletion into the current
-    /// file.
+    /// Copies lines that Envoy wrote to a file after its deletion into the current file.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

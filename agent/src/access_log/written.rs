@@ -1,4 +1,4 @@
-//! Keeps the file open that Envoy writes to. If another program renames or deletes the file, Envoy
+//! Keeps open the file that Envoy writes to. If another program renames or deletes the file, Envoy
 //! keeps writing to it.
 
 use std::fs::{File, OpenOptions};
@@ -38,8 +38,7 @@ impl WrittenFile {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends the bytes written since the last check, but at most `most` bytes, to the file at
-    /// `path`.
+    /// Appends up to `most` bytes that were written since the last check to the file at `path`.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;

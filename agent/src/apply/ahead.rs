@@ -2,8 +2,8 @@
 //! unchanged clusters may go first, and so may route tables if the only other changes are to inline
 //! endpoints.
 //!
-//! Pure. Never pairs a cluster with endpoints for a different version of it, or routes with a
-//! different version of their clusters.
+//! Pure. Never pairs a cluster with another version's endpoints, or routes with another version of
+//! their clusters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Compares the files on disk with the wanted resources.
+    /// Compares the files on disk with the desired resources.
     pub fn of(old: &OnDisk, new: &Rendered) -> Self {
         let (inline_endpoints, clusters) = changed_clusters(old, &new.clusters);
         let (endpoints, _) = changed_files(old, new, XdsKind::Endpoints);
@@ -66,16 +66,16 @@ impl Waiting {
         }
     }
 
-    /// Returns true if route tables may be applied before the rest: nothing else may change except
-    /// inline endpoints.
+    /// Returns true if route tables may be applied before the rest, because nothing else changes
+    /// except inline endpoints.
     pub fn route_tables_go_ahead(self) -> bool {
         self.route_tables && !self.rest
     }
 }
 
 /// Returns true if Envoy may have to warm some of these clusters. That applies to new clusters, and
-/// to clusters that differ from the disk in more than inline endpoints. With thousands of clusters,
-/// Envoy takes milliseconds to report which of them are warming.
+/// to clusters that differ from the disk in more than inline endpoints. If false, the caller need
+/// not ask Envoy, which takes milliseconds with thousands of clusters.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -87,8 +87,8 @@ pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     !old.has_clusters || merge(&old.content.clusters, wanted).any(waits)
 }
 
-/// Returns false if Envoy uses the cluster as soon as it has read it. Such a cluster contains all
-/// its endpoints, and waits for neither keys nor health checks.
+/// Returns false if Envoy uses the cluster without warming it. Such a cluster contains all of its
+/// endpoints, and waits for neither keys nor health checks.
 fn waits_for_something(cluster: &Resource) -> bool {
     let Ok(cluster) = Cluster::decode(&*cluster.bytes) else {
         return true;

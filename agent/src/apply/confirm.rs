@@ -12,7 +12,7 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 
 impl Applier {
-    /// Records which files the running Envoy has not accepted in their current version.
+    /// Records the files whose current version the running Envoy has not accepted.
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
             // The transaction itself will report the error.
@@ -37,7 +37,7 @@ impl Applier {
         }
         self.on_disk.unconfirmed = unconfirmed;
         // An Envoy that never accepted any version of a list uses at most parts of the list on
-        // disk. It would also reject a union of that list and the new one.
+        // disk. It would also reject the union of that list and the new one.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

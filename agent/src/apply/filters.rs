@@ -1,8 +1,7 @@
-//! Filter files whose entries are referenced by name in route tables. Pure.
+//! Merges filter files, whose entries route tables reference by name. Pure.
 //!
-//! Envoy reads such a file and the route tables independently. If an entry were removed while a
-//! route still references it, requests would pass unfiltered, or would be rejected even though they
-//! should pass.
+//! Envoy reads filter files and route tables independently. If an entry were removed while a route
+//! still references it, requests would bypass the filter or be rejected by mistake.
 
 use std::collections::HashMap;
 

@@ -147,7 +147,7 @@ impl Files {
         remove_if_exists(&path)
     }
 
-    /// Restores the most recently changed file. Returns `None` if the journal is empty.
+    /// Undoes the most recent change. Returns `None` if the journal is empty.
     pub(crate) fn undo(&mut self) -> io::Result<Option<JournalEntry>> {
         let Some(entry) = self.entries.last() else {
             return Ok(None);
@@ -165,8 +165,8 @@ impl Files {
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal after Envoy has accepted everything. A single rename drops all entries at
-    /// once, because half a journal would undo half a transaction.
+    /// Drops the journal after Envoy has accepted everything. Drops all entries with a single
+    /// rename, because half a journal would undo half a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());

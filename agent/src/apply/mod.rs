@@ -1,8 +1,8 @@
 //! Transactions that deliver rendered resources to Envoy as files. Files are renamed into place in
 //! an order that drops no traffic. Each step is verified, and undone if Envoy rejects it.
 //!
-//! `plan` computes the steps, `removal` decides when unused resources are removed, and `ahead`
-//! picks the parts that need not wait. All three are pure. `journal` writes files and saves the
+//! `plan` computes the steps, `removal` decides when to remove unused resources, and `ahead`
+//! selects the parts that need not wait. All three are pure. `journal` writes files and saves the
 //! previous ones. `transaction` executes the plan and verifies each step against Envoy's reports.
 //! `state` stores accepted generations, so that the agent can start offline.
 //!

@@ -1,8 +1,8 @@
 //! Reads back the files on disk, which are the starting point (`old`) for the next plan.
 //!
-//! A writing process may have died at any moment, so any file may be damaged. A file counts only if
-//! it is intact: its version is the digest of its content, its type matches its directory, and the
-//! hash of its name matches its path. Any other file is treated as absent; the next plan removes or
+//! The agent may have died while writing, so any file may be damaged. A file counts only if it is
+//! intact: its version is the digest of its content, its type matches its directory, and the hash
+//! of its name matches its path. Any other file is treated as absent; the next plan removes or
 //! overwrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,15 +34,15 @@ pub struct OnDisk {
     pub has_listeners: bool,
     /// True if the CDS file exists and is intact; Envoy does not start without it.
     pub has_clusters: bool,
-    /// Files that the running Envoy has not accepted. They are rewritten even if their bytes are
-    /// the same.
+    /// Files that the running Envoy has not accepted. They are rewritten even if their content is
+    /// unchanged.
     pub unconfirmed: BTreeSet<Subscription>,
     /// Clusters in `content` that nothing on disk uses. Contains only clusters that became unused
     /// while this agent was running.
     pub unused: BTreeSet<String>,
 }
 
-/// Result of reading the files.
+/// Files as read from disk.
 pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
     /// Version of each intact file, for comparison with the versions that Envoy reports.
@@ -57,8 +57,8 @@ impl OnDisk {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// Returns true if the disk has more clusters than `rendered`, whose clusters must all be on
-    /// disk.
+    /// Returns true if the disk has clusters that `rendered` lacks. All of the clusters in
+    /// `rendered` must be on disk.
     pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
         self.content.clusters.len() > rendered.clusters.len()
     }
@@ -76,7 +76,7 @@ impl OnDisk {
     /// Returns an upper bound for the number of files that Envoy watches with this configuration.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
-        // Listeners, clusters, shares and session ticket keys.
+        // One file each for listeners, clusters, shares and session ticket keys.
         4 + leaves.iter().sum::<usize>()
     }
 

@@ -1,7 +1,8 @@
 //! Plans the order in which files are written, so that no request sees a partial change.
 //!
 //! Pure: the input is the files on disk and the desired resources, and the output is ordered steps.
-//! Envoy's subscriptions are independent of each other, so only this order protects requests:
+//! Envoy's subscriptions are independent of each other, so only the order of the steps protects
+//! requests:
 //!
 //! keys, endpoints, filters (old ∪ new), new route tables → clusters (old ∪ new) → listeners
 //! (old ∪ new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete
@@ -36,11 +37,11 @@ pub enum Phase {
     ListenersUnion,
     /// Changed route tables.
     RouteTables,
-    /// Filters without the removed ones.
+    /// Filters without removed entries.
     Filters,
-    /// Listeners without the removed ones.
+    /// The list of listeners, without removed listeners.
     Listeners,
-    /// Clusters without the removed ones.
+    /// The list of clusters, without removed clusters.
     Clusters,
     /// Files that are no longer referenced.
     Orphans,
@@ -59,7 +60,7 @@ impl Phase {
         Self::Orphans,
     ];
 
-    /// Returns the phase as a metric label.
+    /// Returns the phase's name as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Leaves => "leaves",
@@ -111,13 +112,12 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the content on disk after Envoy has accepted `new`, the state this plan was made
-    /// for.
+    /// Returns the content on disk once Envoy has accepted `new`, the target of this plan.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
 
-    /// Returns how many more files Envoy will watch.
+    /// Returns the number of additional files that Envoy will watch.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes

@@ -1,4 +1,4 @@
-//! Model of Envoy's files, and a generator for random configurations, used to test plans.
+//! Models Envoy's files and generates random configurations, to test plans.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ pub(super) fn config() -> impl Strategy<Value = Rendered> {
     )
 }
 
-/// Files in the versions that Envoy has loaded.
+/// Files as loaded by Envoy, which may lag behind the disk.
 #[derive(Default)]
 pub(super) struct Files {
     pub(super) lists: BTreeMap<XdsKind, Vec<Resource>>,

@@ -39,7 +39,7 @@ fn listener(name: &str, port: u32, content: &str) -> Resource {
     }
 }
 
-/// Returns the list with one more resource.
+/// Returns the list with this resource added.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     list.iter().cloned().chain([more]).collect()
 }
@@ -288,7 +288,7 @@ fn unused_clusters_go_with_next_cluster_write() {
             r"Orphans: -eds c1",
         ]
     );
-    // Connections to the removed listener are draining and may use any of these.
+    // Draining connections to the removed listener may use any of these resources.
     let held = plan(&disk, &third, Removal::Hold).unwrap();
     assert_eq!(
         text(&held),

@@ -17,17 +17,17 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Maximum number of unused clusters to keep for later. Each may use up one inotify instance.
+/// Maximum number of unused clusters to keep for later. Each may occupy one inotify instance.
 const MAX_UNUSED: usize = 16;
 
-/// When a transaction removes resources that have become unused.
+/// Time at which resources that have become unused are removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removal {
-    /// In the last step of the same transaction.
+    /// They are removed in the last step of the same transaction.
     #[default]
     AtOnce,
-    /// In a later transaction, unless more than a few resources are left over. Earlier leftovers
-    /// are removed the next time the cluster list is written for another reason.
+    /// They are removed in a later transaction, when the cluster list is next written for another
+    /// reason. If there are too many leftovers, they are removed immediately.
     Later,
     /// Not yet, unless more than a few resources are left over. Connections to removed listeners
     /// are still draining. Envoy keeps their route tables, which may use any of these resources.

@@ -9,16 +9,16 @@ use crate::xds::Subscription;
 /// unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// The files and Envoy already had the desired state.
+    /// The files and Envoy were already in the desired state.
     #[default]
     Unchanged,
-    /// Envoy reports that it accepted every file.
+    /// Envoy accepted every file.
     Applied,
     /// No Envoy is running. The files are in place, but no Envoy has verified them.
     NotRunning,
     /// Envoy rejected a file.
     Refused(Refusal),
-    /// Envoy did not react to a file, even after it was renamed a second time.
+    /// Envoy did not react to a file, even after a second rename.
     Unseen {
         /// Phase of the interrupted step.
         phase: Phase,

@@ -22,7 +22,7 @@ pub enum ApplyError {
         /// Number of listeners that are currently served.
         count: usize,
     },
-    /// There are not enough inotify instances for the new files. Envoy would abort.
+    /// There are too few inotify instances for the new files, so Envoy would abort.
     #[error("Envoy cannot watch the new files: {0}")]
     Watches(#[from] LackingInstances),
     /// A file could not be written, read or restored.
@@ -37,7 +37,7 @@ pub enum ApplyError {
     },
 }
 
-/// State that a transaction is to establish.
+/// Desired state, which a transaction establishes.
 #[derive(Clone, Copy)]
 pub struct Desired<'a> {
     /// All resources to serve.

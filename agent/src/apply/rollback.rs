@@ -11,8 +11,8 @@ use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
 /// How long to wait for Envoy to accept one restored file. Envoy has accepted these bytes before,
-/// so the limit is rarely reached. Once it is reached, continuing is better than leaving newer
-/// files in place.
+/// so the limit is rarely reached. If it is reached, the rollback continues, because leaving newer
+/// files in place would be worse.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Undoes the whole journal and returns the number of undone changes.
@@ -24,7 +24,7 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             None => None,
         };
         let mut restored = Vec::new();
-        // Restore lists one at a time, and adjacent leaves in one batch.
+        // Restore lists one at a time, and consecutive leaf files in one batch.
         while let Some(entry) = files.entries().last() {
             let together =
                 entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());

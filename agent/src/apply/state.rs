@@ -111,7 +111,7 @@ pub enum StateError {
     /// A file or directory could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// A part is larger than the agent would read back.
+    /// A part exceeds the size limit for reading it back.
     #[error("{what}: {len} bytes are too large for the state directory, maximum {max}")]
     TooLarge {
         /// Name of the part: `snapshot` or `keys`.
@@ -171,8 +171,8 @@ impl StateDir {
     }
 
     /// Stores a generation, marks it as the accepted one and returns its number. Drops the oldest
-    /// generations, and generations that differ from the next one only in endpoints. Otherwise, a
-    /// busy cluster would soon have only generations that differ in endpoints.
+    /// generations, and generations that differ from the next one only in endpoints. Otherwise,
+    /// endpoint changes in a busy cluster would soon displace all other generations.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
@@ -235,8 +235,8 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // Try the accepted generation first, then older ones, then newer ones, each from the
-        // newest. Newer ones are complete, but the agent was interrupted before it could mark them
+        // Try the accepted generation first, then older ones, then newer ones, each group newest
+        // first. Newer ones are complete, but the agent was interrupted before it could mark them
         // as accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
@@ -293,7 +293,7 @@ impl StateDir {
     /// Returns the number of the accepted generation.
     pub fn accepted(&self) -> Option<u64> {
         let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
-        // Without its newline, the number may be truncated, and thus a different number.
+        // Without a trailing newline, the number may be truncated and therefore wrong.
         let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
         text.parse().ok()
     }

@@ -63,7 +63,7 @@ fn endpoint_only_changes_do_not_crowd_out_history() {
     }
     // The two newest generations are always kept.
     assert_eq!(kept(), ["a", "b", "c", "c"]);
-    // Generations without a config digest never count as equal.
+    // Generations without a configuration digest never count as equal.
     for config in ["", "", "", "d"] {
         state.accept(of(config)).unwrap();
     }
@@ -132,7 +132,8 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // The generation is renamed, but the pointer is not: it is missing, empty or complete.
+    // The generation has been renamed, but the staged pointer has not: it is missing, empty or
+    // complete.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -216,14 +217,14 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // A step is also lost if it depends on a lost step.
+        // A step that depends on a lost step is also lost.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
             DiskStep::Write(path, bytes) => {
                 let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
-                // If the file existed before, the cut can lose only its content.
+                // If the file already existed, the power cut can lose only its new content.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
@@ -301,7 +302,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // Before the first generation is stored, there may be none.
+            // Until the first generation is stored, there may be nothing to load.
             None => done == 0,
             found => allowed.contains(&found),
         };

@@ -92,8 +92,7 @@ impl Applier {
         Self { instances, ..self }
     }
 
-    /// Sets the pause between steps. Used while an Envoy that reads the same files is being
-    /// replaced.
+    /// Sets the pause between steps. Used during a restart, while two Envoys read the same files.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
@@ -143,9 +142,8 @@ impl Applier {
         &self.on_disk
     }
 
-    /// Brings the files, and Envoy if it is running, to the desired state. Must not be canceled
-    /// halfway. If it is canceled, the next call of `apply` or `open` undoes the partial
-    /// transaction.
+    /// Brings the files, and Envoy if it is running, to the desired state. Avoid canceling it: the
+    /// next call of `apply` or `open` would undo the partial transaction.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,
@@ -170,7 +168,7 @@ impl Applier {
         };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // With thousands of backends, the shares file keeps Envoy busy for some milliseconds. No
+        // With thousands of backends, Envoy takes several milliseconds to load the shares file. No
         // request should wait for that.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
@@ -181,7 +179,7 @@ impl Applier {
         if plan.is_empty() {
             return Ok(report);
         }
-        // On loan until Envoy has accepted the files.
+        // Hold the instances on loan until Envoy has accepted the files.
         let _loan = match envoy {
             Some(_) => Some(self.instances.borrow(plan.new_leaves())?),
             None => None,
@@ -248,7 +246,7 @@ impl Applier {
         Ok(expected)
     }
 
-    /// Returns true if Envoy may have to warm the resources that a step writes.
+    /// Returns true if Envoy may have to warm resources that this step writes.
     fn may_warm(&self, step: &PlanStep) -> bool {
         match step.phase {
             Phase::ListenersUnion => true,
@@ -284,7 +282,7 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // New leaves are proven when Envoy accepts a resource that refers to them.
+        // New leaf files are proven when Envoy accepts a resource that refers to them.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {

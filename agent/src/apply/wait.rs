@@ -54,10 +54,10 @@ impl Default for Patience {
 /// Minimum and maximum pause between two queries to Envoy.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Number of responses after which Envoy's main thread has certainly handled its other events. On a
-/// busy host, elapsed time proves little.
+/// Number of responses after which Envoy's main thread has certainly handled its other events.
+/// Elapsed time would prove little on a busy host.
 const ANSWERS: u32 = 10;
-/// How long the step's other files may take after Envoy complained about one file.
+/// Time allowed for the step's other files after Envoy has complained about one file.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Version that Envoy must report for a subscription.
@@ -65,11 +65,10 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed to the file. Otherwise, Envoy does not have to know about
-    /// it.
+    /// True if Envoy must be subscribed to the file. Otherwise, Envoy may not know the file.
     pub(crate) must_exist: bool,
-    /// True if a missing version is recorded but is not an error, because the subscription may be
-    /// about to end.
+    /// True if a missing version is recorded but not treated as an error, because the subscription
+    /// may be about to end.
     pub(crate) advisory: bool,
     /// Endpoints that also prove that Envoy read the file, if the file is an endpoint set that
     /// changes.
@@ -173,7 +172,7 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Queries the versions of all these files with the query that is cheapest for Envoy.
+    /// Queries the versions of all these files in the cheapest way for Envoy.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {
@@ -186,7 +185,7 @@ impl Watcher<'_> {
                 return Ok(versions);
             }
             // Some names are not valid labels, or a resource is unused. Only the full statistics
-            // list their versions.
+            // contain such versions.
         }
         self.envoy.version_texts_without_endpoints().await
     }
@@ -321,7 +320,7 @@ impl Watcher<'_> {
     }
 }
 
-/// Files that were renamed a second time, and when.
+/// Files that were renamed a second time, and the time of that rename.
 struct Again {
     at: Instant,
     files: Vec<Subscription>,
@@ -342,7 +341,7 @@ impl Rhythm {
     }
 }
 
-/// When Envoy stopped responding.
+/// Time at which Envoy stopped responding.
 #[derive(Default)]
 struct Silence(Option<Instant>);
 

@@ -1,8 +1,8 @@
-//! Reads and replaces a generation's keys. They can be read without the snapshot. They are replaced
-//! if some of them are revoked or must be sealed differently.
+//! Reads a generation's keys without its snapshot. Replaces keys if some of them are revoked or
+//! have to be sealed differently.
 //!
-//! Even after a power cut, the keys that `meta.json` refers to exist. New keys are stored next to
-//! the old ones before `meta.json` refers to them.
+//! The keys that `meta.json` refers to always exist, even after a power cut. New keys are stored
+//! next to the old ones before `meta.json` is updated.
 
 use super::{
     KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
@@ -50,7 +50,7 @@ impl StateDir {
         Ok(durable::rename(&next, &now).map_err(PathError::at(&now))?)
     }
 
-    /// Completes an interrupted replacement of keys, so that no replaced key remains on disk.
+    /// Completes an interrupted key replacement, so that no replaced key remains on disk.
     pub fn settle_keys(&self, number: u64) -> Result<(), StateError> {
         let directory = self.of_generation(number);
         let [now, next] = [KEYS, NEXT].map(|name| directory.join(name));
