@@ -1,4 +1,4 @@
-//! Options for access logs.
+//! Access log options.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -32,8 +32,7 @@ const MAX_BYTES: usize = 256 << 20;
 /// Maximum size of an error response in bytes.
 const MAX_ERROR: usize = 64 << 10;
 
-/// The options of every command that talks to an agent. They may come before or after the command's
-/// name.
+/// Options of every command that talks to an agent. They may precede or follow the command's name.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Talking to a running agent")]
 pub(crate) struct AgentArgs {
@@ -46,7 +45,7 @@ pub(crate) struct AgentArgs {
     /// Output format.
     #[arg(long, short, global = true, default_value = "table")]
     pub(super) output: Format,
-    /// True if the runtime directory is set on the command line rather than in a variable.
+    /// True if the runtime directory is set on the command line, not in an environment variable.
     #[arg(skip)]
     pub(super) runtime_dir_named: bool,
     /// State directory in the settings file.
@@ -108,7 +107,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
     })
 }
 
-/// Returns the error to report if a command needs a running agent and there is none.
+/// Returns the error for a command that needs a running agent if there is none.
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
         "no agent is running at {}; start one with `sesame-agent run`, or set its --runtime-dir",
@@ -212,7 +211,7 @@ pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Re
     runtime()?.block_on(send_command(agent, command))
 }
 
-/// Does the same as [`command`], but inside an async runtime.
+/// Like [`command`], but for callers inside an async runtime.
 pub(crate) async fn send_command(
     agent: &AgentArgs,
     command: InstanceCommand,

@@ -23,14 +23,14 @@ use crate::source::update::gateway_of;
 
 /// Interval at which the outcome is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a Gateway may be degraded while it applies the change.
+/// How long a Gateway may stay degraded while it applies the change.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// File name prefix of the bundles that this command creates in the agent's directory.
 const APPLIED: &str = "applied.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
-    /// The bundle.
+    /// Bundle to apply.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
     /// Apply the bundle even if it is older than the last applied one. The agent logs this, and
@@ -144,12 +144,12 @@ impl AppliedName {
     }
 }
 
-/// What happened to the bundle.
+/// Outcome for the bundle.
 enum Outcome {
     Accepted,
     /// The agent rejected the bundle.
     Refused(String),
-    /// The agent accepted the bundle, but does not serve all of it.
+    /// The agent accepted the bundle, but serves only parts of it.
     Wrong(String),
     /// The agent did not decide before the timeout.
     Late(String),
@@ -177,7 +177,7 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Waits until the agent has decided about the bundle.
+    /// Waits until the agent has accepted or rejected the bundle.
     fn outcome(&self) -> anyhow::Result<Outcome> {
         let mut degraded: Option<Instant> = None;
         loop {

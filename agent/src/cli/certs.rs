@@ -16,9 +16,9 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Number of digits of a serial number to show in the table.
+/// Number of a serial number's digits to show in the table.
 const SERIAL: usize = 16;
-/// Number of names, and number of uses, to show for each certificate in the table.
+/// Maximum number of names, and of uses, to show per certificate in the table.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 

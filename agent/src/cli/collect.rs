@@ -22,8 +22,8 @@ use crate::run::inspect::{self, InspectedGateway};
 #[cfg(feature = "cluster")]
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Collects the doctor's findings, status, history, settings, Envoy's own state, the ends of logs
-/// and the kernel's limits into a .tar.zst file of mode 0600. Private keys, tokens, passwords and
+/// Collects the doctor's findings, status, history, settings, Envoy's own state, recent log lines
+/// and the kernel's limits in a .tar.zst file with mode 0600. Private keys, tokens, passwords and
 /// the values of headers and query parameters are removed; names, addresses and certificates are
 /// not.
 #[derive(Debug, Args)]

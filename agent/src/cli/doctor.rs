@@ -65,7 +65,7 @@ pub(crate) fn main(
     Ok(if examination.healthy { 0 } else { EXIT_FAULT })
 }
 
-/// Facts about this host, and the settings that take effect on it.
+/// Facts about this host, and its effective settings.
 pub(crate) struct Examined {
     pub(crate) facts: HostFacts,
     pub(crate) settings: Vec<Setting>,
@@ -95,9 +95,9 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let options = match options {
         Ok(options) => Some(options),
         Err(why) => {
-            // Without a settings file, the service's command line is unknown. A running agent has
-            // already accepted its options. Only the unit itself can resolve the service manager's
-            // credentials.
+            // Report the error only if it would stop the service. Its command line is unknown
+            // without a settings file, and a running agent has already accepted its options. Only
+            // the unit can resolve paths to the service manager's credentials (`%d/`).
             let mut values = settings.iter().flat_map(|setting| &setting.values);
             let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
@@ -200,7 +200,7 @@ fn holder(agent: &AgentArgs) -> Option<u32> {
     runs.then_some(pid)
 }
 
-/// Builds a command line that results in these settings.
+/// Builds a command line that is equivalent to these settings.
 fn command_line(settings: &[Setting]) -> Vec<OsString> {
     let program = Cli::command();
     let switches: Vec<&str> = super::settings::arguments::options(&program)

@@ -9,7 +9,7 @@ use super::{EXIT_FAULT, EXIT_USAGE, output};
 use crate::run::commands::{DrainLimits, InstanceCommand};
 use crate::run::shutdown::{StopRequest, end_left};
 
-/// How long clients may take if they connect between the end of the drain and Envoy's exit.
+/// Grace period for clients that connect between the end of the drain and Envoy's exit.
 const LAST_GUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -17,14 +17,14 @@ pub(crate) struct DrainArgs {
     /// Timeout for the drain.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     timeout: u64,
-    /// Time between the loss of readiness and asking clients to leave.
+    /// Time between becoming unready and asking clients to leave.
     #[arg(long, default_value_t = 5, value_name = "SECONDS")]
     lame_duck: u64,
     /// Number of connections, of all protocols, at which the host counts as drained.
     #[arg(long, default_value_t = 0, value_name = "N")]
     until_connections: u64,
-    /// Then stop Envoy and the agent; also works without a running agent. Connections that remain
-    /// at the timeout are closed.
+    /// After the drain, stop Envoy and the agent; also works without a running agent. Connections
+    /// that remain at the timeout are closed.
     #[arg(long)]
     stop: bool,
     /// Undo a drain: become ready again.

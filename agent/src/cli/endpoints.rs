@@ -14,9 +14,9 @@ use crate::access_log::ObjectPattern;
 use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
 use crate::run::report::Report;
 
-/// Shows where requests to a backend go, and what delays them: open connections, requests that wait
-/// for a connection, failed connections. The exit code is 1 if an endpoint receives no requests,
-/// connections to it have failed, or requests are waiting.
+/// Shows where requests to a backend go, and what delays them: open connections, waiting requests
+/// and failed connections. The exit code is 1 if an endpoint receives no requests, connections to
+/// it have failed, or requests are waiting.
 #[derive(Debug, Args)]
 pub(crate) struct EndpointsArgs {
     /// Backends, with or without their kind; all by default.
@@ -38,7 +38,7 @@ struct BackendEndpoints {
     connections: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_connections: Option<u64>,
-    /// Number of requests that are queued for a connection.
+    /// Number of requests that are waiting for a connection.
     waiting: u64,
     endpoints: Vec<EndpointRow>,
 }

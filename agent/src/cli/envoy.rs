@@ -1,4 +1,4 @@
-//! Options shared by `run` and `launcher`: the Envoy binary and the common directory.
+//! Options shared by `run` and `launcher`: the Envoy binary, the runtime directory and drain times.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use crate::run::DEFAULT_RUNTIME_DIR;
 
 #[derive(Debug, Args)]
 pub(crate) struct EnvoyArgs {
-    /// Directory of the sockets and the files that Envoy watches, preferably on tmpfs; an agent and
-    /// its launcher share it. Holds private keys.
+    /// Directory for sockets and for the files that Envoy watches, preferably on tmpfs; an agent
+    /// and its launcher share it. Contains private keys.
     #[arg(long, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(crate) runtime_dir: PathBuf,
-    /// Envoy to run: an agent and its launcher need the same version; `envoy` on the PATH by
-    /// default.
+    /// Envoy binary; `envoy` on the PATH by default. An agent and its launcher need the same
+    /// version.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     pub(crate) envoy: Option<PathBuf>,
     /// Time for connections to finish when Envoy is stopped, or when Envoy or their listener is

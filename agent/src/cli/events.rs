@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Only events since this time or within this duration: `10m`, `2026-11-23T10:00:00Z`.
+    /// Show only events since this time or within this duration: `10m`, `2026-11-23T10:00:00Z`.
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<Timestamp>,
     /// Keep printing new events.

@@ -35,7 +35,7 @@ pub(crate) struct ExplainArgs {
     /// Server name in the TLS handshake; the URL's host by default.
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The client presents a valid certificate when asked for one.
+    /// Assume that the client presents a valid certificate when asked for one.
     #[arg(long)]
     client_cert: bool,
     /// Address of a directly connected client; without it, address filters do not apply.
@@ -115,8 +115,8 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// Returns a note for each part of the explanation that Envoy rejects. The actual response to the
-/// request then differs.
+/// Returns a note for each part of the explanation that Envoy rejects, because the actual response
+/// to the request then differs.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {
@@ -162,7 +162,7 @@ fn of_manifests(
     let problems: Vec<SourceProblem> = problems
         .map(|problem| SourceProblem::of_object(problem, None))
         .collect();
-    // The Gateway may be merged with other Gateways, and be served under the name of their class.
+    // The Gateway may be merged with others, and served under the name of their GatewayClass.
     let merged = agent.gateway.as_ref();
     if let Some(merged) = merged.and_then(|name| read.resolution.merged.get(name)) {
         order.gateway = Some(merged.published_as.to_string());

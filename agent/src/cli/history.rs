@@ -16,7 +16,7 @@ use super::{EXIT_FAULT, manifests_diff};
 use crate::run::commands::InstanceCommand;
 use crate::run::history::{AcceptedGeneration, Difference, History};
 
-/// Where generations are read from.
+/// Source from which generations are read.
 #[derive(Debug, Args)]
 pub(crate) struct StateArgs {
     /// Read this state directory instead of asking the agent; by default only if no agent is
@@ -66,18 +66,18 @@ pub(crate) struct HistoryArgs {
 }
 
 /// Shows the objects that differ between two accepted configurations, or the matches whose requests
-/// two directories of manifests handle differently. The exit code is 0 if there are no differences,
-/// else 1.
+/// are handled differently by two directories of manifests. The exit code is 0 if there are no
+/// differences, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Compare two directories of manifests: show which requests would be handled differently, by
-    /// match, and how.
+    /// Compare two directories of manifests: for each match, show whether and how requests would be
+    /// handled differently.
     #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "state_dir")]
     pub(super) manifests: Option<Vec<PathBuf>>,
-    /// Generation to compare from.
+    /// First generation to compare.
     #[arg(required_unless_present = "manifests", conflicts_with = "manifests")]
     from: Option<u64>,
-    /// Generation to compare with.
+    /// Second generation to compare.
     #[arg(required_unless_present = "manifests", conflicts_with = "manifests")]
     to: Option<u64>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RollbackArgs {
-    /// Generation to return to.
+    /// Generation to roll back to.
     generation: u64,
 }
 

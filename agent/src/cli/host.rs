@@ -8,11 +8,12 @@ use sesame_gateway_api::resolve;
 
 use crate::source::manifests::ReadLimits;
 
-/// The settings of this host for all of its Gateways.
+/// This host's settings for all of its Gateways.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Host")]
 pub(crate) struct HostArgs {
-    /// Bind other ports than clients use: OUTSIDE:BOUND,... (redirects use the outside port).
+    /// Bind different ports from those that clients use: OUTSIDE:BOUND,... (redirects use the
+    /// outside port).
     #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
     pub(crate) port_map: PortMap,
     /// Listen on this address; repeatable. Several Gateways share the addresses. All addresses by

@@ -33,8 +33,8 @@ const EVERY: Duration = Duration::from_millis(250);
 /// host only, stores them, writes the settings and, with systemd, starts the service.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
-    /// The token. Command lines are visible to every user of this host: pass it on standard input
-    /// or in a file instead.
+    /// The token. Prefer standard input or a file, because command lines are visible to every user
+    /// of this host.
     #[arg(value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
     /// File with the token, readable only by you; `-` is standard input, the default.
@@ -64,7 +64,7 @@ pub(super) struct Places {
     /// Settings file of the agent.
     #[arg(long, env = "SESAME_CONFIG", default_value = DEFAULT_CONFIG, value_name = "FILE")]
     pub(super) config: PathBuf,
-    /// Do not start or stop the systemd service.
+    /// Leave the systemd service alone.
     #[arg(long)]
     pub(super) no_service: bool,
 }
@@ -76,7 +76,7 @@ struct Joined {
     host: String,
     server: String,
     config: PathBuf,
-    /// Setting for another source, which was commented out. `leave` restores it.
+    /// Setting of the previous source, which was commented out. `leave` restores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// When the credential expires unless the agent renews it.
@@ -117,7 +117,7 @@ pub(crate) fn main(
         let found = runtime.block_on(SealingKeys::found(&seal));
         refuse_to_join_twice(state_dir, &agent.runtime_dir, found)?;
     }
-    // Before the token is used up, do everything that can fail on this host.
+    // The token works only once, so first do everything that can fail on this host.
     let owner = owner::of(state_dir)?;
     let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;

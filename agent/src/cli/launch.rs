@@ -9,7 +9,7 @@ use crate::envoy::process::launch;
 
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {
-    /// Become the program as soon as this parent process is gone.
+    /// Wait until this parent process is gone, then become the program.
     #[arg(long, value_name = "PID")]
     orphan_of: Option<u32>,
     /// Program and its arguments.

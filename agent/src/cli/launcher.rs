@@ -23,7 +23,7 @@ pub(crate) struct LauncherArgs {
     #[command(flatten)]
     envoy: EnvoyArgs,
     /// Set net.ipv4.tcp_migrate_req, which lets the kernel move connections between the sockets of
-    /// a port, and exit. This needs a privilege that the launcher itself does not.
+    /// a port, and exit. This needs a privilege that the launcher itself does not need.
     #[arg(long)]
     prepare: bool,
     /// Replace a launcher in another container on the same host, such as an older Pod's. The agent
@@ -118,7 +118,7 @@ async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     }
 }
 
-/// Enables the migration of waiting connections in this network namespace.
+/// Lets the kernel migrate waiting connections in this network namespace.
 fn set_migrate() -> anyhow::Result<()> {
     std::fs::write(MIGRATE, "1").with_context(|| {
         format!(

@@ -24,10 +24,10 @@ pub(crate) struct LeaveArgs {
     places: Places,
     #[command(flatten)]
     seal: SealLikeAgentArgs,
-    /// Remove everything here, even if the cluster is unreachable or an agent is running.
+    /// Remove everything on this host, even if the cluster is unreachable or an agent is running.
     #[arg(long)]
     force: bool,
-    /// Remove this host from the cluster only; root runs this as the agent's user.
+    /// Only remove this host from the cluster; root runs this as the agent's user.
     #[arg(long, hide = true)]
     only_cluster: bool,
 }

@@ -29,9 +29,9 @@ pub(crate) struct LocalFilesArgs {
         value_name = "configMap=NAMESPACE/NAME,caFile=PATH"
     )]
     bundles: Vec<LocalFile>,
-    /// Create a key on this host, and request a certificate for it, which replaces this Secret;
-    /// repeatable. Further fields: at least one commonName, dnsName or uri; usage=server for a
-    /// listener; and command=/PROGRAM ARGUMENTS or signerName=DOMAIN/NAME to obtain the
+    /// Replace this Secret with a key created on this host, and with a certificate requested for
+    /// that key; repeatable. Further fields: at least one commonName, dnsName or uri; usage=server
+    /// for a listener; and command=/PROGRAM ARGUMENTS or signerName=DOMAIN/NAME to obtain the
     /// certificate, which is otherwise read from a file in the state directory. In the environment
     /// variable, separate entries with `;`.
     #[arg(

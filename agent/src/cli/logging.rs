@@ -1,4 +1,4 @@
-//! Options for the log, and where the log goes.
+//! Options for the agent's own log: level, format and destination.
 //!
 //! In text format, lines go to the systemd journal, with their fields, if standard error is
 //! connected to the journal. Otherwise, they go to standard error.
@@ -61,8 +61,8 @@ impl Logging {
 
 /// Parses a log filter.
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
-    // kube logs errors that the agent itself reports once and more clearly, and notify warns about
-    // every removed directory. A filter that mentions these targets enables them.
+    // `kube` logs errors that the agent itself reports once and more clearly, and `notify` warns
+    // about every removed directory. A filter that mentions these targets enables them.
     EnvFilter::try_new(format!("kube_client=off,notify=off,{log}"))
         .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
 }
@@ -73,7 +73,7 @@ fn lines(format: LogFormat) -> Lines {
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Json => stderr.json().boxed(),
-        // If the journal is unavailable, log to standard error instead.
+        // If the journal is unavailable, fall back to standard error.
         LogFormat::Text if journald::is_standard_error() => match journald::layer() {
             Ok(journal) => journal.boxed(),
             Err(_) => stderr.with_target(false).boxed(),

@@ -22,7 +22,7 @@ pub(crate) struct CompletionArgs {
     shell: Shell,
 }
 
-/// Writes one page for the program, and one for each public command.
+/// Writes one manual page for the program, and one for each public command.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<u8> {
     let dir = &args.dir;
     std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;

@@ -31,8 +31,8 @@ pub(super) struct MetricsArgs {
     /// File with the bearer token that clients of the metrics address must send.
     #[arg(long, env = "SESAME_METRICS_TOKEN_FILE", value_name = "FILE")]
     metrics_token_file: Option<PathBuf>,
-    /// Number of backends per Gateway with separate metrics: the busiest ones; the others are
-    /// summed up as `other`.
+    /// Number of backends per Gateway with separate metrics: the busiest ones; all others are
+    /// combined as `other`.
     #[arg(
         long,
         env = "SESAME_METRICS_BACKENDS",

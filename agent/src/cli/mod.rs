@@ -94,14 +94,14 @@ enum Command {
     Run(Box<run::RunArgs>),
     /// Print the Envoy configuration for manifests; changes nothing.
     Render(render::RenderArgs),
-    /// Report every error in manifests, and Envoy's own verdict; changes nothing.
+    /// Report every error in manifests, including errors found by Envoy; changes nothing.
     Validate(validate::ValidateArgs),
     /// Show the conditions of every object and the configuration that the running Envoy has
     /// accepted.
     Status(status::StatusArgs),
     /// Replace Envoy with a new process without dropping a request.
     Restart(restart::RestartArgs),
-    /// Take this host out of service: become unready and ask clients to leave; or undo this.
+    /// Take this host out of service: become unready and ask clients to leave; or put it back.
     Drain(drain::DrainArgs),
     /// Print the access logs of this host's Gateways.
     Logs(logs::LogsArgs),
@@ -136,7 +136,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Collect the data for a bug report into one file, without keys or tokens.
     Collect(collect::CollectArgs),
-    /// Apply a revision that is held because it removes too much.
+    /// Apply a revision that was held because it removes too much.
     Accept,
     /// Join a cluster from outside with a token from `sesame-controller hosts token`.
     #[cfg(feature = "cluster")]
@@ -310,7 +310,7 @@ pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
-/// Reports that a settings file also applies to an invalid command line.
+/// After a command-line error, mentions the settings file if it also applies.
 fn record_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());

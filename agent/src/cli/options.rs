@@ -1,6 +1,6 @@
 //! Parses the command line. The options in [`AgentArgs`] may be given before or after the name of
-//! each command that talks to an agent. Other commands reject them, unless they declare an option
-//! with the same name.
+//! each command that talks to an agent. Other commands reject these options, unless they declare an
+//! option with the same name.
 
 use std::ffi::OsString;
 

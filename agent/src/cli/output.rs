@@ -1,4 +1,4 @@
-//! Writes to standard output and standard error. No other module may do so.
+//! Writes to standard output and standard error. No other module may write to them.
 
 use std::io::{self, Write as _};
 
@@ -31,8 +31,8 @@ impl Format {
         }
     }
 
-    /// Writes one value in a sequence immediately, as text, a line of JSON, or a YAML document.
-    /// Returns false once standard output is closed.
+    /// Writes one value of a sequence without buffering, as text, a line of JSON, or a YAML
+    /// document. Returns false once standard output is closed.
     pub(crate) fn write_next(
         self,
         value: &impl Serialize,

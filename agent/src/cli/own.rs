@@ -15,7 +15,8 @@ pub(crate) struct OwnArgs {
     /// Numeric user and group, separated by a colon.
     #[arg(long, value_name = "UID:GID")]
     user: UserAndGroup,
-    /// Directories to change; each must exist, and belong to that user or to the user running this.
+    /// Directories to change; each must exist, and belong to that user or to the user running this
+    /// command.
     #[arg(required = true, value_name = "DIR")]
     directories: Vec<PathBuf>,
 }

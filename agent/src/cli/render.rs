@@ -122,7 +122,7 @@ fn write_snapshots(
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
     let stamp = u64::try_from(now)?;
     for gateway in gateways {
-        // Safe as a path, because resolution has checked that both are DNS names.
+        // This is safe as a path, because resolution has checked that both parts are DNS names.
         let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
         let dir = dir.join(name);
         if args.show_secrets && !gateway.keys.is_empty() {

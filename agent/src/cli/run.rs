@@ -52,8 +52,8 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_addresses: Vec<IpAddr>,
-    /// Whether endpoints may have an address of this host, other than loopback; with auto only if
-    /// the agent runs in a Pod.
+    /// Allow or refuse endpoints with an address of this host, other than loopback; `auto` allows
+    /// them only if the agent runs in a Pod.
     #[arg(
         long,
         env = "SESAME_HOST_ENDPOINTS",
@@ -73,7 +73,7 @@ pub(crate) struct RunArgs {
         help_heading = "Host"
     )]
     report_seconds: u64,
-    /// Directory that keeps the accepted configuration across reboots. Holds private keys.
+    /// Directory that preserves the accepted configuration across reboots. Contains private keys.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
     #[command(flatten)]
@@ -92,8 +92,8 @@ pub(crate) struct RunArgs {
     /// runtime directory.
     #[arg(long, env = "SESAME_LAUNCHER")]
     launcher: bool,
-    /// Whether Envoy keeps serving until the next agent adopts it, or is drained and stopped, when
-    /// the agent is stopped (SIGTERM, SIGINT).
+    /// What happens to Envoy when the agent is stopped (SIGTERM, SIGINT): it keeps serving until
+    /// the next agent adopts it, or is drained and stopped.
     #[arg(long, env = "SESAME_ON_STOP", value_enum, default_value_t)]
     on_stop: OnStop,
     /// Heap limit of each Envoy; by default three quarters of the memory of the control group or
@@ -111,7 +111,7 @@ pub(crate) struct RunArgs {
     )]
     max_apply_share: u8,
     /// Hold a revision that removes more than this percentage of ten or more listeners, hostnames
-    /// or backends; 100 holds nothing.
+    /// or backends. With 100, nothing is held.
     #[arg(
         long,
         env = "SESAME_MAX_REMOVAL_SHARE",
@@ -163,7 +163,7 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     takeover_seconds: u64,
-    /// Resolve only the changed objects if possible, or everything for every change: both give the
+    /// Resolve only the changed objects if possible, or everything on every change; both give the
     /// same result.
     #[arg(
         long = "resolve",

@@ -10,8 +10,8 @@ use crate::seal::{SealMethod, SealSettings, make_credential};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Private keys at rest")]
 pub(crate) struct SealArgs {
-    /// How private keys in the state directory are sealed: by systemd-creds if that works, else
-    /// with a key file; with only one of the two; or not at all.
+    /// How to seal private keys in the state directory: with systemd-creds if that works, else with
+    /// a key file; with only one of the two; or not at all.
     #[arg(long, env = "SESAME_SEAL", value_enum, default_value_t)]
     seal: SealMethod,
     /// Directory of the sealing key, which may be on a different disk from the state directory; by
@@ -62,8 +62,7 @@ impl SealLikeAgentArgs {
     }
 }
 
-/// Returns the command-line options with which another process of this program gets the same
-/// settings.
+/// Returns command-line options that give another process of this program the same settings.
 #[cfg(feature = "cluster")]
 pub(super) fn options(settings: &SealSettings) -> [String; 4] {
     let SealSettings { method, directory } = settings;

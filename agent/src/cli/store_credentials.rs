@@ -1,6 +1,6 @@
-//! `sesame-agent store-credentials`, which `join` runs as the agent's user, so that this user owns
-//! the files and the sealing key. Never prints a credential, and never accepts one on the command
-//! line.
+//! `sesame-agent store-credentials`: stores a host's credentials. `join` runs it as the agent's
+//! user, so that this user owns the files and the sealing key. Never prints a credential, and never
+//! accepts one on the command line.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ pub(crate) struct StoreArgs {
     state_dir: PathBuf,
     #[command(flatten)]
     seal: SealLikeAgentArgs,
-    /// Create only the sealing key, and store nothing.
+    /// Create only the sealing key; store no credentials.
     #[arg(long)]
     only_seal_key: bool,
 }

@@ -20,7 +20,7 @@ pub(crate) enum TrustCommand {
     Add(AddArgs),
     /// List the trusted keys.
     List(ListArgs),
-    /// Stop trusting a key. Bundles that it signed are served until a newer one replaces them.
+    /// Stop trusting a key. Bundles signed with it are served until a newer bundle replaces them.
     Remove(RemoveArgs),
 }
 

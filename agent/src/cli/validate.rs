@@ -1,8 +1,8 @@
 //! `sesame-agent validate`: reports all problems in one run.
 //!
 //! Checks the files first, then the objects, then whether Envoy's configuration can express them.
-//! Finally, asks Envoy itself to validate the result. The exit code is 1 if there are problems, so
-//! that the command can guard a commit or a rollout.
+//! Finally, makes Envoy validate the result. The exit code is 1 if there are problems, so that the
+//! command can gate a commit or a rollout.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

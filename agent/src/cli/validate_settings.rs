@@ -28,13 +28,13 @@ struct SettingsOutcome {
     settings: Vec<Effective>,
 }
 
-/// A setting, and whether a reload is enough to change it.
+/// A setting, and whether a reload applies a change to it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Effective {
     #[serde(flatten)]
     setting: Setting,
-    /// True if a reload applies a change to this setting. Otherwise, the agent must be restarted.
+    /// True if a reload applies a change. Otherwise, the agent must be restarted.
     live: bool,
 }
 

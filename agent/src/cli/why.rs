@@ -21,8 +21,8 @@ use super::render::gateway_name;
 use crate::run::explaining::served_accepted;
 use crate::run::report::Report;
 
-/// Explains where an object is served, its conditions, and what keeps requests from reaching it.
-/// The exit code is 0 if it is served without problems, else 1.
+/// Shows where an object is served, its conditions, and what keeps requests from reaching it. The
+/// exit code is 0 if it is served without problems, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// Read these Gateway API manifests instead of the agent's configuration; needs no running
@@ -48,7 +48,7 @@ struct ObjectAnswer {
     object: String,
     served: Vec<ServedPlace>,
     conditions: Vec<ShownCondition>,
-    /// Problems with the object that are not part of a condition.
+    /// Problems with the object that no condition reports.
     problems: Vec<String>,
 }
 

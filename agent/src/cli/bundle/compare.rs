@@ -18,17 +18,17 @@ use crate::source::update::gateway_of;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// The bundle to compare from; alone, it is compared with the configuration that this host
-    /// accepted last.
+    /// First bundle; without a second one, it is compared with the last accepted configuration of
+    /// this host.
     #[arg(value_name = "BUNDLE")]
     from: PathBuf,
-    /// The bundle to compare with.
+    /// Second bundle.
     #[arg(value_name = "BUNDLE2")]
     to: Option<PathBuf>,
     /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }

@@ -29,11 +29,11 @@ pub(crate) struct CreateArgs {
     gateway: NamespacedName,
     #[command(flatten)]
     bundle: BundleArgs,
-    /// Creation time to record in the bundle; now by default. With this, --sequence and no
-    /// recipients, the same input gives the same bytes.
+    /// Creation time to record in the bundle; now by default. With this option, --sequence and no
+    /// recipients, the same input always gives the same bytes.
     #[arg(long, value_name = "TIME")]
     created: Option<Timestamp>,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, default_value = "table")]
     output: Format,
 }

@@ -33,8 +33,8 @@ pub(crate) struct VerifyArgs {
     /// The bundle.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// Public key that may sign (PEM, Ed25519); repeatable. By default, the keys that `sesame-agent
-    /// trust` stores in the state directory.
+    /// File with a trusted public key (PEM, Ed25519); repeatable. By default, the keys that
+    /// `sesame-agent trust` stores in the state directory.
     #[arg(
         long = "trusted-key",
         env = "SESAME_TRUSTED_KEYS",
@@ -45,7 +45,7 @@ pub(crate) struct VerifyArgs {
     /// State directory of the agent.
     #[arg(long, env = "SESAME_STATE_DIR", default_value = DEFAULT_STATE_DIR, value_name = "DIR")]
     state_dir: PathBuf,
-    /// Number of different trusted keys that must have signed it.
+    /// Number of different trusted keys that must have signed the bundle.
     #[arg(long, env = "SESAME_REQUIRE_SIGNERS", default_value_t = 1, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=8))]
     require_signers: u8,
     /// Format of the answer.
@@ -53,7 +53,7 @@ pub(crate) struct VerifyArgs {
     output: Format,
 }
 
-/// Metadata and content that a bundle claims to have, unverified.
+/// Unverified metadata and content of a bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundleSummary {
@@ -66,7 +66,7 @@ pub(super) struct BundleSummary {
     digest: String,
     revision: String,
     bytes: usize,
-    /// Keys that claim to have signed the bundle, unverified.
+    /// Alleged signers' keys, whose signatures are unverified.
     signed_by: Vec<String>,
     keys: KeySummary,
     listeners: Vec<String>,

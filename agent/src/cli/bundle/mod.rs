@@ -18,11 +18,13 @@ pub(crate) enum BundleCommand {
     Create(Box<create::CreateArgs>),
     /// Add signatures to a bundle, for hosts that require several signers.
     Sign(sign::SignArgs),
-    /// Check a bundle as a host would: complete, signed by enough trusted keys, well-formed.
+    /// Check, as a host would, that a bundle is complete, well-formed and signed by enough trusted
+    /// keys.
     Verify(inspect::VerifyArgs),
     /// Show the metadata and content of a bundle. Does not verify anything: use `verify` for that.
     Show(inspect::ShowArgs),
-    /// Show how two bundles differ, or a bundle and the configuration that this host accepted last.
+    /// Show how a bundle differs from another one, or from the last accepted configuration of this
+    /// host.
     Diff(compare::CompareArgs),
 }
 

@@ -12,16 +12,16 @@ use crate::cli::output::Format;
 
 #[derive(Debug, Args)]
 pub(crate) struct SignArgs {
-    /// The bundle to sign; the signed one replaces it unless -o names another file.
+    /// Bundle to sign, which is overwritten unless -o names another file.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// File with Ed25519 private keys (PEM, PKCS#8); each of them signs.
+    /// File with Ed25519 private keys (PEM, PKCS#8), all of which sign the bundle.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
     /// File to write.
     #[arg(short = 'o', long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, default_value = "table")]
     output: Format,
 }

@@ -21,7 +21,7 @@ use crate::access_log::{
 };
 use crate::run::inspect;
 
-/// Interval at which new lines are polled for.
+/// Polling interval for new lines.
 const POLL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -32,14 +32,14 @@ pub(crate) struct LogsArgs {
     /// Keep printing new lines.
     #[arg(long, short)]
     follow: bool,
-    /// Start with the last N lines of each Gateway instead of all.
+    /// Start with the last N lines of each Gateway instead of all lines.
     #[arg(long, short = 'n', value_name = "N")]
     lines: Option<usize>,
     #[command(flatten)]
     choice: ChoiceArgs,
 }
 
-/// The choice of lines.
+/// Filters for lines.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Which lines")]
 struct ChoiceArgs {
@@ -51,10 +51,10 @@ struct ChoiceArgs {
     /// `/rules/0` may follow. Repeatable.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     route: Vec<ObjectPattern>,
-    /// Only requests sent to this backend, named in the same way. Repeatable.
+    /// Only requests sent to this backend, named as for --route. Repeatable.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = ObjectPattern::parse)]
     backend: Vec<ObjectPattern>,
-    /// Only requests for this host.
+    /// Only requests for this hostname.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
     /// Only requests that ended since this time or within this duration: `10m`,

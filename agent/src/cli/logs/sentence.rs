@@ -48,7 +48,7 @@ pub(super) fn sentence(value: &Value) -> String {
     parts.join(" ")
 }
 
-/// Formats the stages that took at least one millisecond, in parentheses. Returns an empty string
+/// Formats, in parentheses, the stages that took at least one millisecond. Returns an empty string
 /// if there are none.
 fn stages(value: &Value) -> String {
     let known = [

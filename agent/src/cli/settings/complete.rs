@@ -10,7 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-/// Settings that have the same meaning in every command that has an option with that name.
+/// Settings with the same meaning in every command that has an option of that name.
 const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",
@@ -30,7 +30,7 @@ const SHARED: [&str; 16] = [
     "trusted-hops",
 ];
 
-/// A command line after it was completed.
+/// A completed command line.
 #[derive(Debug)]
 pub(crate) struct Completed {
     /// Program name and arguments.
@@ -77,7 +77,7 @@ pub(crate) fn complete(
             completed.added.insert(entry.key.clone());
         }
     }
-    // Insert before `--`, because arguments after it are not options.
+    // Insert before `--`, because arguments after `--` are not options.
     let end = completed.arguments.iter().position(|part| part == "--");
     let end = end.unwrap_or(completed.arguments.len());
     completed.arguments.splice(end..end, more);

@@ -2,8 +2,7 @@
 //! is parsed.
 //!
 //! Precedence, highest first: command line, environment variables, settings file, defaults. The
-//! command-line options are the only list of settings, so a new option for `run` is also a new
-//! setting.
+//! settings are exactly the command-line options, so a new option for `run` is also a new setting.
 
 pub(crate) mod arguments;
 pub(crate) mod complete;
@@ -41,12 +40,12 @@ pub(crate) struct ConfigArgs {
         help_heading = "Settings"
     )]
     pub(crate) config: Option<PathBuf>,
-    /// True if the file is given on the command line rather than in a variable.
+    /// True if the file is given on the command line, not in an environment variable.
     #[arg(skip)]
     pub(crate) named: bool,
 }
 
-/// A settings file as it was read.
+/// Result of reading a settings file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoadedSettings {
     /// Path of the file, or `None` if no path is given and the default file does not exist.

@@ -1,4 +1,4 @@
-//! Rereads a running agent's settings: the same command line, completed with the current file.
+//! Rereads a running agent's settings: completes the same command line with the current file.
 
 use std::ffi::OsString;
 

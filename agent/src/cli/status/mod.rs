@@ -166,7 +166,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns true if neither the agent itself nor the selected objects have problems.
+/// Returns true if neither the agent nor any selected object has a problem.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

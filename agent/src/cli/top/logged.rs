@@ -11,7 +11,7 @@ use super::tally::{Tally, TopReport};
 use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
-/// How long it takes until all finished requests are in the log. Envoy buffers lines for a second.
+/// Time until every finished request is in the log. Envoy buffers lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
 /// Logs that are being followed, with counts per second.

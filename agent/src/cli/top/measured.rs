@@ -1,4 +1,4 @@
-//! Reads counts per backend from the agent's metrics. Used if the access logs are not in files.
+//! Reads counts per backend from the agent's metrics, for hosts without access log files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::{By, RowOrder};
 use crate::cli::agent;
 use crate::envoy::admin::Sample;
 
-/// Counts per backend since its Envoy started.
+/// Counts per backend since Envoy started.
 type BackendCounts = BTreeMap<String, TopCounts>;
 
 /// The agent to poll, and its last responses.

@@ -1,4 +1,4 @@
-//! Samples how much CPU time the Envoys get.
+//! Samples the CPU time that the Envoys get.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

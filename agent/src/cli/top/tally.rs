@@ -27,14 +27,14 @@ pub(super) struct Tally {
 /// Counts for one route, backend or endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TopCounts {
-    /// Number of requests, or of connections that were passed through.
+    /// Number of requests and passed-through connections.
     pub(super) requests: u64,
     /// Number of requests by status class. The index is the first digit of the status.
     pub(super) classes: [u64; 6],
     /// Number of requests with more than one attempt.
     pub(super) retried: u64,
-    /// Number of requests by duration in milliseconds, with long durations rounded down to three
-    /// digits. Empty if durations are not measured.
+    /// Number of requests by duration in milliseconds, rounded down to three significant digits.
+    /// Empty if durations are not measured.
     pub(super) durations: BTreeMap<u64, u64>,
     /// Total time that the requests spent in each stage.
     pub(super) stages: StageTimes,
