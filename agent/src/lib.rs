@@ -1,9 +1,9 @@
 //! Turns snapshots into the files that Envoy watches, and supervises the Envoy process.
 //!
-//! The agent is a program; this library contains its parts, so that tests can use them. The agent
+//! The agent is a program; its parts are in this library so that tests can use them. The agent
 //! reads configuration from a source, such as a manifest directory or a cluster, and renders it.
 //! Then it brings Envoy's files from one accepted state to the next in a transaction. It never
-//! leaves a file on disk that Envoy rejects, or removes all listeners unless that is intended.
+//! leaves a file on disk that Envoy rejects, and never removes all listeners unintentionally.
 //!
 //! ```
 //! use envoy_types::pb::envoy::config::listener::v3::Listener;

@@ -11,10 +11,10 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {
-    /// When the request or connection started.
+    /// Start of the request or connection.
     pub(crate) time: Option<Timestamp>,
     pub(crate) duration_ms: Option<u64>,
-    /// Consecutive parts of the total duration.
+    /// Consecutive stages of the total duration.
     pub(crate) before_backend_ms: Option<u64>,
     pub(crate) upload_ms: Option<u64>,
     pub(crate) backend_ms: Option<u64>,
@@ -40,7 +40,7 @@ impl LogEntry {
         serde_json::from_str(line).ok()
     }
 
-    /// Returns when the request or connection ended, which is when Envoy logged it.
+    /// Returns the end time of the request or connection, at which Envoy logged it.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
         self.time?

@@ -13,7 +13,7 @@ use super::directory::{LogDirectory, NOWHERE, open_log};
 /// Maximum length of a line in bytes. Envoy limits the client-controlled parts of a line to far
 /// less than this.
 const MAX_BYTES: u64 = 1 << 20;
-/// How long Envoy may keep writing to a rotated file.
+/// Time during which Envoy may still write to a rotated file.
 const LATE: Duration = Duration::from_secs(3);
 
 /// Returns the access log file to which the Envoy in this runtime directory writes, if any.
@@ -38,7 +38,7 @@ struct OpenLog {
     id: (u64, u64),
     /// Start of a line that is not complete yet.
     begun: Vec<u8>,
-    /// When the reader noticed that this file was rotated.
+    /// Time at which the reader noticed that this file was rotated.
     aside: Option<Instant>,
 }
 

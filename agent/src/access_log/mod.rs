@@ -1,9 +1,9 @@
 //! Keeps access log files within their limits, and reads them.
 //!
 //! Envoy opens a symbolic link in its runtime directory. The link points to a file in the log
-//! directory, or to `/dev/null` if Envoy cannot write to that file: Envoy would reject a whole
-//! listener if it could not open the log. The link's target may change at any time without a change
-//! to any listener.
+//! directory. If Envoy cannot write to that file, the link points to `/dev/null`, because Envoy
+//! would reject a whole listener if it could not open the log. The link's target may change at any
+//! time without a change to any listener.
 //!
 //! Access logs must never prevent Envoy from serving, or fill the disk that Envoy and the agent
 //! need.

@@ -50,7 +50,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         .map(|(number, bytes)| (Some(*number), *bytes))
         .collect();
     if rotate {
-        // The file to be rotated has no number yet, so it is kept this time.
+        // The file to be rotated has no number yet, so this plan does not remove it.
         kept.push((None, *bytes));
     }
     let most = files.saturating_sub(1).max(1);

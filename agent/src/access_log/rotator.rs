@@ -29,7 +29,7 @@ pub(crate) struct LogRotator {
     wanted: bool,
     /// Launcher of Envoy, which may see a different file system than the agent does.
     launcher: Launcher,
-    /// Why Envoy cannot write to the file, and when that was detected.
+    /// Reason why Envoy cannot write to the file, and time of detection.
     unwritable: Option<(String, Instant)>,
     /// True if the launcher has already tried to open the file.
     asked: bool,

@@ -33,7 +33,7 @@ impl WrittenFile {
         self.id == other.id
     }
 
-    /// Returns true if the file has been deleted, so that it no longer has a name.
+    /// Returns true if the file has been deleted.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }

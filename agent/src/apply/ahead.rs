@@ -40,7 +40,7 @@ pub struct Waiting {
     pub route_tables: bool,
     /// Endpoints inside the cluster list.
     pub inline_endpoints: bool,
-    /// Anything else: other cluster changes, listeners, keys. Route tables must wait for these.
+    /// Other cluster changes, listeners and keys. Route tables must wait for these.
     pub rest: bool,
 }
 
@@ -66,8 +66,8 @@ impl Waiting {
         }
     }
 
-    /// Returns true if route tables may be applied before the rest, because nothing else changes
-    /// except inline endpoints.
+    /// Returns true if route tables may be applied first, because nothing else changes except
+    /// inline endpoints.
     pub fn route_tables_go_ahead(self) -> bool {
         self.route_tables && !self.rest
     }
@@ -143,7 +143,7 @@ fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
     (inline, false)
 }
 
-/// Which part of a cluster differs between two versions.
+/// Part of a cluster that differs between two versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangedCluster {
     Nowhere,
@@ -219,7 +219,7 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
 }
 
 /// Returns the content on disk with the newer route tables, or `None` if they are unchanged or have
-/// to wait for the rest.
+/// to wait for other changes.
 pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
     waiting.route_tables_go_ahead().then(|| Rendered {
         route_tables: Arc::clone(&new.route_tables),

@@ -1,9 +1,9 @@
 //! Reads back the files on disk, which are the starting point (`old`) for the next plan.
 //!
-//! The agent may have died while writing, so any file may be damaged. A file counts only if it is
-//! intact: its version is the digest of its content, its type matches its directory, and the hash
-//! of its name matches its path. Any other file is treated as absent; the next plan removes or
-//! overwrites it.
+//! The agent may have died while writing, so any file may be damaged. Only intact files count. In
+//! an intact file, the version is the digest of the content, the type matches the directory, and
+//! the hash of the name matches the path. Any other file is treated as absent; the next plan
+//! removes or overwrites it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -8,8 +8,8 @@
 //! (old ∪ new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete
 //! orphans
 //!
-//! Removing clusters and orphans can be postponed ([`Removal`]), so that the next change need not
-//! wait for it.
+//! The removal of clusters and orphans can be postponed ([`Removal`]), so that the next change need
+//! not wait.
 //!
 //! Unchanged files are not written. A route change writes one RDS file, and an endpoint change
 //! writes one EDS file. A file is written twice only if something is removed from it.

@@ -14,8 +14,8 @@ use super::{listener, resource};
 /// Generates consistent configurations: each contains every route table, cluster and endpoint file
 /// that it references.
 pub(super) fn config() -> impl Strategy<Value = Rendered> {
-    // Route tables refer to clusters, and listeners to route tables. Each has variants, so that it
-    // can change independently of the others.
+    // Route tables refer to clusters, and listeners to route tables. Each resource has variants, so
+    // that it can change independently of the others.
     let tables = proptest::collection::btree_map(
         0..4_u32,
         proptest::collection::btree_set(0..6_u32, 0..4),

@@ -27,10 +27,10 @@ pub enum Removal {
     #[default]
     AtOnce,
     /// They are removed in a later transaction, when the cluster list is next written for another
-    /// reason. If there are too many leftovers, they are removed immediately.
+    /// reason. If there are too many, they are removed as with `AtOnce`.
     Later,
-    /// Not yet, unless more than a few resources are left over. Connections to removed listeners
-    /// are still draining. Envoy keeps their route tables, which may use any of these resources.
+    /// They are kept, unless there are too many. Connections to removed listeners are still
+    /// draining. Envoy keeps their route tables, which may use any of these resources.
     Hold,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct ClusterWrites {
     pub(super) left_over: LeftOver,
 }
 
-/// Plans the writes that lead from the clusters on disk to `wanted`, which is sorted by name. If
+/// Plans the writes that turn the clusters on disk into `wanted`, which is sorted by name. If
 /// `again` is set, the file is written even if it is unchanged.
 pub(super) fn clusters(
     old: &OnDisk,

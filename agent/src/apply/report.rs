@@ -52,7 +52,7 @@ pub struct StepReport {
     pub phase: Phase,
     /// Number of files written.
     pub writes: usize,
-    /// When the step began.
+    /// Start time of the step.
     pub began: Instant,
     /// Time until the last rename. Depends only on the agent, not on Envoy.
     pub until_renamed: Duration,

@@ -45,7 +45,7 @@ pub struct Accepted<'a> {
     pub config: &'a str,
     /// Cause of the change: a source's name, `rollback`, …
     pub cause: &'a str,
-    /// When Envoy accepted the generation.
+    /// Time at which Envoy accepted the generation.
     pub time: Timestamp,
     /// Snapshot, in the caller's encoding.
     pub snapshot: &'a [u8],
@@ -126,7 +126,7 @@ pub enum StateError {
     Damaged {
         /// Number of the generation.
         number: u64,
-        /// Why the generation cannot be used.
+        /// Reason why the generation cannot be used.
         reason: String,
     },
 }

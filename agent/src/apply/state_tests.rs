@@ -206,8 +206,8 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Brings `disk` into a state that a power cut after these steps may leave behind: everything that
-/// was synced, plus a random part of the rest.
+/// Brings `disk` into a state that a power cut after these steps may leave behind. It contains
+/// everything that was synced, plus a random part of the other changes.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);

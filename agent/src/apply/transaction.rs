@@ -142,8 +142,8 @@ impl Applier {
         &self.on_disk
     }
 
-    /// Brings the files, and Envoy if it is running, to the desired state. Avoid canceling it: the
-    /// next call of `apply` or `open` would undo the partial transaction.
+    /// Brings the files, and Envoy if it is running, to the desired state. Must not be canceled
+    /// halfway: the next call of `apply` or `open` would undo the partial transaction.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,

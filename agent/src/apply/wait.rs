@@ -65,7 +65,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed to the file. Otherwise, Envoy may not know the file.
+    /// True if Envoy must be subscribed to the file. If false, a missing subscription does not
+    /// matter.
     pub(crate) must_exist: bool,
     /// True if a missing version is recorded but not treated as an error, because the subscription
     /// may be about to end.
@@ -190,8 +191,7 @@ impl Watcher<'_> {
         self.envoy.version_texts_without_endpoints().await
     }
 
-    /// Handles files that Envoy has neither accepted nor complained about. Returns `Some` to end
-    /// the wait.
+    /// Handles files that Envoy has neither accepted nor rejected. Returns `Some` to end the wait.
     async fn unseen(
         &self,
         phase: Phase,

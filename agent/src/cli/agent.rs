@@ -39,7 +39,7 @@ pub(crate) struct AgentArgs {
     /// Runtime directory of the agent to talk to.
     #[arg(long, global = true, env = "SESAME_RUNTIME_DIR", default_value = DEFAULT_RUNTIME_DIR, value_name = "DIR")]
     pub(super) runtime_dir: PathBuf,
-    /// Serve, show or act on this Gateway only; all Gateways of the agent by default.
+    /// Serve, show or act on only this Gateway; all Gateways of the agent by default.
     #[arg(long, global = true, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     pub(super) gateway: Option<NamespacedName>,
     /// Output format.

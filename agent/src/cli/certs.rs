@@ -16,19 +16,19 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Number of a serial number's digits to show in the table.
+/// Maximum length of a serial number in the table, in digits.
 const SERIAL: usize = 16;
 /// Maximum number of names, and of uses, to show per certificate in the table.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
 /// Lists certificates by expiry: the leaf and chain of each key pair, and each CA certificate in
-/// trust bundles. Never shows private keys. With --check, the exit code is 1 if something expires
-/// within that time, and 0 otherwise.
+/// trust bundles. Never shows private keys. With --check, the exit code is 1 if a certificate has
+/// expired or will within that time, else 0.
 #[derive(Debug, Args)]
 pub(crate) struct CertsArgs {
-    /// Show only certificates that have expired or will within this time, such as 14d, 36h or "2w
-    /// 3d", and exit with 1 if there are any.
+    /// Show only certificates that have expired or will expire within this time (14d, 36h, "2w
+    /// 3d"), and exit with 1 if there are any.
     #[arg(long, value_name = "TIME", value_parser = time)]
     check: Option<SignedDuration>,
     #[command(flatten)]

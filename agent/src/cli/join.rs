@@ -29,8 +29,8 @@ use crate::source::cluster::stored_token::StoredToken;
 /// Interval at which a starting agent is polled.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Joins a cluster with a token from `sesame-controller hosts token`: gets credentials for this
-/// host only, stores them, writes the settings and, with systemd, starts the service.
+/// Joins a cluster with a token from `sesame-controller hosts token`: gets and stores credentials
+/// for this host only, writes the settings and, with systemd, starts the service.
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
     /// The token. Prefer standard input or a file, because command lines are visible to every user
@@ -64,7 +64,7 @@ pub(super) struct Places {
     /// Settings file of the agent.
     #[arg(long, env = "SESAME_CONFIG", default_value = DEFAULT_CONFIG, value_name = "FILE")]
     pub(super) config: PathBuf,
-    /// Leave the systemd service alone.
+    /// Do not start or stop the systemd service.
     #[arg(long)]
     pub(super) no_service: bool,
 }
@@ -79,7 +79,7 @@ struct Joined {
     /// Setting of the previous source, which was commented out. `leave` restores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
-    /// When the credential expires unless the agent renews it.
+    /// Time at which the credential expires unless the agent renews it.
     credential_expires: Option<Timestamp>,
     /// True if the command started the service.
     started: bool,

@@ -27,8 +27,8 @@ pub(crate) struct LauncherArgs {
     #[arg(long)]
     prepare: bool,
     /// Replace a launcher in another container on the same host, such as an older Pod's. The agent
-    /// then moves to Envoys of this launcher, and the other launcher, which needs this option too,
-    /// exits when its own Envoys have exited.
+    /// then moves to Envoys of this launcher. The other launcher, which needs this option too,
+    /// exits after its own Envoys.
     #[arg(long)]
     take_over: bool,
     /// For a startup probe: exit with 0 once this container's launcher and its Envoys have replaced

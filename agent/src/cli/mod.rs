@@ -189,7 +189,7 @@ impl Command {
         serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
     }
 
-    /// Returns true if the command itself reports problems with the settings.
+    /// Returns true if the command reports problems with the settings on its own.
     fn tells_settings(&self, config: &ConfigArgs) -> bool {
         match self {
             Self::Validate(args) => args.is_of_settings(config),

@@ -77,7 +77,7 @@ pub(super) fn parse_with(
     Ok(cli)
 }
 
-/// Returns true if an option is given on the command line rather than in an environment variable.
+/// Returns true if an option is set on the command line, not in an environment variable.
 fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
@@ -100,7 +100,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// Returns the options in [`AgentArgs`] that the command does not declare itself.
+/// Returns the options in [`AgentArgs`] that the command inherits rather than declares.
 fn foreign(alone: &clap::Command) -> Vec<clap::Arg> {
     let agent = AgentArgs::augment_args(clap::Command::new("agent"));
     let own = |option: &&clap::Arg| {

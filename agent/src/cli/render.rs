@@ -25,10 +25,10 @@ pub(crate) struct RenderArgs {
     manifests: PathBuf,
     #[command(flatten)]
     host: HostArgs,
-    /// Print this Gateway only; all Gateways by default.
+    /// Print only this Gateway; all Gateways by default.
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = gateway_name)]
     gateway: Option<NamespacedName>,
-    /// Print these resources only; repeatable. All resources by default.
+    /// Print only these resources; repeatable. All resources by default.
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     only: Vec<Part>,
     /// Output format; `pb` is one static bootstrap for `envoy --config-path`.

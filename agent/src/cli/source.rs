@@ -44,7 +44,7 @@ pub(crate) struct SourceArgs {
         conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
     require_signers: u8,
-    /// Serve this Gateway only, from bundles or a cluster; repeatable. All Gateways by default.
+    /// Serve only this Gateway, from bundles or a cluster; repeatable. All Gateways by default.
     #[arg(
         long,
         env = "SESAME_GATEWAYS",

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use super::redact::Secrets;
 use super::{ReportPart, ReportPartSummary};
 
-/// Maximum size of a part in bytes. If a part is larger, only its end is kept.
+/// Maximum size of a part in bytes. Only the end of a larger part is kept.
 const MAX_PART: usize = 16 << 20;
 /// Maximum total size of all parts in bytes.
 const MAX_ALL: usize = 128 << 20;
@@ -36,7 +36,7 @@ fn files(
         };
         match content {
             Ok(text) => {
-                // Redact before truncating, because the search would miss a secret that was cut.
+                // Redact before truncating, because the search would miss a truncated secret.
                 let text = secrets.redact(&text);
                 let kept = end(&text, MAX_PART.min(left));
                 left -= kept.len();

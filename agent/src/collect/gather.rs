@@ -1,4 +1,4 @@
-//! Gathers the content of the archive. Only this module inspects the host for the archive.
+//! Gathers the content of the archive. No other module inspects the host for it.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,14 +12,14 @@ use crate::envoy::log::ENVOY_LOG;
 use crate::host::entries;
 use crate::run::inspect::InspectedGateway;
 
-/// Number of bytes to read from the end of a log.
+/// Maximum number of bytes to read from the end of a log.
 const LOG_TAIL: u64 = 1 << 20;
-/// Maximum size in bytes of files to read in search of secrets.
+/// Maximum size in bytes of a file that is searched for secrets.
 const MAX_SECRET: u64 = 256 << 10;
 /// Time limit for each of Envoy's responses.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Files in the archive, and the admin endpoints that provide them. Envoy itself omits private
-/// keys. `header_values` and `redact` remove other secrets.
+/// Files in the archive, and the admin endpoints that provide them. Envoy omits private keys.
+/// `header_values` and `redact` remove other secrets.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),
@@ -167,8 +167,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns all secrets on this host that the parts might contain: keys being served, and tokens.
-/// Also reads the tokens in `files`.
+/// Returns all secrets on this host that the parts might contain: served keys and tokens. Also
+/// reads the tokens in `files`.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,

@@ -1,8 +1,8 @@
 //! Redacts the values of headers and query parameters in JSON before it is formatted, because any
 //! of them may be an API key. Pure.
 //!
-//! Snapshots and Envoy's dumps store a header's name and value in two members of an object, so no
-//! text pattern can associate them. Any object with a name and a value counts as a header, because
+//! Snapshots and Envoy's dumps store a header's name and value in separate members of an object, so
+//! no text pattern can match both. Any object with a name and a value counts as a header, because
 //! redacting too much is harmless.
 
 use std::path::Path;
@@ -29,7 +29,7 @@ const VALUES: [&str; 12] = [
     "literal",
     "default_value",
 ];
-/// Members that contain a key, whatever object they are in.
+/// Members that contain a key in any object.
 const KEYS: [&str; 1] = ["session_key"];
 /// Headers whose values are harmless, in lower case.
 const HARMLESS: [&str; 24] = [
@@ -59,8 +59,8 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Redacts header values in every JSON part. Returns the values, because they may also occur
-/// elsewhere. Omits any part that should be JSON but cannot be parsed.
+/// Redacts header values in every JSON part. Returns the redacted values, because they may also
+/// occur elsewhere. Omits any part that should be JSON but cannot be parsed.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts

@@ -1,5 +1,4 @@
-//! Collects the data for a bug report in one file that contains no secrets, so that users can give
-//! it to strangers.
+//! Collects the data for a bug report in one file without secrets, which users can safely share.
 //!
 //! `gather` inspects the host, `header_values` and `redact` remove secrets, and `archive` writes
 //! the file. Parts that are unavailable are listed with the reason.
@@ -31,7 +30,7 @@ pub(crate) struct ReportPartSummary {
     /// Number of bytes cut from the beginning of the file.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: usize,
-    /// Why the file is missing, if it is.
+    /// Why the file is missing, or `None` if it is present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) missing: Option<String>,
 }

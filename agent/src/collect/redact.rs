@@ -1,4 +1,4 @@
-//! Redacts secrets in text: known secrets anywhere, and everything that looks like a secret. Pure.
+//! Redacts secrets in text: known secrets, and everything that looks like a secret. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use regex::Regex;
 
 /// Text that replaces a secret.
 pub(super) const REDACTED: &str = "<redacted>";
-/// Minimum length of a string to search for. Shorter strings are too common.
+/// Minimum length of a known secret to search for. Shorter strings would match too often.
 const SHORTEST: usize = 8;
 
 /// Patterns that secrets match, and their replacements.
@@ -47,7 +47,7 @@ pub(crate) enum SecretsError {
     Known(#[from] aho_corasick::BuildError),
 }
 
-/// The search for all known secrets and all patterns.
+/// Search for all known secrets and all patterns.
 #[derive(Debug)]
 pub(crate) struct Secrets {
     /// Finds known secrets, longest first.
@@ -76,7 +76,8 @@ impl Secrets {
 
     /// Replaces all secrets in the text.
     pub(crate) fn redact(&self, text: &str) -> String {
-        // Search for known secrets first, because a pattern might match only a part of one.
+        // Search for known secrets first, because a pattern might match only part of a known
+        // secret.
         let count = self.known.patterns_len();
         let mut text = self.known.replace_all(text, &vec![REDACTED; count]);
         for (shape, instead) in &self.shapes {
@@ -88,15 +89,15 @@ impl Secrets {
     }
 }
 
-/// Returns the forms in which a secret may occur in text: the secret itself, its lines, and its
-/// content in base64 and hex.
+/// Returns the forms in which a secret may occur in text: verbatim, line by line, and in base64 and
+/// hex.
 fn forms(secret: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     let mut binary = vec![secret.to_vec()];
     if let Ok(text) = std::str::from_utf8(secret) {
         let text = text.trim();
         forms.insert(text.to_owned());
-        // The form inside a JSON string.
+        // The secret as escaped in a JSON string.
         let escaped = serde_json::Value::from(text).to_string();
         forms.insert(escaped.trim_matches('"').to_owned());
         binary.push(text.as_bytes().to_vec());
@@ -166,7 +167,7 @@ mod tests {
             (line, 0),
             (STANDARD.encode(DER), 4),
             (STANDARD.encode(&pem), 4),
-            // Inside longer data, at each of the three possible offsets.
+            // The secret is embedded in longer data, at each of the three possible offsets.
             (STANDARD.encode(format!("a{pem}")), 8),
             (STANDARD.encode(format!("ab{pem}z")), 8),
             (hex, 0),

@@ -1,4 +1,4 @@
-//! Queries whether the API server is reachable, and which permissions this host has there.
+//! Checks that the API server is reachable, and which permissions it grants this host.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ async fn questions(settings: &crate::source::cluster::ClusterSettings) -> Cluste
         version,
         ..ClusterFacts::default()
     };
-    // Omits permissions that a role may restrict to named objects, because they would look denied
-    // here.
+    // Omits permissions that a role may restrict to named objects, because this query would report
+    // them as denied.
     for (verb, group, resource) in [
         ("list", "", "configmaps"),
         ("watch", "", "configmaps"),

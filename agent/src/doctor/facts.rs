@@ -17,7 +17,7 @@ pub struct HostFacts {
     pub inotify: InotifyFacts,
     /// Sockets that the configuration needs.
     pub ports: Vec<PortFacts>,
-    /// First port that does not require a capability.
+    /// Lowest port that can be bound without a capability.
     pub first_free_port: u16,
     /// True if the agent's user may open privileged ports.
     pub binds_low: bool,
@@ -25,7 +25,7 @@ pub struct HostFacts {
     pub memory: u64,
     /// Each Envoy's heap limit in bytes, if configured.
     pub heap: Option<u64>,
-    /// The control group's task limit and current number of tasks.
+    /// Task limit and current number of tasks of the control group.
     pub tasks: Option<(u64, u64)>,
     /// Number of CPU cores.
     pub cores: usize,
@@ -35,23 +35,23 @@ pub struct HostFacts {
     pub clock: ClockFacts,
     /// File systems that contain the state directory and the runtime directory.
     pub disks: Vec<DiskFacts>,
-    /// Missing directories, each with the ID of the user who should own it.
+    /// Missing directories, each with the ID of the user that should own it.
     pub missing: Vec<(PathBuf, u32)>,
     /// Sesame's files and directories whose owner or mode is wrong.
     pub misplaced: Vec<PathFacts>,
     /// The Envoy binary, or why it is unusable.
     pub envoy: Result<EnvoyFacts, String>,
-    /// True if `net.ipv4.tcp_migrate_req` is set, or `None` if the kernel does not have it.
+    /// True if `net.ipv4.tcp_migrate_req` is set, or `None` if the kernel lacks it.
     pub migrates: Option<bool>,
-    /// Why new connections cannot be steered between two Envoys, if they cannot.
+    /// Error if new connections cannot be steered between two Envoys.
     pub steering: Result<(), String>,
     /// The agent's user, if this process is root and that user has different permissions. In that
     /// case, only that user can check the cluster, and whether new connections can be steered.
     pub left_to: Option<String>,
     /// State of the cluster, if one is configured.
     pub cluster: Option<ClusterFacts>,
-    /// Certificates that expire soon: whether clients already reject the certificate, and a
-    /// sentence about it.
+    /// Certificates that expire soon: whether clients already reject each certificate, and its
+    /// description.
     pub certificates: Vec<(bool, String)>,
     /// Number of certificates being served.
     pub certificate_count: usize,
@@ -66,7 +66,7 @@ pub struct HostFacts {
 pub struct AgentFacts {
     /// Process ID, or `None` if no agent is running.
     pub pid: Option<u32>,
-    /// Why the agent did not respond, if it did not.
+    /// Why the agent did not respond, or `None` if it responded or is not running.
     pub silent: Option<String>,
     /// Problems that the agent reports.
     pub reasons: Vec<String>,
@@ -103,7 +103,7 @@ pub struct PortFacts {
     pub address: IpAddr,
     /// Port to bind.
     pub port: u16,
-    /// ID and name of the process that holds the port, if it is visible.
+    /// ID and name of the process that holds the port, if visible.
     pub owner: Option<(u32, String)>,
     /// True if the process that holds the port is one of this host's Envoys.
     pub own: bool,
@@ -118,7 +118,7 @@ pub struct ClockFacts {
     pub now: Timestamp,
     /// True if the clock is synchronized, or `None` if unknown.
     pub synchronized: Option<bool>,
-    /// When a configuration was last accepted.
+    /// Time at which a configuration was last accepted.
     pub last_accepted: Option<Timestamp>,
 }
 
@@ -161,20 +161,20 @@ pub struct EnvoyFacts {
     pub version: String,
     /// Version of the hot restart protocol, or why it is unavailable.
     pub hot_restart: Result<String, String>,
-    /// Why shared memory for hot restarts cannot be created, if it cannot.
+    /// Error if shared memory for hot restarts cannot be created.
     pub shared_memory: Result<(), String>,
 }
 
-/// The API server, as seen from this host.
+/// State of the API server as seen from this host.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
-    /// Why the API server is unreachable, if it is.
+    /// Why the API server is unreachable, or `None` if it is reachable.
     pub unreachable: Option<String>,
     /// Version of the API server.
     pub version: String,
     /// Missing permissions, such as `list configmaps in sesame-system`.
     pub denied: Vec<String>,
-    /// Why the permissions could not be determined, if they could not.
+    /// Why the permissions could not be determined, or `None` if they could.
     pub unknown: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Gathers facts about the host. Only this module, `cluster` and `paths` inspect the host for the
-//! doctor.
+//! Gathers facts about the host. The doctor inspects the host only here, in `cluster` and in
+//! `paths`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::host::is_in_memory;
 use crate::host::{can_bind, limits, listening, port_owner};
 use crate::run::inspect::{InspectedGateway, envoys};
 
-/// Input for gathering facts: settings, and facts that the caller has already queried.
+/// Input for gathering facts: settings, and facts that the caller has already gathered.
 #[derive(Clone, Debug)]
 pub(crate) struct Inquiry {
     /// Settings file, and all problems with it.
@@ -39,7 +39,7 @@ pub(crate) struct Inquiry {
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
-    /// The agent's user, if this process is root and that user is not.
+    /// The agent's user, if this process is root but that user is not.
     pub(crate) left_to: Option<String>,
 }
 
@@ -177,7 +177,7 @@ fn open_files(process: &str) -> Option<u64> {
 }
 
 /// Returns the sockets that the Gateways need. `denied` returns true for ports that this process
-/// may not bind. The state of these ports is read from `/proc` instead.
+/// may not bind, whose state is read from `/proc` instead.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
@@ -232,8 +232,7 @@ fn ports(
 }
 
 fn disk(option: &'static str, path: &Path) -> Option<DiskFacts> {
-    // If a directory does not exist yet, it will be created on the file system of its nearest
-    // existing ancestor.
+    // A missing directory will be created on the file system of its nearest existing ancestor.
     let there = path.ancestors().find(|path| path.is_dir())?;
     let room = rustix::fs::statvfs(there).ok()?;
     Some(DiskFacts {

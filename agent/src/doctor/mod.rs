@@ -20,9 +20,9 @@ use self::facts::HostFacts;
 pub enum FindingSeverity {
     /// No problem.
     Ok,
-    /// The state is unknown, or worth knowing.
+    /// The state is unknown, or worth mentioning.
     Note,
-    /// The host serves, but not as well as it could, or not for long.
+    /// The host serves, but performs below its potential or will soon fail.
     Warning,
     /// The host does not serve, or will stop serving at the next restart.
     Error,
@@ -41,7 +41,7 @@ pub struct HostFinding {
     /// Expected state.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// Command that fixes the problem, or other advice.
+    /// Command or other advice for fixing the problem.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }

@@ -1,4 +1,4 @@
-//! Checks whether owners and modes of Sesame's files and directories give other users access.
+//! Checks whether the owners or modes of Sesame's files and directories give other users access.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,8 +20,8 @@ const SOCKET: u32 = 0o770;
 /// group may read.
 const LOG_DIRECTORY: u32 = 0o750;
 const LOG: u32 = 0o640;
-/// Most permissive mode allowed for certificate requests and issued certificates. People copy these
-/// files, and they do not contain keys.
+/// Most permissive mode allowed for certificate requests and issued certificates. Users copy these
+/// files, which contain no keys.
 const CARRIED: u32 = 0o664;
 
 /// Returns missing directories, and problems with existing ones. All of them should belong to
@@ -36,7 +36,7 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             }
             // If a directory cannot be read, the agent check reports it.
             Err(_) => {}
-            // The directory may intentionally be a symbolic link.
+            // The directory itself may be a symbolic link, so follow it.
             Ok(_) => walk(
                 &fs::canonicalize(directory).unwrap_or_else(|_| (*directory).to_owned()),
                 user,

@@ -19,7 +19,7 @@ const DIRECTORIES: [&str; 4] = [
     "/lib/systemd/system",
 ];
 
-/// The relevant settings in the agent's unit.
+/// Relevant settings in the agent's unit.
 pub(super) struct ServiceUnit {
     /// ID of the user that the agent runs as.
     pub(super) user: Option<u32>,
@@ -74,8 +74,9 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
     Some(units.collect())
 }
 
-/// Returns whether the clock is synchronized, if known. Only adjtimex(2) returns the kernel's flag
-/// and error bound. `rustix` and `nix` do not support it, and this workspace forbids unsafe code.
+/// Returns whether the clock is synchronized, if known. Asks systemd, because the kernel's flag and
+/// error bound are available only through adjtimex(2). `rustix` and `nix` do not support it, and
+/// this workspace forbids unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);

@@ -10,7 +10,8 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directory in which the package installs Envoy. Only the systemd units have it in their `PATH`.
+/// Directory in which the package installs Envoy. Only the systemd units include it in their
+/// `PATH`.
 const PACKAGED: &str = "/usr/lib/sesame";
 
 /// Error while locating an Envoy binary or reading its version.
@@ -69,8 +70,8 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Returns the given path if set, otherwise `$ENVOY` if set, otherwise the first `envoy` in `PATH`
-/// or in the package's directory.
+/// Returns the given path, or else `$ENVOY`, or else the first `envoy` in `PATH` or in the
+/// package's directory.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = env("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reads Envoy's log, the only place that explains why Envoy rejects something.
+//! Reads Envoy's log. Only the log explains why Envoy rejected something.
 //!
 //! The log is a file rather than a pipe, because an agent that crashes must not leave Envoy with a
 //! broken pipe. The next agent continues reading the file.
@@ -59,7 +59,7 @@ impl EnvoyLog {
         Ok(file)
     }
 
-    /// Returns the current end of the log as a mark.
+    /// Returns a mark at the current end of the log.
     pub fn mark(&self) -> Mark {
         Mark(fs::metadata(&self.path).map_or(0, |meta| meta.len()))
     }
@@ -136,7 +136,8 @@ pub(crate) fn worst(text: &str) -> String {
     presentable(&worst.join("\n"))
 }
 
-/// Splits the log into records. A record starts with `[2`, as in the year. Other lines continue it.
+/// Splits the log into records. A record starts with `[2`, the beginning of its timestamp. Other
+/// lines continue the record.
 fn records(text: &str) -> Vec<String> {
     let mut records: Vec<String> = Vec::new();
     for line in text.lines() {

@@ -13,19 +13,19 @@ use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
 use crate::host::reserve::EnvoyInstances;
 
-/// Default for how long connections may take to finish when their listener or Envoy is replaced.
+/// Default time for connections to finish when their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// Pauses before a crashed Envoy is restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after the first death. Files are repaired during this time.
+    /// Pause after the first death, during which files are repaired.
     pub at_once: Duration,
     /// Pause after the second death.
     pub first: Duration,
-    /// Maximum pause, up to which the pause doubles.
+    /// Maximum pause. The pause doubles until it reaches this limit.
     pub longest: Duration,
-    /// Uptime after which the next death counts as the first again.
+    /// Uptime after which the count of deaths restarts.
     pub reset_after: Duration,
 }
 
@@ -76,7 +76,7 @@ pub struct SupervisorConfig {
     pub takeover: Duration,
     /// True if Envoy writes to the standard output of its launcher or of this process.
     pub has_stdout: bool,
-    /// How Envoys are launched. If `None`, Envoy is a child of this process and cannot be
+    /// Launcher for Envoys. If `None`, Envoy is a child of this process and cannot be
     /// hot-restarted.
     pub launcher: Option<Launcher>,
     /// Reserve of inotify instances for starting Envoys.
@@ -149,7 +149,8 @@ impl SupervisorConfig {
 
     /// Returns true if the next Envoy would run a different program than this Envoy, whose file is
     /// no longer at the agent's path. A long-lived launcher has a separate path, possibly in
-    /// another container. If it does not report its program, that does not justify a restart.
+    /// another container. Returns false if the launcher does not report its program, because that
+    /// does not justify a restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -174,7 +175,7 @@ pub enum State {
         pid: u32,
         /// True if an earlier agent started this Envoy.
         adopted: bool,
-        /// True if Envoy accepted its listeners and clusters. Otherwise, it serves nothing.
+        /// True if Envoy has accepted its listeners and clusters. Otherwise, it serves nothing.
         loaded: bool,
         /// Why Envoy must be replaced, or `None` if it need not be.
         outdated: Option<&'static str>,
@@ -185,7 +186,8 @@ pub enum State {
     },
     /// Envoy died or cannot be started, and will be started again.
     Backoff {
-        /// Number of consecutive deaths. Zero if Envoy was not started because it would have died.
+        /// Number of consecutive deaths. Zero if Envoy was not started because it would have
+        /// crashed.
         deaths: u32,
         /// Cause of death, including the last log lines, if any.
         reason: String,

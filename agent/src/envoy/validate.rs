@@ -1,9 +1,9 @@
 //! Validates a configuration with Envoy, without running it: `envoy --mode validate`.
 //!
 //! This mode does not read dynamic files, bind ports or touch a running Envoy, so the configuration
-//! must consist of static resources. Envoy stops at the first error. Pitfall: Envoy silently reads
-//! a malformed `.pb` file up to the error, so "valid" is meaningful only for bytes encoded from a
-//! message.
+//! must consist of static resources. Envoy stops at the first error. Envoy silently reads a
+//! malformed `.pb` file up to the error, so only bytes that were encoded from a message can be
+//! validated this way.
 
 use std::io;
 use std::path::Path;

@@ -34,7 +34,8 @@ pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     unproven
 }
 
-/// Returns how the presented certificate differs from the expected one, or `None` if they match.
+/// Returns how the presented certificate differs from the expected ones, or `None` if it matches
+/// one.
 async fn fault(proof: &CertificateProof) -> Option<String> {
     let CertificateProof {
         listener: _,

@@ -16,13 +16,13 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use self::client::prove;
 pub(crate) use self::proofs::{ChangedKeys, proofs};
 
-/// Type of key that the client claims to support, so that the server presents a certificate with
-/// such a key.
+/// Key type that the client claims to support, so that the server presents a certificate with such
+/// a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShownKind {
     /// RSA.
     Rsa,
-    /// Anything else: ECDSA, Ed25519.
+    /// Any other type: ECDSA, Ed25519.
     Other,
 }
 
@@ -41,10 +41,10 @@ pub(crate) struct CertificateProof {
     leaves: Vec<CertificateDer<'static>>,
 }
 
-/// Handshake in which the listener presented an unexpected certificate, or none at all.
+/// Handshake in which the listener presented an unexpected certificate or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,
-    /// Why the handshake failed, as a sentence.
+    /// Sentence that explains why the handshake failed.
     pub(crate) why: String,
 }

@@ -14,10 +14,10 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Maximum number of handshakes per change. Other certificates are proven by the serial numbers
-/// that Envoy reports.
+/// Maximum number of handshakes per change. Any further certificates are proven by the serial
+/// numbers that Envoy reports.
 const MAX_PROOFS: usize = 256;
-/// Label for a hostname that matches a wildcard. No listener should use it.
+/// Label that replaces a wildcard in a hostname. No listener should use this label.
 const BELOW_WILDCARD: &str = "certificate-proof";
 /// Substrings that identify the TLS 1.2 cipher suites that the client supports.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
@@ -25,9 +25,9 @@ const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 /// Names of the key pairs to prove.
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
-/// Returns the handshakes for changed key pairs, with the HTTPS listeners that use them. On TLS
-/// listeners, each handshake would open a connection to a backend. There, the serial numbers that
-/// Envoy reports are the proof.
+/// Returns the handshakes for changed key pairs, with the HTTPS listeners that use them. Omits TLS
+/// listeners, where each handshake would open a connection to a backend. There, the serial numbers
+/// that Envoy reports are the proof.
 pub(crate) fn proofs(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -86,7 +86,7 @@ impl Leaf {
     }
 }
 
-/// Returns the handshakes with one listener, with a placeholder for the address.
+/// Returns the handshakes with one listener. Their address is a placeholder.
 fn of_listener<'a>(
     listener: &'a Listener,
     port: &'a Port,
@@ -134,7 +134,7 @@ fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> 
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 
-/// Returns the hostname itself, or a name that matches it if it is a wildcard.
+/// Returns the hostname, or a name that matches it if it is a wildcard.
 fn concrete(hostname: &str) -> String {
     let hostname = hostname.to_ascii_lowercase();
     match hostname.strip_prefix('*') {
@@ -163,7 +163,7 @@ fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
         })
 }
 
-/// Returns the address itself, or the loopback address if it is the unspecified address.
+/// Returns the address, or the loopback address if it is the unspecified address.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -9,7 +9,7 @@ use super::file::{SettingEntry, SettingFault, SettingValue};
 /// Minimum similarity at which a known name is suggested in place of an unknown one.
 const LIKENESS: f64 = 0.75;
 
-/// Entry with a valid value, and the arguments that it is equivalent to.
+/// Valid entry, and the equivalent command-line arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcceptedSetting {
     /// The option's name without dashes.
@@ -39,8 +39,8 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
 /// Names of the options that a settings file must not set.
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
-/// Validates each entry with its option's parser. Returns the valid entries, and the errors in the
-/// other entries.
+/// Validates each entry with its option's parser. Returns the valid entries, and the errors in
+/// invalid entries.
 pub(crate) fn judge(
     program: &Command,
     entries: &[SettingEntry],
@@ -101,7 +101,7 @@ fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String
         (ArgAction::Append, SettingValue::List(items)) => {
             items.iter().map(|item| Ok(with(scalar(item)?))).collect()
         }
-        // The port map is a single value that consists of pairs separated by commas.
+        // The port map is a single value: pairs separated by commas.
         (_, SettingValue::List(items)) if takes_pairs(option) => {
             let pairs: Result<Vec<String>, String> = items.iter().map(scalar).collect();
             Ok(vec![with(pairs?.join(","))])

@@ -52,7 +52,7 @@ pub(crate) struct LoadedSettings {
     pub(crate) path: Option<PathBuf>,
     /// Valid entries.
     pub(crate) accepted: Vec<AcceptedSetting>,
-    /// Errors in the other entries, or in the file as a whole.
+    /// Errors in invalid entries, or in the file as a whole.
     pub(crate) faults: Vec<SettingFault>,
 }
 
@@ -98,7 +98,7 @@ impl LoadedSettings {
 /// Reads the settings file whose path is set on the command line or in an environment variable.
 /// Otherwise, reads the default file if it exists.
 pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
-    // `launch-envoy` has no settings, and an Envoy is waiting for it, so do not read the file.
+    // Do not read the file for `launch-envoy`, which has no settings and must not delay Envoy.
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("launch-envoy")) {
         return LoadedSettings::default();
     }

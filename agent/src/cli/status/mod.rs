@@ -24,16 +24,16 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Clears the terminal and moves the cursor to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// Shows problems, then the Gateways, then the number of served objects by kind. The exit code is 0
-/// if the selection has no problems, else 1.
+/// Shows problems, then Gateways, then the number of served objects by kind. The exit code is 0 if
+/// the selected objects have no problems, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Show these objects only, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; a kind in
+    /// Show only these objects, named as for kubectl: KIND, KIND NAME... or KIND/NAME...; kinds in
     /// any case, singular, plural or short; a namespace may precede the name
     /// (httproute/default/web). Objects selected by name are shown with all their conditions.
     #[arg(value_name = "OBJECT")]
     objects: Vec<String>,
-    /// Show objects of this namespace only.
+    /// Show only objects in this namespace.
     #[arg(long, short)]
     namespace: Option<String>,
     /// Show every condition of every object, and every problem.

@@ -29,7 +29,7 @@ const KINDS: [Kind; 19] = [
     Kind::XBackendTrafficPolicy,
 ];
 
-/// Which objects to show, and in how much detail.
+/// Objects to show, and the level of detail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     wanted: Vec<Selector>,

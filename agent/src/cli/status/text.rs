@@ -15,7 +15,7 @@ use crate::source::problem::Severity;
 use sesame_gateway_api::status::AgentState;
 use sesame_proto::digest::short;
 
-/// Maximum number of objects per kind whose problems are listed, unless the kind is selected.
+/// Maximum number of objects per kind for which problems are listed, unless the kind is selected.
 const MAX_LISTED: usize = 20;
 
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -260,8 +260,8 @@ fn either<'a>(first: &'a str, second: &'a str) -> &'a str {
     if first.is_empty() { second } else { first }
 }
 
-/// Formats a table. Lays out the rows before coloring the lines, because escape codes must not
-/// count towards the width.
+/// Formats a table. Lays out the rows before coloring them, because escape codes must not count
+/// towards the width.
 fn table(header: &[&str], rows: Vec<(Style, Vec<String>)>) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(header);

@@ -1,7 +1,7 @@
 //! Adds up request durations by stage. Pure.
 //!
-//! Never reports more time than the lines contain. Time that no line measures is not attributed to
-//! any stage.
+//! Never reports more time than the log lines contain. Unmeasured time is not attributed to any
+//! stage.
 
 use serde::Serialize;
 
@@ -16,11 +16,11 @@ pub(super) struct StageTimes {
     /// All other time before the last attempt started: waiting for a connection, connecting, and
     /// earlier attempts.
     pub(super) before_backend: u64,
-    /// Time spent sending the request to the backend, at the client's speed.
+    /// Time spent sending the request to the backend, which may be limited by the client's speed.
     pub(super) upload: u64,
     /// Time spent waiting until the backend's response starts.
     pub(super) backend: u64,
-    /// Time spent sending the response to the client, at the speed of the backend and the client.
+    /// Time spent sending the response to the client, which the speed of either side may limit.
     pub(super) download: u64,
 }
 
@@ -110,7 +110,7 @@ mod tests {
     fn time_counts_before_backend_when_none_was_reached() {
         let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":"300000"}"#);
         assert_eq!(refused.longest(), Some(("before backend", 66)));
-        // The duration of a passed-through connection says nothing about its speed.
+        // The duration of a passed-through connection does not indicate its speed.
         assert_eq!(of(r#"{"duration_ms":9000}"#).longest(), None);
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Reports which checks only the agent's user can run.
+/// Reports the checks that only the agent's user can run.
 pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
     let user = facts.left_to.as_ref()?;
     let found = format!(

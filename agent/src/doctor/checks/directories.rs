@@ -103,7 +103,7 @@ fn chmod(open: &[&PathFacts]) -> String {
 /// Returns the severity of modes that are too permissive. A readable directory is harmless if the
 /// files in it are private.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
-    /// Strictest expected mode, which only directories have.
+    /// Strictest expected mode of a directory. No file is expected to have this mode.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {

@@ -11,9 +11,9 @@ use crate::host::reserve::MAX_HELD;
 const USUAL_INSTANCES: usize = 1024;
 /// Number of inotify instances that suffices for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
-/// Number of inotify watches below which large manifest directories are polled.
+/// Number of inotify watches below which large manifest directories are polled instead.
 const USUAL_WATCHES: usize = 8192;
-/// Memory in bytes below which Envoy and the agent run short.
+/// Memory in bytes below which Envoy and the agent may run out of memory.
 const USUAL_MEMORY: u64 = 256 << 20;
 /// Number of open files below which few connections are possible.
 const USUAL_FILES: u64 = 65_536;
@@ -48,8 +48,8 @@ fn instances(facts: &HostFacts) -> HostFinding {
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // During a hot restart, both Envoys watch `wanted` files. The third share is left to other
-    // processes of this user.
+    // During a hot restart, each of two Envoys watches `wanted` files. As many are left for this
+    // user's other processes.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)

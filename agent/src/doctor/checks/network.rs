@@ -3,7 +3,7 @@
 use crate::doctor::facts::{HostFacts, PortFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Checks each socket that the configuration needs.
+/// Checks that each socket in the configuration is free, or held by this host's Envoys.
 pub(super) fn ports(facts: &HostFacts) -> Vec<HostFinding> {
     let mut findings: Vec<HostFinding> = facts.ports.iter().filter_map(port).collect();
     if findings.is_empty() {
@@ -71,7 +71,7 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that the kernel moves waiting connections away from a closing socket.
+/// Checks that the kernel moves waiting connections from a closing socket to another one.
 pub(super) fn migration(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found| HostFinding::new("tcp-migrate-req", weight, found);
     match facts.migrates {

@@ -77,7 +77,8 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     };
     let finding = |weight, found: String| HostFinding::new("cluster", weight, found);
     if let Some(why) = unreachable {
-        // Only a warning, because the accepted configuration is served even without the cluster.
+        // This is only a warning, because the accepted configuration is served even without the
+        // cluster.
         return vec![
             finding(
                 FindingSeverity::Warning,
@@ -153,8 +154,7 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
         .collect()
 }
 
-/// Reports which mandatory access control is active, because it may deny access that owners and
-/// modes allow.
+/// Reports the active mandatory access control, which may deny access that owners and modes allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
     Some(HostFinding::new(

@@ -270,7 +270,7 @@ fn each_fault_is_found_by_exactly_one_check() {
         let mut facts = good();
         change(&mut facts);
         let mut wrong = wrong(&facts);
-        // A missing Envoy also fails the hot restart check.
+        // If Envoy is missing, the hot restart check fails, too.
         if check == "envoy" {
             wrong.remove("hot-restart");
         }

@@ -1,9 +1,10 @@
-//! Queries which versions Envoy has accepted, and whether it is still warming.
+//! Queries the versions that Envoy has accepted, and whether it is still warming.
 //!
-//! These queries follow each change, and the main thread that serves them must also load the next
-//! change. In the Prometheus format, Envoy walks all scopes, and each cluster and virtual host has
-//! several: 3 ms with ten thousand of each. In plain text it also sorts the statistics, which takes
-//! 17 ms per type, but only plain text has complete names. Never mistake one version for another.
+//! These queries follow each change, and delay Envoy's main thread, which must also load the next
+//! change. For the Prometheus format, Envoy walks all scopes, of which each cluster and virtual
+//! host has several. That takes 3 ms with ten thousand of each. For plain text, Envoy also sorts
+//! the statistics, which takes 17 ms per type, but only plain text has complete names. Never
+//! mistake one version for another.
 
 use std::collections::HashMap;
 
@@ -60,7 +61,8 @@ impl Admin {
         let body = self.get(path).await?;
         let mut by_scope = HashMap::new();
         for line in text(path, &body)?.lines() {
-            // `cluster_manager.cds.version_text: "0123"`; a name may itself contain spaces.
+            // A line looks like `cluster_manager.cds.version_text: "0123"`, and its name may
+            // contain spaces.
             let scope_and_version = line
                 .strip_suffix('"')
                 .and_then(|line| line.rsplit_once(".version_text: \""));

@@ -45,7 +45,7 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Returns true if the process behind the socket is gone, rather than busy or misbehaving.
+    /// Returns true if the process behind the socket is gone, not merely busy or misbehaving.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }
@@ -65,7 +65,7 @@ pub enum Readiness {
     Initializing,
 }
 
-/// The parts of `/server_info` that Sesame uses.
+/// Parts of `/server_info` that Sesame uses.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServerInfo {
     /// Version, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.

@@ -16,8 +16,8 @@ pub struct ListenerCounts {
 }
 
 impl ListenerCounts {
-    /// Returns true if the workers have taken over every listener that changed since `before`. May
-    /// never become true, because a listener that is replaced while warming never reaches the
+    /// Returns true if the workers have taken over every listener that changed since `before`. This
+    /// may never happen, because a listener that is replaced while warming never reaches the
     /// workers.
     #[must_use]
     pub const fn all_taken_since(&self, before: &Self) -> bool {

@@ -34,9 +34,9 @@ pub use self::endpoints::{ClusterEndpoints, EndpointCounts};
 pub use self::listener_counts::ListenerCounts;
 pub(crate) use self::sample::Sample;
 
-/// Maximum size of a response in bytes. A full dump belongs in a support bundle.
+/// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 32 << 20;
-/// Time limit for a response. Loading the largest file takes less (5,000 clusters: 3 s).
+/// Time limit for a response. Loading the largest file takes less time (5,000 clusters: 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum length of a Unix socket path in bytes: 108 including the final zero byte.
 pub const MAX_SOCKET_PATH: usize = 107;
@@ -296,8 +296,8 @@ impl Admin {
                     path: "connect".to_owned(),
                     reason: error.to_string(),
                 })?;
-        // The task ends when the sender is dropped or the peer closes. The request gets the error,
-        // too.
+        // The task ends when the sender is dropped or the peer closes. Ignore the task's error,
+        // because the request also returns it.
         tokio::spawn(connection);
         Ok(sender)
     }

@@ -1,7 +1,6 @@
 //! Parses lines of statistics in the Prometheus text format.
 //!
-//! Envoy writes these lines. Never fail on a line, and never return the value of a different
-//! sample.
+//! Never fails on a line, and never returns the value of a different sample.
 
 /// Converts a count to an integer. Envoy's counts have no fractional part.
 #[expect(

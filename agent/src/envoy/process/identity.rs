@@ -1,6 +1,6 @@
 //! Identity of an Envoy, used to recognize an Envoy that an earlier agent left running.
 //!
-//! A PID is not unique, because PIDs are reused. A PID and a start time are.
+//! A PID alone is not unique, because PIDs are reused. A PID with a start time is unique.
 
 use std::fs;
 use std::io;
@@ -57,7 +57,7 @@ impl Executable {
     }
 }
 
-/// Content of the PID file: the Envoy that was started, and what it was started with.
+/// Content of the PID file: which Envoy was started, and its bootstrap and arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Process ID.
@@ -84,7 +84,7 @@ impl Identity {
         Self {
             pid: process.pid(),
             start_time: process.start_time(),
-            // The process may not have become Envoy yet.
+            // The process may not be running Envoy yet.
             executable: Executable::at(&command.binary).ok(),
             bootstrap_digest: sha256(bootstrap),
             arguments: settings(command),
@@ -146,7 +146,7 @@ impl Identity {
 pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
-    /// Process handle, through which the PID cannot refer to another process.
+    /// Handle that always refers to this process, even if its PID is reused.
     pub process: Process,
 }
 

@@ -1,4 +1,4 @@
-//! Starts an Envoy that outlives the agent, including the Envoys that replace it by hot restart.
+//! Starts Envoys that outlive the agent, including Envoys that take over in a hot restart.
 //!
 //! With hot restart enabled, Envoy makes the kernel kill it when its parent thread exits. The
 //! parent must therefore be gone before Envoy begins. The agent starts a *launcher*, which starts a
@@ -26,17 +26,17 @@ pub const ORPHAN_OF: &str = "--orphan-of";
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
-/// How to launch Envoys that outlive the agent.
+/// Ways to launch Envoys that outlive the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// Path of a program that supports this module's subcommand, usually the agent itself.
+    /// Path of a program with this module's subcommand, usually the agent.
     Program(PathBuf),
     /// Socket of a long-lived launcher process.
     Socket(PathBuf),
 }
 
-/// An Envoy that has not begun yet. Dropping this also lets it begin, so that an agent crash does
-/// not leave a half-started Envoy behind.
+/// A launched Envoy that has not begun yet. Dropping this value lets it begin, too, so that an
+/// agent crash does not leave a half-started Envoy behind.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -119,7 +119,7 @@ pub(super) fn own(
     log: &EnvoyLog,
     stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
-    // Standard input is used for both directions, because standard output belongs to the program.
+    // Standard input carries both directions, because standard output belongs to the program.
     let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)

@@ -1,11 +1,11 @@
 //! The launcher: a long-lived process that starts Envoys for an agent running elsewhere. When the
-//! launcher itself is stopped, it stops them.
+//! launcher is stopped, it stops these Envoys.
 //!
-//! When the first process in a container exits, all other processes in it are killed. The same may
-//! happen in a systemd unit. The launcher runs in another container or unit, so that an agent can
-//! be stopped, replaced or killed without killing its Envoys. The launcher does little more than
-//! start a program, so it rarely needs an update. The agent observes and signals the Envoys as
-//! usual, so both processes must share a PID namespace and a user.
+//! When the first process in a container exits, all other processes in the container are killed.
+//! The same may happen in a systemd unit. The launcher runs in another container or unit, so that
+//! an agent can be stopped, replaced or killed without killing its Envoys. The launcher does little
+//! more than start a program, so it rarely needs an update. The agent observes and signals the
+//! Envoys as usual, so both processes must share a PID namespace and a user.
 //!
 //! Only users with access to the directory can connect. A request contains only arguments. The
 //! launcher chooses the program.
@@ -38,7 +38,7 @@ pub const LAUNCHER_SOCKET: &str = "launcher.sock";
 /// Maximum size of a message in bytes. A command line is several hundred bytes long.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long after the launcher's response Envoy begins even if it gets no start signal.
+/// Time after the launcher's response at which Envoy begins even without a start signal.
 const HELD: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent callers. An agent sends one request at a time per Envoy.
 const MAX_CALLERS: u32 = 64;
@@ -169,7 +169,7 @@ pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Makes the launcher at this socket test whether its Envoys can append to a file. The launcher may
-/// see other directories than the agent does.
+/// see different directories than the agent does.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
@@ -211,7 +211,7 @@ fn process_namespace() -> io::Result<u64> {
     Ok(std::fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// The server side of the launcher.
+/// Server side of the launcher.
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,

@@ -1,8 +1,8 @@
 //! An Envoy's place in its lineage. All hot restarts of one Envoy share a base ID and count epochs.
 //!
-//! The base ID is part of the name of the shared memory, and so identifies the lineage. The sockets
-//! for the handover are in the Envoy's own directory, because abstract sockets would be open to
-//! every user of the host.
+//! The base ID identifies the lineage, and is part of the shared memory's name. The sockets for the
+//! handover are in the Envoy's own directory, because abstract sockets would be open to every user
+//! of the host.
 //!
 //! The first Envoy in a lineage chooses the base ID and writes it to a file. If the base ID were on
 //! its command line, any user of the host could create the shared memory first, and Envoy would
@@ -26,7 +26,7 @@ pub(super) const SHARED_MEMORY: &str = "/dev/shm";
 const BASE_ID_FILE: &str = "base-id";
 /// Maximum size of the base ID file in bytes.
 const MAX_BASE_ID_FILE: u64 = 32;
-/// Time between the end of the drain and the exit of the previous Envoy.
+/// Time from the end of the drain to the exit of the previous Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
 /// Maximum length of a socket name in bytes, including a separator and one more byte:
 /// `/hot_udp_parent_18446744072098938870`.
@@ -42,7 +42,7 @@ pub struct Lineage {
 }
 
 impl Lineage {
-    /// First place in a new lineage, whose base ID is not known yet.
+    /// First place in a new lineage. Its base ID is not known yet.
     const NEW: Self = Self {
         base_id: None,
         epoch: 0,
@@ -56,8 +56,8 @@ impl Lineage {
         Ok(Self::NEW)
     }
 
-    /// Returns true if this place is in the same lineage as `earlier`. The first Envoy's command
-    /// line lacks the base ID, but the file contains it until a new lineage begins.
+    /// Returns true if this place is in the same lineage as `earlier`. The first Envoy's base ID is
+    /// not on its command line, but the file contains it until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
@@ -155,7 +155,7 @@ impl Lineage {
     /// Removes this Envoy's sockets and the shared memory of its lineage, which ended with this
     /// Envoy. Envoy does not remove them, and a new lineage uses different names.
     pub(crate) fn remove(self, directory: &Path) {
-        // Envoy may have exited before its base id was read.
+        // Envoy may have exited before its base ID was read.
         let line = self.resolve(directory);
         line.remove_sockets(directory);
         if let Some(path) = line.shared_memory() {
@@ -179,8 +179,8 @@ impl Lineage {
         let Some(base_id) = self.base_id else {
             return Vec::new();
         };
-        // Computed as in Envoy: the product is a signed 32-bit number, and the sum is an unsigned
-        // 64-bit number.
+        // Compute this as Envoy does: the product is a signed 32-bit number, and the sum is an
+        // unsigned 64-bit number.
         let product = i64::from(base_id.wrapping_mul(10).cast_signed());
         let id = product
             .cast_unsigned()

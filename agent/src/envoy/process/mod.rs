@@ -44,8 +44,9 @@ const DRAIN_TIME: &str = "--drain-time-s";
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
 /// Returns how Envoy asks clients to close their connections. A gradual drain is better, because
-/// clients then do not all reconnect at the same time. But Envoy counts whole seconds, and asks no
-/// clients during the first one. A short drain would therefore cut connections without warning.
+/// clients then do not all reconnect at the same time. However, Envoy counts whole seconds, and
+/// asks no clients during the first second. A short gradual drain would therefore cut connections
+/// without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"
@@ -129,7 +130,7 @@ pub enum Exit {
     Code(i32),
     /// A signal killed the process.
     Signal(i32),
-    /// The process is gone, and only its parent could have learned how it exited.
+    /// The process is gone. Only its parent could have learned how it exited.
     Unknown,
 }
 
@@ -211,7 +212,7 @@ impl Process {
             }
             Err(error) => return Err(error),
         };
-        // Check this once the handle exists, because the handle prevents reuse of the PID.
+        // Check this after opening the handle, which cannot refer to a later process with this PID.
         if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }

@@ -1,9 +1,9 @@
-//! Reads and repairs a lineage's shared memory, as far as a supervisor needs to understand it.
+//! Reads and repairs the parts of a lineage's shared memory that a supervisor needs.
 //!
 //! A second Envoy sets the INITIALIZING bit when it attaches, and clears it after taking over. If
 //! it fails in between, the bit remains set, and every later hot restart fails. A caller may clear
-//! the bit if it knows that no restart is in progress. Memory with an unknown layout is never
-//! written to.
+//! the bit if it knows that no restart is in progress. Never writes to memory with an unknown
+//! layout.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -68,8 +68,8 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks with an unnamed file whether shared memory for a new lineage could be created. Envoy dies
-/// if its shared memory can be created but not filled.
+/// Checks with an unnamed file whether shared memory for a new lineage could be created. Envoy
+/// crashes if its shared memory can be created but not filled.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
     let filled = made

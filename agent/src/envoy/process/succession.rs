@@ -1,5 +1,5 @@
-//! Succession of launchers. A new launcher replaces another one on the same host. Agents make the
-//! new launcher's Envoys take over, and the old launcher exits after its last Envoy.
+//! Tracks how a new launcher replaces another one on the same host. Agents make the new launcher's
+//! Envoys take over. The old launcher exits after its last Envoy.
 //!
 //! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous,
 //! because each has its own file system: even identical images have different files.
@@ -11,8 +11,8 @@ use super::identity::{Executable, Identity, PID_FILE};
 use super::launcher::{self, LAUNCHER_SOCKET};
 use crate::host::{entries, processes};
 
-/// Returns why the runtime directory is not yet served only by the launcher of `binary`, or `None`
-/// if it is.
+/// Returns why another launcher may still be serving the runtime directory, or `None` if only the
+/// launcher of `binary` serves it.
 pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;
     match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {

@@ -30,15 +30,15 @@ const KILLED: Duration = Duration::from_secs(5);
 pub(crate) struct Attempt<'a> {
     /// Settings for the second Envoy.
     pub(crate) config: &'a SupervisorConfig,
-    /// Client for the admin interface, whichever of the two Envoys serves it.
+    /// Client for the admin interface, which either of the two Envoys may be serving.
     pub(crate) admin: &'a Admin,
     /// The first Envoy.
     pub(crate) parent: &'a RunningEnvoy,
-    /// How the second Envoy takes over.
+    /// Method by which the second Envoy takes over.
     pub(crate) way: RestartMethod,
 }
 
-/// Failed attempt: the reason, and the state that it leaves behind.
+/// Failed attempt: its reason, and the state that it leaves behind.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: String,
@@ -63,8 +63,7 @@ impl Attempt<'_> {
             .borrow(watched_by(self.parent.process.pid()))
             .map_err(io::Error::other)
             .and_then(|loan| Ok((self.start(lineage)?, loan)));
-        // The reserve acquires these instances again once the new Envoy has taken its own, or has
-        // failed.
+        // The reserve reacquires these instances once the new Envoy has its own, or has failed.
         let (child, _loan) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -115,7 +114,7 @@ impl Attempt<'_> {
             let old = self.old_admin();
             remove_if_exists(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
-                // The first Envoy already lost its socket earlier.
+                // The first Envoy lost its socket earlier.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
@@ -167,9 +166,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns true if a new connection to the admin socket reaches the second Envoy. In a hot
-    /// restart, returns true because it might. In a handover, the first Envoy's socket keeps its
-    /// inode under another name.
+    /// Returns true if a new connection to the admin socket may reach the second Envoy. In a hot
+    /// restart, that is always possible. In a handover, the first Envoy's socket keeps its inode
+    /// under another name.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot

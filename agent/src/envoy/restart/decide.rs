@@ -1,17 +1,17 @@
-//! Decides how to replace an Envoy, based on facts about it and the host. Pure.
+//! Decides how to replace an Envoy, based on facts about the Envoy and the host. Pure.
 
 use super::{RestartMethod, Strategy};
 use crate::envoy::process::Lineage;
 use crate::host::reserve::{REMEDY, SPARE};
 
-/// Whether an Envoy's main thread responds.
+/// State of an Envoy's main thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// The thread responds.
+    /// The main thread responds.
     Yes,
-    /// Envoy is running without an admin socket, because a failed hot restart took the socket away.
+    /// Envoy is running without an admin socket, which it lost in a failed hot restart.
     NoSocket,
-    /// The thread is stuck, or the process was stopped by a signal.
+    /// The main thread is stuck, or a signal has stopped the process.
     No,
 }
 
@@ -20,7 +20,7 @@ pub enum Answers {
 pub struct RestartFacts {
     /// The running Envoy's place in its lineage, or `None` if it was started without hot restart.
     pub lineage: Option<Lineage>,
-    /// Whether the running Envoy's main thread responds.
+    /// State of the running Envoy's main thread.
     pub answers: Answers,
     /// Hot restart protocol of the running Envoy, or `None` if it reports none.
     pub protocol: Option<String>,
@@ -46,11 +46,11 @@ pub struct RestartPlan {
     pub ways: Vec<RestartMethod>,
     /// True if the shared memory must be repaired first.
     pub repair: bool,
-    /// Why hot restart is not tried, if that is worth explaining.
+    /// Why hot restart is not tried, if that needs an explanation.
     pub not_hot: Option<String>,
 }
 
-/// Why a restart is not even attempted.
+/// Why a restart is not attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestartRefused {
     /// Two Envoys would watch too many files, and one of them would abort.
@@ -63,7 +63,7 @@ pub enum RestartRefused {
         /// Number of files that can be watched in addition.
         free: usize,
     },
-    /// The Envoy's connections could be neither taken over nor drained.
+    /// Envoy's connections could neither be taken over nor drained.
     #[error(
         "the running Envoy does not answer, so its connections could not be taken over; is it stopped or stuck?"
     )]
@@ -96,7 +96,7 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             not_hot: None,
         }),
         (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
-        // The sockets of the surplus workers would close immediately, along with all connections
+        // The surplus workers' sockets would close immediately, which would reset all connections
         // waiting on them.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
             ways: vec![RestartMethod::Handover],

@@ -1,4 +1,4 @@
-//! Gathers the facts for a restart decision from Envoy and the host.
+//! Gathers facts about Envoy and the host, on which restart decisions are based.
 
 use std::path::Path;
 use std::process::Output;
@@ -15,8 +15,8 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::reserve::SPARE;
 
-/// Time limit for a response. A healthy Envoy takes milliseconds, and an Envoy that is loading a
-/// large file takes seconds.
+/// Time limit for a response. A healthy Envoy responds within milliseconds, or within seconds while
+/// loading a large file.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Inspects the running Envoy, the binary to start, and the host.

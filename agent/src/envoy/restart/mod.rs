@@ -1,10 +1,10 @@
-//! Replaces a running Envoy with another one without dropping a request.
+//! Replaces a running Envoy with a new one without dropping a request.
 //!
-//! There are two methods behind one interface. *Hot*: the second Envoy takes over the sockets of
-//! the first, through shared memory and an Envoy-specific protocol, and statistics continue.
-//! *Handover*: the second Envoy opens the same ports (SO_REUSEPORT) and gets all new connections,
-//! while the first drains. The method is chosen from facts, before anything is changed. A restart
-//! has a deadline, and if it fails, the first Envoy keeps serving.
+//! There are two methods behind one interface. *Hot*: the second Envoy takes over the first Envoy's
+//! sockets and statistics through shared memory and Envoy's own protocol. *Handover*: the second
+//! Envoy opens the same ports (SO_REUSEPORT) and gets all new connections, while the first drains.
+//! The method is chosen before anything is changed. A restart has a deadline. If it fails, the
+//! first Envoy keeps serving.
 //!
 //! Never signal the first Envoy or write xDS files while the second Envoy is taking over.
 
@@ -107,7 +107,7 @@ pub struct Restarted {
 /// Why Envoy was not replaced. Unless stated otherwise, the previous Envoy keeps serving.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
-    /// The preconditions are not met.
+    /// A precondition is not met.
     #[error("{0}")]
     Refused(#[from] RestartRefused),
     /// The new Envoy rejects its bootstrap or the current configuration.

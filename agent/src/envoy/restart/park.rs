@@ -1,15 +1,15 @@
 //! Parks sockets that hold new connections while no Envoy is running.
 //!
-//! The agent has a listening socket at each of Envoy's addresses, in the same SO_REUSEPORT group. A
-//! BPF program on the group chooses only among Envoy's sockets, so the agent's socket gets no
+//! At each of Envoy's addresses, the agent opens a listening socket in the same SO_REUSEPORT group.
+//! A BPF program on the group chooses only among Envoy's sockets, so the agent's socket gets no
 //! connections while Envoy is alive. When Envoy dies, only the agent's socket is left in the group.
 //! The kernel moves waiting connections to it and queues new ones there. When the next Envoy
 //! listens and the agent closes its socket, the kernel hands over all waiting connections,
 //! including the data already sent.
 //!
 //! This requires `net.ipv4.tcp_migrate_req` = 1. Otherwise, the kernel would reset such
-//! connections, so nothing is parked. Never withhold a connection from a live Envoy: if one arrives
-//! here because Envoy's sockets changed, it is handed over shortly.
+//! connections, so nothing is parked. Never withhold a connection from a live Envoy: a connection
+//! that arrives here because Envoy's sockets changed is handed over shortly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,15 +30,15 @@ use crate::host::listening::{self, Listening};
 const BACKLOG: i32 = 65_535;
 /// Interval between checks for waiting connections.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a terminating Envoy may take to close its sockets one by one. An Envoy that is still
-/// alive after that is not terminating.
+/// How long a terminating Envoy may take to close its sockets one by one. An Envoy that lives
+/// longer is not terminating.
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// The agent's own sockets at its Envoy's addresses.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Addresses at which no socket could be parked. Each is logged only once.
+    /// Addresses at which no socket could be parked. Each such address is logged only once.
     refused: BTreeSet<SocketAddr>,
 }
 
@@ -85,7 +85,7 @@ impl Parked {
         }
     }
 
-    /// Returns shortly after a connection has started to wait at a parked socket.
+    /// Returns once a connection has waited at a parked socket for `SETTLED`.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -139,7 +139,7 @@ impl Parked {
         let Some(socket) = self.sockets.remove(&address) else {
             return;
         };
-        // The socket indexes that the BPF program chooses from are now outdated.
+        // The BPF program's socket indexes are now stale, so let the kernel choose.
         if let Err(error) = attach(&socket, Choice::Any) {
             tracing::debug!(%address, %error, "cannot let the kernel distribute connections again");
         }
@@ -170,7 +170,7 @@ fn park(
                 .is_ok()
         })
     });
-    // Make the socket drop new connections until the BPF program no longer chooses it.
+    // Drop new connections at this socket until the BPF program no longer chooses it.
     let socket = join(address, BACKLOG)?;
     if !through_its {
         attach(&socket, choice)?;

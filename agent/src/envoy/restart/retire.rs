@@ -12,9 +12,9 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// How much longer than usual the first Envoy may keep running after a hot restart.
+/// Maximum delay of the first Envoy's exit after a hot restart, beyond the usual time.
 const LATE: Duration = Duration::from_secs(10);
-/// How much time connections have left after the drain.
+/// Extra time for remaining connections after the drain.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -73,7 +73,7 @@ impl Retiring {
         self.task.is_finished()
     }
 
-    /// Waits until the process is gone. Canceling the wait has no effect on the process.
+    /// Waits until the process is gone. Canceling the wait does not affect the process.
     pub(crate) async fn gone(&mut self) {
         // The runtime has logged any panic in the task.
         let _ = (&mut self.task).await;
@@ -127,12 +127,12 @@ async fn drains(
         Ok(_) => true,
         Err(error) => {
             tracing::warn!(pid = process.pid(), %error, "the previous Envoy might not drain");
-            // If the process is busy, it has nevertheless received the request.
+            // A busy process has nevertheless received the request.
             !error.is_gone()
         }
     };
-    // If no new connections arrive, the process may finish the existing ones, even if its clients
-    // get no drain signal.
+    // With steering, no new connections arrive, so existing ones may finish even without a drain
+    // signal.
     if drains || steering.is_some() {
         let drained = async {
             // The process accepts connections until the drain time is over.

@@ -17,7 +17,7 @@ use nix::libc::{
 
 use crate::host::listening::Listening;
 
-/// How many sockets each of two processes has at one address.
+/// Number of sockets that each of two processes has at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketGroup {
     /// Address at which the sockets listen.
@@ -69,19 +69,19 @@ pub(super) fn groups(
     by_address.into_values().filter(both).collect()
 }
 
-/// Which socket gets a new connection.
+/// Choice of the socket that gets a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// A random one of several sockets with consecutive indexes.
+    /// Random choice among several sockets with consecutive indexes.
     Among {
         /// First index.
         first: u32,
         /// Number of indexes, at least one.
         count: u32,
     },
-    /// The socket with this index.
+    /// Only the socket with this index.
     Only(u32),
-    /// Any socket, chosen by the kernel's hash.
+    /// Choice by the kernel's hash among all sockets.
     Any,
 }
 
@@ -148,7 +148,7 @@ mod tests {
             listening("127.0.0.1:83", 99),
             listening("127.0.0.1:84", 6),
         ];
-        // A socket held by both processes has been handed over.
+        // A socket that both processes hold has been handed over.
         let (before, after) = (
             having(&[1, 2, 3, 4, 5, 6, 1000]),
             having(&[6, 11, 12, 13, 14]),
@@ -181,8 +181,7 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // The worst orders for the second process: closing from the front, and closing from the
-            // end.
+            // The worst closing orders for the second process are from the front and from the end.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

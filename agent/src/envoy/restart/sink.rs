@@ -1,10 +1,9 @@
-//! Receives messages that a first Envoy still sends to a dead second Envoy in reply to its
-//! requests.
+//! Receives replies that the first Envoy still sends to a dead second Envoy.
 //!
-//! If an Envoy cannot send a reply over the hot restart sockets, it terminates: immediately if the
-//! socket is missing, and after ten seconds if the socket is not open. A first Envoy that was busy
-//! while the second one died would thus interrupt the service. The agent therefore keeps the dead
-//! Envoy's socket open.
+//! If an Envoy cannot send a reply over the hot restart sockets, it terminates. It does so
+//! immediately if the socket is missing, and after ten seconds if no process has the socket open.
+//! If the first Envoy was busy while the second one died, this would interrupt the service. The
+//! agent therefore keeps the dead Envoy's socket open.
 //!
 //! If the next second Envoy already has the socket when the reply arrives, it mistakes the reply
 //! for one to its own request. All later replies are then off by one, and it terminates once it is
@@ -31,7 +30,7 @@ pub(crate) struct Sink {
     answered: watch::Receiver<bool>,
 }
 
-/// Maximum time to wait for a reply that was requested before the second Envoy died.
+/// Maximum time to wait for a reply to a request from the dead second Envoy.
 const ANSWER: Duration = Duration::from_secs(4);
 /// Number of requests to send to the first Envoy's main thread. More than one is needed, because
 /// connecting and requesting are separate events.

@@ -1,11 +1,11 @@
-//! Steers new connections only to the second Envoy while both Envoys have the same ports open.
+//! Steers new connections to the second Envoy while both Envoys have the same ports open.
 //!
 //! Closing a socket resets the connections waiting on it. The first Envoy therefore closes its
 //! ports only after a whole drain time without a new connection. The kernel chooses among the
 //! sockets at one address with a BPF program, which can be set through any of them. The agent sets
 //! it through one of the second Envoy's sockets. If the kernel denies access to these sockets (it
-//! requires ptrace access), the agent uses a socket that joins the group. If a connection reaches
-//! that socket while it can still be chosen, its packets are dropped, and the client retransmits.
+//! requires ptrace access), the agent uses a socket that joins the group. If the kernel chooses
+//! that socket for a connection, the packets are dropped, and the client retransmits.
 //!
 //! The kernel keeps the program as long as the group exists, so the program must be removed once
 //! the first Envoy is gone.
@@ -34,8 +34,8 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// Steers to one socket whose index does not change, whichever other sockets close. Release this
-/// when the first process is gone.
+/// Steers to one socket whose index stays the same when other sockets close. Release this when the
+/// first process is gone.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
@@ -44,11 +44,11 @@ pub(crate) struct Narrowed(Vec<Member>);
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Sockets that fill the indexes of closed ones.
+    /// Sockets that take the indexes of closed sockets.
     more: Vec<OwnedFd>,
 }
 
-/// Why new connections are still distributed between both Envoys.
+/// Why new connections are still distributed between the two Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -136,7 +136,8 @@ pub(crate) fn any(process: &Process) {
         };
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
         if let Err(error) = set {
-            // The socket may be closed, the only one at its address, or inaccessible.
+            // This may fail: the socket may be closed, inaccessible, or the only one at its
+            // address.
             tracing::debug!(%address, %error, "left unchanged");
         }
     }
@@ -230,7 +231,7 @@ pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
-        // As in Envoy. Otherwise, the socket would be in another group.
+        // Set this option as Envoy does. Otherwise, the socket would be in another group.
         socket.set_only_v6(true)?;
     }
     let nothing = instruction(BPF_RET | BPF_K, 0);
@@ -363,8 +364,8 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Returns the counts for two servers once all connections have arrived. A client is connected
-    /// before the kernel has queued its connection.
+    /// Returns the counts for two servers once all connections have arrived. Waits, because the
+    /// kernel queues a connection only after the client is connected.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

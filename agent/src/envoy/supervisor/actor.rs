@@ -23,17 +23,17 @@ use crate::host::reserve::{InstanceLoan, LackingInstances};
 use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
-/// Interval at which the size of the log and the binary file are checked.
+/// Interval between checks of the log's size and of the binary file.
 const CHECK: Duration = Duration::from_secs(5);
-/// How long to wait for the first versions once Envoy is live. Without them, it counts as not
-/// loaded.
+/// How long to wait for the first accepted versions once Envoy is live. Without them, its files
+/// count as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
 /// Pauses between queries to a starting Envoy.
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
 /// How long new connections wait for the next Envoy before they are refused.
 const WAIT: Duration = Duration::from_secs(5);
-/// Maximum number of connections that may reach parked sockets while Envoy is alive. If there are
-/// more, the agent stops parking sockets for this Envoy.
+/// Maximum number of connections that may reach parked sockets while Envoy is alive. Beyond it, the
+/// agent stops parking sockets for this Envoy.
 const MAX_STRAYS: u32 = 3;
 
 /// Command for the task.
@@ -70,7 +70,7 @@ pub(super) struct Actor {
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
     /// Sockets parked at these addresses.
     pub(super) parked: Parked,
-    /// When to give up parked connections if no Envoy is running.
+    /// Time at which parked connections are given up if no Envoy is running.
     pub(super) parked_until: Option<Instant>,
     /// Inotify instances on loan to an Envoy that is starting.
     pub(super) loan: Option<InstanceLoan>,
@@ -85,7 +85,7 @@ enum StartFailure {
     Io(#[from] io::Error),
 }
 
-/// Event that ends a wait.
+/// Event that ends a wait for the process.
 enum ProcessEvent {
     Died(Exit),
     Stop(Stop),
@@ -133,8 +133,8 @@ impl Actor {
     }
 
     fn spawn(&mut self) -> Result<RunningEnvoy, StartFailure> {
-        // If this fails, the files are reduced to the number of free instances before the next
-        // attempt.
+        // If this fails, the number of files is reduced to the number of free instances before the
+        // next attempt.
         self.loan = Some(self.config.instances.borrow_for_start()?);
         Ok(self.launch()?)
     }
@@ -216,8 +216,8 @@ impl Actor {
         }
     }
 
-    /// Waits until Envoy is live. Returns whether it has loaded its files. If another event comes
-    /// first, returns that event as an error.
+    /// Waits until Envoy is live. Returns whether it has loaded its files. If another event occurs
+    /// first, returns it as an error.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
@@ -264,7 +264,7 @@ impl Actor {
         });
     }
 
-    /// Performs the slow periodic checks.
+    /// Performs the less frequent periodic checks.
     fn check(&mut self, running: &RunningEnvoy) {
         if let Err(error) = self.log.bound() {
             tracing::warn!(%error, log = %self.log.path().display(), "cannot limit the size of Envoy's log");
@@ -291,7 +291,7 @@ impl Actor {
         let command = self.config.command(None);
         identity
             .outdated(&command, &self.config.bootstrap)
-            // If the binary is missing, it is probably being replaced.
+            // A missing binary is probably being replaced.
             .or_else(|| {
                 let differs = command.binary.is_file() && !identity.is_from(&command.binary);
                 let replaced = differs && self.config.starts_another(identity);

@@ -1,4 +1,4 @@
-//! Pauses before Envoy is started again, after a death or until there are enough inotify instances.
+//! Pauses before Envoy is restarted: after a crash, or until there are enough inotify instances.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -11,12 +11,11 @@ use crate::envoy::settings::State;
 use crate::host::reserve::LackingInstances;
 use crate::host::until;
 
-/// Interval between checks for free instances. Without them, Envoy would abort, so it is not
-/// started.
+/// Interval between checks for free instances, without which Envoy would abort.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
-    /// Records that Envoy died after having lived for `lived`. Returns the pause before the next
+    /// Records that Envoy died after being live for `lived`. Returns the pause before the next
     /// start.
     pub(super) fn record_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
@@ -33,8 +32,8 @@ impl Actor {
         pause
     }
 
-    /// Pauses briefly because there are too few instances for Envoy. The files may be reduced
-    /// during the pause.
+    /// Pauses briefly because there are too few instances for Envoy. Meanwhile, the number of files
+    /// may be reduced.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,

@@ -1,9 +1,9 @@
 //! Stops a launcher's Envoys when the launcher is terminating.
 //!
-//! A launcher may stop only an Envoy that is serving. The agent owns an Envoy that is being
-//! replaced or is about to be. After a hot restart, the second Envoy queries the first until it
-//! asks the first to exit. If it gets no reply, it aborts. The first Envoy's drain time is
-//! therefore the one on the second Envoy's command line, not the launcher's.
+//! A launcher may stop only an Envoy that is serving. An Envoy that is taking over or being
+//! replaced belongs to the agent. After a hot restart, the second Envoy queries the first until it
+//! asks the first to exit. If it gets no reply, the second Envoy aborts. The first Envoy's drain
+//! time is therefore the one on the second Envoy's command line, not the launcher's.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::host::processes;
 
 /// Time limit for a replacement, including an extended first attempt and a second attempt.
 const REPLACEMENT: Duration = Duration::from_secs(300);
-/// How much longer the launcher waits after the agent should have terminated a replaced Envoy.
+/// Extra time that the launcher allows the agent for terminating a replaced Envoy.
 const LATE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -30,7 +30,7 @@ enum Part {
     Serves,
     /// This Envoy is taking over, or is being replaced.
     Changes,
-    /// Another Envoy is serving, and this one may drain for this time.
+    /// Another Envoy is serving, and this one may drain for the given time.
     Retires(Duration),
 }
 

@@ -110,9 +110,9 @@ impl Supervisor {
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Stops the Envoys that run the program `own` and that [`Supervisor::start`] would adopt or
-    /// replace. Returns how many there were. A serving Envoy is drained for at most `grace`. An
-    /// Envoy with a successor exits when the agent and the successor no longer need it.
+    /// Stops the Envoys that [`Supervisor::start`] would adopt or replace, if they run the program
+    /// `own`. Returns how many there were. A serving Envoy is drained for at most `grace`. An Envoy
+    /// with a successor exits when the agent and the successor no longer need it.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -154,8 +154,8 @@ impl Supervisor {
         self.state.clone()
     }
 
-    /// Makes new connections to these addresses wait while a dead Envoy is replaced. Applies only
-    /// to addresses at which Envoy listens.
+    /// Makes new connections to these addresses wait while a dead Envoy is replaced. Only affects
+    /// addresses at which Envoy listens.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;
@@ -198,7 +198,7 @@ impl Supervisor {
         let (done, wait) = oneshot::channel();
         let stop = SupervisorCommand::Stop(Stop { grace, done });
         if self.commands.send(stop).await.is_ok() {
-            // An error means that the task has ended, and that Envoy has exited.
+            // An error means that the task has ended, and therefore that Envoy has exited.
             let _ = wait.await;
         }
     }

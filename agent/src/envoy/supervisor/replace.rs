@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 4;
 
 impl Actor {
     /// Keeps an earlier agent's Envoy if it responds or can be taken over, and stops it otherwise.
-    /// If there are two, one was about to replace the other.
+    /// If there are two Envoys, one was about to replace the other.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -106,7 +106,7 @@ impl Actor {
         if self.retiring.is_none() {
             restart::leave_to_the_kernel(&running.process);
         }
-        // A drain that the earlier agent requested ends with that agent, because a ready host must
+        // Undo a health check failure that the earlier agent requested, because a ready host must
         // not turn clients away.
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
             tracing::warn!(%error, "the running Envoy might still be drained");
@@ -145,7 +145,7 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Cleans up after a replacement if only one of the two Envoys is left.
+    /// Cleans up after a replacement that only one of the two Envoys survived.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =
@@ -167,15 +167,15 @@ impl Actor {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
     }
 
-    /// Replaces the Envoy. On error, the old Envoy keeps running, unless it has exited. The caller
-    /// detects that.
+    /// Replaces the Envoy. On error, the old Envoy keeps running unless it has exited, which the
+    /// caller detects.
     pub(super) async fn restart(
         &mut self,
         running: &mut RunningEnvoy,
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
-        // From now on, only the two Envoys may have sockets.
+        // From now on, only the two Envoys may have sockets at Envoy's addresses.
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(

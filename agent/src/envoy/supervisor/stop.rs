@@ -38,7 +38,7 @@ async fn drain(admin: &Admin) {
             tracing::warn!(%error, "cannot drain Envoy; terminating it");
             return;
         }
-        // If Envoy is busy, it has nevertheless received the request.
+        // A busy Envoy has nevertheless received the request.
         tracing::warn!(%error, "Envoy might not drain");
     }
     loop {
