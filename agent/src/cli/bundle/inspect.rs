@@ -23,7 +23,7 @@ pub(crate) struct ShowArgs {
     /// The bundle.
     #[arg(value_name = "BUNDLE")]
     bundle: PathBuf,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }
@@ -48,7 +48,7 @@ pub(crate) struct VerifyArgs {
     /// Number of different trusted keys that must have signed the bundle.
     #[arg(long, env = "SESAME_REQUIRE_SIGNERS", default_value_t = 1, value_name = "K", value_parser = clap::value_parser!(u8).range(1..=8))]
     require_signers: u8,
-    /// Format of the answer.
+    /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
 }
@@ -66,7 +66,7 @@ pub(super) struct BundleSummary {
     digest: String,
     revision: String,
     bytes: usize,
-    /// Alleged signers' keys, whose signatures are unverified.
+    /// Keys of the alleged signers. Their signatures have not been verified.
     signed_by: Vec<String>,
     keys: KeySummary,
     listeners: Vec<String>,
