@@ -101,7 +101,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Replace Envoy with a new process without dropping a request.
     Restart(restart::RestartArgs),
-    /// Take this host out of service: become unready and ask clients to leave; or put it back.
+    /// Take this host out of service: become unready and ask clients to leave; or return it to
+    /// service.
     Drain(drain::DrainArgs),
     /// Print the access logs of this host's Gateways.
     Logs(logs::LogsArgs),
