@@ -87,7 +87,7 @@ async fn attempt(
         rendered,
         serials: encoded.serials(),
         // The last listeners may be removed if the source intentionally wants none, or if Envoy
-        // could not open any of them. Rejections by themselves never remove them.
+        // could not open any of them. A rejection alone never removes them.
         may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };
@@ -146,7 +146,7 @@ fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     }
 }
 
-/// Returns the keys that Envoy accepted without serving their certificates. Envoy also reports bad
+/// Returns the keys that Envoy accepted without serving their certificates. Envoy reports even bad
 /// key pairs as accepted.
 fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();

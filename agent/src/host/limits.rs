@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(of_groups(groups, mount.path()), Some(512 << 20));
         fs::write(group.join("memory.max"), "268435456\n").unwrap();
         assert_eq!(of_groups(groups, mount.path()), Some(256 << 20));
-        // The path is the host's, while the container sees only its own group.
+        // The path is the host's, but only the container's own group is mounted.
         fs::write(mount.path().join("memory.max"), "1048576\n").unwrap();
         assert_eq!(of_groups("0::/kubepods/x\n", mount.path()), Some(1 << 20));
     }

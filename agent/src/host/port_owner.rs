@@ -25,8 +25,8 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// Finds the process that owns a port on an address. It has a listening TCP socket, or a UDP socket
-/// that is bound but not connected. Reads all of `/proc`, which takes a few milliseconds per
+/// Finds the process that owns a port on an address. The owner has a listening TCP socket, or a UDP
+/// socket that is bound but not connected. Reads all of `/proc`, which takes a few milliseconds per
 /// thousand processes.
 pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
     let tables = match transport {

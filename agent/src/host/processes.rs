@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Returns a process's start time in clock ticks since boot, or `None` if the process does not
 /// exist.
 pub fn start_time(pid: u32) -> Option<u64> {
-    // `stat` omits the process name, which is in parentheses and may contain anything. The next
-    // field is number 3, the state.
+    // `stat` returns the fields after the process name, which may itself contain spaces. The first
+    // one is field 3, the state.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 

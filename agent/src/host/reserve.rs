@@ -28,7 +28,7 @@ const LEFT_FREE: usize = 8;
 /// Interval at which the agent tries to acquire missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);
 
-/// Instances that the agent holds, shared by all of its Envoys.
+/// Instances that the agent holds for all of its Envoys.
 #[derive(Clone, Debug, Default)]
 pub struct InotifyReserve(Arc<Mutex<HeldInstances>>);
 
@@ -63,7 +63,7 @@ impl InstanceNeed {
     }
 }
 
-/// How many instances are held, and how many should be held.
+/// Number of instances held, and number needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveLevel {
     /// Number of placeholders held, including instances on loan.
@@ -109,7 +109,7 @@ impl InotifyReserve {
         }
     }
 
-    /// Returns how many instances are held, and how many should be held.
+    /// Returns how many instances are held, and how many are needed.
     pub fn level(&self) -> ReserveLevel {
         let held = self.lock();
         ReserveLevel {
@@ -144,7 +144,7 @@ impl InotifyReserve {
     }
 }
 
-/// The reserve as used by one Envoy. By default, the Envoy has a separate reserve.
+/// One Envoy's access to the reserve. `Default` creates a separate reserve.
 #[derive(Clone, Default)]
 pub struct EnvoyInstances {
     reserve: InotifyReserve,

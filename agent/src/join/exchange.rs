@@ -20,7 +20,8 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// How long to retry while the API server is unavailable or does not yet know recent permissions.
+/// Time to keep retrying while the API server is unavailable or new permissions are not effective
+/// yet.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 

@@ -21,7 +21,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Error while joining or leaving a cluster.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
-    /// The API server does not know the token, or no longer knows it.
+    /// The API server does not recognize the token, which may have expired or been revoked.
     #[error(
         "the API server does not know this join token: it has expired, was revoked, or a host has joined with it; request a new one (`sesame-controller hosts token`)"
     )]

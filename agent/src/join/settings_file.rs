@@ -1,5 +1,5 @@
 //! Edits the agent's settings file. `join` writes its settings between two marker lines, and
-//! comments out a setting that conflicts with them. Pure, except for the last functions.
+//! comments out a setting that conflicts with them. Pure, except for the functions at the end.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,7 +30,7 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the settings that `run` needs in order to use the token, with their names.
+/// Returns the names and values of the settings that `run` needs to use the token.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,
@@ -55,9 +55,9 @@ pub(crate) fn settings(
     all
 }
 
-/// Returns the file's text with these settings, which replace the settings written by an earlier
-/// `join`. Comments out a manifest directory if it `holds_nothing`, or if it is the file's only
-/// setting and has the package's default value.
+/// Returns the file's text with these settings, replacing any from an earlier `join`. Comments out
+/// `manifests` if `holds_nothing` returns true for the directory. Also comments it out if it is the
+/// file's only setting and has the package's default value.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],

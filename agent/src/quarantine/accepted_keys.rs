@@ -13,7 +13,7 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::Piece;
 
-/// For each changed key in the target, the previously accepted version, by name.
+/// Previously accepted versions of the keys that changed in the target, by name.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptedKeys(BTreeMap<String, (KeyRef, KeyPair)>);
 

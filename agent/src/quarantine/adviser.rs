@@ -34,7 +34,7 @@ pub struct Quarantine {
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
-    /// Envoy's messages for a rejection whose culprits are still being searched for.
+    /// Envoy's messages for a rejection, while the search for its culprits is unfinished.
     unfinished: Option<Vec<String>>,
     /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
@@ -44,12 +44,12 @@ pub struct Quarantine {
     instances: EnvoyInstances,
 }
 
-/// What to do after a rejection.
+/// Action to take after a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// Publish again, without the culprits.
     Retry,
-    /// Keep the last accepted configuration, because no culprit was found that could be excluded.
+    /// Keep the last accepted configuration, because there is no culprit to exclude.
     Keep,
     /// Keep the last accepted configuration for now. The next publication continues the search.
     Resume,
@@ -89,7 +89,7 @@ impl Quarantine {
         }
     }
 
-    /// Returns true if nothing is excluded, under suspicion or still being searched for.
+    /// Returns true if nothing is excluded or suspected, and no search is unfinished.
     pub fn is_clear(&self) -> bool {
         self.culprits.is_empty()
             && self.unfinished.is_none()
@@ -131,8 +131,8 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's messages for a rejection whose culprits are still being searched for. Until
-    /// the search is complete, Envoy would reject the target again.
+    /// Returns Envoy's messages for a rejection, while the search for its culprits is unfinished.
+    /// Until the search is complete, Envoy would reject the target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }
@@ -173,7 +173,7 @@ impl Quarantine {
         };
         let mut reduced = match tokio::task::spawn_blocking(reduce.clone()).await {
             Ok(reduced) => reduced,
-            // Happens only when the runtime shuts down.
+            // The task fails only if the runtime shuts down.
             Err(_) => reduce(),
         };
         self.unbound.leave_out(&mut reduced.rendered);

@@ -30,7 +30,7 @@ pub struct Affected {
 pub struct AffectedRoute {
     /// Reasons why rules lost a match, by rule index.
     pub rules: BTreeMap<usize, String>,
-    /// Reasons why rules reject the requests meant for one of their backends, by rule index.
+    /// Reasons why rules reject one backend's share of their requests, by rule index.
     pub shares: BTreeMap<usize, String>,
     /// True if at least one match in any rule works.
     pub works: bool,
@@ -39,9 +39,9 @@ pub struct AffectedRoute {
 /// A culprit, as reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// The culprit's name in the snapshot, which includes its origin.
+    /// The culprit's name in the snapshot, which includes the name of its source object.
     pub object: String,
-    /// What happens to requests instead.
+    /// Consequence for requests.
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,

@@ -1,10 +1,10 @@
 //! Removes culprits from a snapshot. Pure.
 //!
 //! No request may fall through to a less specific route. Requests for a culprit get a 500 response,
-//! and so do requests for a culprit's share of a weighted rule. Parts that would lose their
-//! protection are removed as well. A client key for backends protects the backend, not this host.
-//! Without the key, requests are still sent, and backends that require the key reject them. A
-//! previously accepted key replaces a rejected one.
+//! including its share of a weighted rule. Parts that would lose their protection are removed as
+//! well. A client key for backends protects the backend, not this host. Without the key, requests
+//! are still sent, and backends that require the key reject them. A previously accepted key
+//! replaces a rejected one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -292,8 +292,8 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     }
 }
 
-/// Returns a virtual host for the same domain whose only route, named like its first one, returns
-/// 500.
+/// Returns a virtual host for the same domain whose only route returns 500. The route has the name
+/// of the original first route.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {

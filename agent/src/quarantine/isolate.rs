@@ -16,7 +16,7 @@ use sesame_proto::schema::{
 use super::exclude::{answering_500, refusing_all};
 use super::piece::{Piece, PieceContent, Pieces};
 
-/// Which part of a route or virtual host to judge.
+/// Part of a route or virtual host to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,

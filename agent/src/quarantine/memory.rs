@@ -11,7 +11,7 @@ use super::piece::{Digest, Piece, Pieces};
 /// Rejected pieces in one snapshot.
 pub type Culprits = BTreeMap<Piece, Culprit>;
 
-/// Why a piece is excluded, and since when.
+/// A rejected version of a piece, with the reason and time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
     /// Digest of the rejected version.
@@ -20,8 +20,8 @@ pub struct Culprit {
     pub envoy_words: String,
     /// When the culprit was found.
     pub since: Timestamp,
-    /// Whether Envoy accepts the route's match, or the virtual host's domain, alongside everything
-    /// else.
+    /// Verdict on the route's match or the virtual host's domain, in combination with all other
+    /// pieces.
     pub match_verdict: MatchVerdict,
     /// Previously accepted version of the key, served instead of the rejected one.
     pub put_back: Option<KeyRef>,

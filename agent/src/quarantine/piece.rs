@@ -41,7 +41,8 @@ pub enum Piece {
     Route(String),
 }
 
-/// Formats the piece's name in the snapshot, which includes its origin unless it is a virtual host.
+/// Formats the piece's name in the snapshot, which includes the name of its source object unless it
+/// is a virtual host.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -73,7 +73,7 @@ pub struct Search<'s, J, N> {
     pub good: &'s mut HashSet<Digest>,
     /// Number of Envoy runs in this search.
     pub runs: usize,
-    /// True once this search has found out anything new.
+    /// True once this search has found anything new.
     pub learned: bool,
 }
 

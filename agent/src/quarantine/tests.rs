@@ -156,7 +156,8 @@ async fn one_culprit_among_many_costs_a_logarithm() {
     let culprit = &culprits[&Piece::Backend(backend(611))];
     assert_eq!(culprit.envoy_words, "Service/ns/s611/80 is bad");
     assert_eq!(culprits.len(), 1);
-    // 3,002 pieces: the halves during the bisection for each culprit, and the whole configuration.
+    // 3,002 pieces: at most two runs per level of the bisection, and a few for the whole
+    // configuration.
     assert!(runs <= 2 * 12 + 4, "{runs}");
 }
 
@@ -351,7 +352,7 @@ fn accepted_key_replaces_refused_key() {
     let (before, target) = (encoded(key("old"), pair(1)), encoded(key("new"), pair(2)));
     let accepted = AcceptedKeys::new(&target, &before);
     assert_eq!(accepted.before(&piece), Some(key("old")));
-    // An accepted version is not restored, and neither is a key that is no longer referenced.
+    // Nothing is restored if the key has not changed, or if it is no longer referenced.
     assert_eq!(AcceptedKeys::new(&target, &target).before(&piece), None);
     let without = EncodedSnapshot::new(&snapshot(1), Vec::new());
     assert_eq!(AcceptedKeys::new(&without, &before).before(&piece), None);

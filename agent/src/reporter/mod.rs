@@ -2,8 +2,8 @@
 //! otherwise at a configured interval.
 //!
 //! A [`HostReports`] provides a report's content. This module decides when to write the report, and
-//! must never change it. Nothing waits for reports: if a cluster is slow or unreachable, they are
-//! late. If changes are frequent, only the newest state is reported.
+//! must never change it. Nothing waits for a report, so a slow or unreachable cluster only delays
+//! it. If changes are frequent, only the newest state is reported.
 
 mod pace;
 mod written;
@@ -35,7 +35,7 @@ pub trait HostReports: Send {
     fn follow(&mut self) -> Duration;
 
     /// Returns a report per Gateway, without the time at which it is written. `before` contains the
-    /// reports that were written last.
+    /// last written reports.
     fn statuses(
         &mut self,
         before: &BTreeMap<NamespacedName, GatewayAgentStatus>,

@@ -1,9 +1,9 @@
 //! Limits the rate of reports about mere progress, such as which revision is wanted and which is
 //! being served. Pure.
 //!
-//! An isolated change is reported once, when it is served. The fact that it is being applied is
-//! reported only if that takes long. While changes keep coming, reports become less frequent,
-//! because each of them costs one write per host. Problems are reported immediately.
+//! An isolated change is reported once, when it is served. A change in progress is reported only if
+//! it takes long. While changes keep coming, reports become less frequent, because each of them
+//! costs one write per host. Problems are reported immediately.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(300);
 /// Maximum interval between two reports, reached while revisions keep changing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a revision must be in progress before that is reported.
+/// Time that a revision must be in progress before its progress is reported.
 const APPLYING: Duration = Duration::from_secs(2);
 
 /// Rate limit for a host's reports.
@@ -57,8 +57,8 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// Records that a progress report was written. If it was written soon after it was allowed, the
-    /// next pause is longer.
+    /// Records that a progress report was written. If it was written soon after the previous pause,
+    /// the next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {
@@ -83,7 +83,7 @@ pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus)
         applied_at: None,
         ..status.clone()
     };
-    // Users wait until a host starts to serve, so do not treat that as mere progress.
+    // Users wait for a host to start serving, so that is not mere progress.
     let serves = !before.applied_revision.is_empty() && !now.applied_revision.is_empty();
     serves && well(before) && well(now) && rest(before) == rest(now)
 }

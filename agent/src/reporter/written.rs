@@ -33,13 +33,13 @@ pub(super) struct WrittenReports {
 /// The cluster did not accept a report.
 #[derive(Debug)]
 pub(super) struct WriteFailure {
-    /// Which report was not accepted, and why.
+    /// Describes which report was not accepted, and why.
     pub(super) message: String,
-    /// Whether the API server rejected the report or was unreachable.
+    /// Kind of failure, such as a rejection or an unreachable API server.
     pub(super) fault: ServerFault,
 }
 
-/// How the current reports differ from the last written ones.
+/// Difference between the current reports and the last written ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ReportChange {
     /// No difference.

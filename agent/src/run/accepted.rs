@@ -55,8 +55,8 @@ pub(super) fn save(
     Ok(state)
 }
 
-/// Removes withdrawn and replaced keys from older generations: all keys that `wanted` does not
-/// contain.
+/// Removes all keys that `wanted` does not contain from older generations, because they were
+/// withdrawn or replaced.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("cannot remove withdrawn or replaced keys from older generations")
@@ -282,7 +282,7 @@ mod tests {
 
         withdraw(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
-        // The state that Envoy had just accepted is kept while Envoy drains.
+        // A state that is stored just after the withdrawal does not bring the Gateway back.
         accept(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
@@ -294,7 +294,8 @@ mod tests {
         assert!(!directories.gateway(&gone).state.exists());
         assert!(!directories.withdrawn().exists());
 
-        // A Gateway without an accepted state, and one whose state could not be removed.
+        // A Gateway can be withdrawn without an accepted state. It can return even if its state
+        // could not be removed.
         withdraw(&directories, &gone);
         assert_eq!(withdrawn(&directories).get(&gone), Some(&Vec::new()));
         take_back(&directories, &gone);

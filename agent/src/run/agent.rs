@@ -290,9 +290,9 @@ fn host_settings(
     })
 }
 
-/// Returns the limits for each Envoy. The open-file limit is its launcher's. The heap limit is the
-/// configured one, or else one that fits the launcher's memory. Without a separate launcher, this
-/// process's limits apply.
+/// Returns the limits for each Envoy. The open-file limit comes from the Envoy's launcher. The heap
+/// limit is the configured one, or else fits the launcher's memory. Without a separate launcher,
+/// this process's limits apply.
 fn envoy_limits(
     options: &RunOptions,
     directories: &Directories,

@@ -30,7 +30,7 @@ pub(super) struct GatewayDirectories {
     pub(super) runtime: PathBuf,
 }
 
-/// Why a directory cannot be used.
+/// Error for a directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoriesError {
     /// A directory cannot be created, or does not belong to this user.

@@ -49,7 +49,7 @@ pub(super) struct SourceState {
     /// resolved again on request, because they are rarely needed and take more memory than
     /// everything else.
     pub(super) world: Option<World>,
-    /// Number of worlds that were published.
+    /// Number of published worlds.
     pub(super) worlds: u64,
     /// The time of each condition's last transition.
     pub(super) transitions: Arc<Transitions>,
@@ -73,7 +73,7 @@ pub(super) struct SourceState {
     /// The manifests that declare Secrets, ConfigMaps and ClusterTrustBundles, by
     /// `Kind/namespace/name`.
     pub(super) key_files: Arc<BTreeMap<String, String>>,
-    /// The content of local files that replaces objects.
+    /// The content of the local files that replace objects.
     pub(super) local: Arc<LocalMaterial>,
     /// Copies of fetched key sets.
     pub(super) key_sets: Arc<KeySetCopies>,
@@ -216,7 +216,7 @@ impl Engine {
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
-        // An unmounted directory looks the same, so waiting confirms nothing.
+        // An unmounted directory is also empty, so waiting would confirm nothing.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
             self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until one appears, or `sesame-agent accept` drops it");
             self.known.send_modify(|known| known.withdrawn = true);
@@ -284,7 +284,7 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // These are served as part of another Gateway, or not at all.
+            // Merged Gateways are served as part of another Gateway, and unserved ones not at all.
             unserved: _,
             merged: _,
             // Only a controller maintains Services, fleets and ConfigMaps.

@@ -26,7 +26,7 @@ use crate::seal::SealingKeys;
 
 const PINNED: &str = "pinned";
 
-/// Returns the generation that a Gateway was rolled back to, if it was.
+/// Returns the generation that a Gateway was rolled back to, or `None` if it was not rolled back.
 pub(super) fn pinned(directory: &Path) -> Option<u64> {
     let text = open::read_text(&directory.join(PINNED), Rule::Own, 64).ok()?;
     text.strip_suffix('\n')?.parse().ok()

@@ -18,7 +18,7 @@ use super::directories::Directories;
 use crate::access_log;
 use crate::apply::state::StateDir;
 
-/// One Gateway as it was accepted, or would be accepted.
+/// A Gateway's last accepted configuration, or one that was resolved but never served.
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,

@@ -3,8 +3,8 @@
 //!
 //! Every Gateway in the source has an instance. A Gateway that is no longer in the source is
 //! withdrawn, and its Envoy drains while the others serve. Two Envoys at one address would share
-//! its connections. So a Gateway waits while a draining Envoy uses one of its addresses, or is its
-//! own previous Envoy. That includes an Envoy that is withdrawn in the same change.
+//! its connections. So a Gateway waits while its own previous Envoy drains, or any draining Envoy
+//! uses one of its addresses. Envoys that are withdrawn in the same change count as draining.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -126,7 +126,7 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// Heap limit of each Envoy, in bytes.
     pub heap: Option<u64>,
-    /// How long connections may take to finish when Envoys are stopped.
+    /// Time for connections to finish when Envoys are stopped.
     pub drain: Duration,
     /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; with 100,
     /// nothing is delayed.
@@ -137,7 +137,7 @@ pub struct RunOptions {
     /// Time after which a revision that removes more than `most_removed` is applied anyway, if the
     /// source still has it.
     pub hold: Duration,
-    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
+    /// Time that a CA certificate stays trusted after a rotation removed it from its bundle; `None`
     /// if the configuration decides.
     pub bundle_overlap: Option<Duration>,
     /// Time between becoming unready and the drain that `on_stop` requests.

@@ -132,7 +132,7 @@ impl Observed {
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Returns why no Envoy is running when nothing has failed.
+    /// Returns why no Envoy is running, if nothing has failed.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy.state == STOPPED {
             "the agent was stopped"
@@ -146,7 +146,7 @@ impl Observed {
         !self.refusal.is_empty() || self.trouble.is_some()
     }
 
-    /// Returns the trouble, or `otherwise` if there is none.
+    /// Returns why the target is not served, or `otherwise` if no reason is recorded.
     pub(super) fn trouble_or(&self, otherwise: &str) -> String {
         self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())
     }

@@ -1,8 +1,8 @@
 //! Rereads settings while the agent runs, on SIGHUP or `POST /reload`.
 //!
 //! A few settings take effect immediately. The others need a restart of the agent, during which
-//! Envoy keeps serving. The response, the log and `status` list these. Invalid settings change
-//! nothing.
+//! Envoy keeps serving. The response, the log and `status` list the settings that need a restart.
+//! Invalid settings change nothing.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -64,7 +64,7 @@ pub struct Setting {
     pub origin: SettingOrigin,
 }
 
-/// All settings as they were read at one moment.
+/// All settings, as read at one moment.
 #[derive(Clone, Debug)]
 pub struct SettingsReading {
     /// Options built from the settings.
@@ -76,7 +76,7 @@ pub struct SettingsReading {
 /// Reads the current settings, and changes the log filter. The implementation knows the command
 /// line, unlike this module.
 pub trait ReadSettings: Send + Sync {
-    /// Reads the settings; the error lists everything that is wrong with them.
+    /// Reads the settings, or returns an error that lists all problems with them.
     fn read(&self) -> Result<SettingsReading, String>;
     /// Changes the log filter.
     fn set_log(&self, filter: &str) -> Result<(), String>;
@@ -103,9 +103,9 @@ pub(super) struct LiveSettings {
     pub(super) apply_share: u8,
     /// Percentage of the served configuration that a revision may remove without being held.
     pub(super) most_removed: u8,
-    /// How long a revision that removes more than `most_removed` is held.
+    /// Time for which a revision that removes more than `most_removed` is held.
     pub(super) hold: Duration,
-    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
+    /// Time that a CA certificate stays trusted after a rotation removed it from its bundle; `None`
     /// if the configuration decides.
     pub(super) bundle_overlap: Option<Duration>,
     /// Addresses where clients reach the host.
@@ -116,7 +116,7 @@ pub(super) struct LiveSettings {
         expect(dead_code, reason = "reports are for clusters")
     )]
     pub(super) report_every: Duration,
-    /// All settings of the last valid reading.
+    /// All settings from the last successful read.
     pub(super) settings: Arc<Vec<Setting>>,
     /// Settings that take effect when the agent is restarted.
     pub(super) needs_restart: Vec<String>,

@@ -65,11 +65,11 @@ pub(super) struct Services {
     reporter: Option<Reporter>,
 }
 
-/// Interval between attempts to open the address of `/metrics`.
+/// Interval between attempts to listen on the address of `/metrics`.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Opens the address of `/metrics`, and tries again until it is free. Gateways are served without
-/// it: two agents on one node may have the same port by mistake.
+/// Listens on the address of `/metrics`, and retries until it is free. Gateways are served
+/// meanwhile, because two agents on one node may have the same port by mistake.
 async fn metrics_listener(address: SocketAddr) -> TcpListener {
     loop {
         let error = match TcpListener::bind(address).await {
@@ -102,7 +102,7 @@ async fn serve_metrics(
     metrics::serve(listener, guard, metrics, page).await;
 }
 
-/// Opens the socket for commands.
+/// Listens on the socket for commands.
 fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     let socket = directories.runtime().join(AGENT_SOCKET);
     let listener =
@@ -110,7 +110,7 @@ fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     Ok((socket, listener))
 }
 
-/// Opens the address for probes.
+/// Listens on the address for probes.
 async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind(address).await;
     listener.with_context(|| format!("--health-address {address}: cannot listen"))

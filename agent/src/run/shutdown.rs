@@ -130,7 +130,7 @@ async fn ends_them(launcher: &Launcher) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StopRequest {
-    /// How long connections may take to finish.
+    /// Time for connections to finish.
     pub grace_seconds: u64,
 }
 
@@ -156,7 +156,8 @@ pub enum EndError {
 /// Waits until no agent uses the runtime directory. Then drains and stops every Envoy that an agent
 /// left running in it. Returns the number of stopped Envoys.
 ///
-/// `told` is how long a stopping agent may take. With `None`, no agent may be running.
+/// `told` is the time that a stopping agent may take. With `None`, returns an error if an agent is
+/// running.
 pub async fn end_left(
     runtime: &Path,
     grace: Duration,

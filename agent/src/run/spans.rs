@@ -177,8 +177,8 @@ impl InstanceSpans {
         self.told = target.times().map(TargetTimes::id);
     }
 
-    /// Exports a span for an attempt. The last attempt also exports all earlier parts of the
-    /// change.
+    /// Exports a span for an attempt. The last attempt also exports spans for all earlier steps of
+    /// the change.
     pub(super) fn tell(&mut self, target: &Target, tried: &ApplyTry<'_>) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
@@ -228,7 +228,7 @@ impl InstanceSpans {
             .send(trace.span(&verify, parent, (renamed, accepted)));
     }
 
-    /// Exports spans for the parts before the attempt, and for the whole change.
+    /// Exports spans for the steps before the attempt, and for the whole change.
     fn begin(
         &self,
         times: &TargetTimes,

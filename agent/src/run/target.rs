@@ -56,7 +56,7 @@ pub(super) struct Target {
     pub(super) manifest_revision: Option<String>,
     /// Certificates that are trusted in addition to the ones in the snapshot.
     pub(super) retained: Vec<RetainedCertificate>,
-    /// Choice of the endpoint sets that have files. The source's next target starts from it.
+    /// Endpoint sets that have files. The source's next target starts from this choice.
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
@@ -243,8 +243,8 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Reuses these Gateways' targets from `before` if their addresses are the same. A configuration
-/// accepted before the agent started is not a change.
+/// Reuses these Gateways' targets from `before` if their addresses are the same. This keeps a
+/// configuration accepted before the agent started from counting as a change.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))

@@ -41,7 +41,7 @@ pub(super) struct Unit {
     ready: watch::Sender<bool>,
     status: String,
     looks: Interval,
-    /// How long connections may take to finish when Envoys are stopped.
+    /// Time for connections to finish when Envoys are stopped.
     drain: Duration,
 }
 
@@ -119,7 +119,7 @@ fn has_no_bundle(report: &Report) -> bool {
     nothing && bundle_dir.is_some() && !reason.is_empty()
 }
 
-/// Returns which loop has been busy with one thing for too long.
+/// Describes a loop that has been busy with one thing for too long, if there is one.
 fn stuck(
     known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -144,8 +144,7 @@ fn stuck(
     })
 }
 
-/// Returns one line about the served Gateways, or about why the host is not ready, and about future
-/// problems.
+/// Returns one line: the served Gateways or why the host is not ready, then all warnings.
 fn status(report: &Report) -> String {
     let reasons = unready(report);
     let mut text = if !reasons.is_empty() {

@@ -1,7 +1,8 @@
-//! Decides whether Gateways that were not deleted individually are withdrawn. An individually
-//! deleted Gateway always is. Manifests that suddenly contain no Gateway may have lost them by
-//! accident, and a missing GatewayClass would withdraw all of its Gateways. Both wait until an
-//! operator accepts the withdrawal, or until the manifests have stayed the same for a while.
+//! Decides whether Gateways that were not deleted individually are withdrawn. A Gateway that was
+//! deleted individually is always withdrawn. Manifests that suddenly contain no Gateway may have
+//! lost them by accident, and a missing GatewayClass would withdraw all of its Gateways. Both wait
+//! until an operator accepts the withdrawal, or until the manifests have stayed the same for a
+//! while.
 
 use std::time::{Duration, Instant};
 
@@ -56,8 +57,8 @@ impl Withdrawal {
         over || self.accepted.has_changed().unwrap_or(false)
     }
 
-    /// Returns why nothing is withdrawn, unless the withdrawal is released by now; `lost` describes
-    /// the loss.
+    /// Returns why nothing is withdrawn, or `None` once the withdrawal is released. `lost`
+    /// describes the loss.
     pub(super) fn holds(&mut self, lost: Option<&str>) -> Option<String> {
         let (Some(pause), Some(lost)) = ((self.pause)(), lost) else {
             self.waits = None;

@@ -3,7 +3,7 @@
 //! A node has addresses that clients cannot reach: container bridges, the host ends of Pod links,
 //! tunnels. An interface leads outside if it is hardware (real or virtual) or has a default route.
 //! So does an interface that is stacked on hardware: a bond, a VLAN, a bridge with a network card.
-//! Non-loopback addresses on `lo` were put there for clients.
+//! Non-loopback addresses on `lo` are meant for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

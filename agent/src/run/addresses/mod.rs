@@ -3,8 +3,9 @@
 //! A Gateway gets the addresses it requests, if the host offers them. Otherwise it gets addresses
 //! from the host's pool. A single Gateway gets the whole pool. Several Gateways get one address
 //! each if there are enough, or else share the pool as long as their ports differ. A Gateway keeps
-//! its address when other Gateways are added or removed and when the agent restarts, because names
-//! and clients point to it. An address that cannot be assigned is reported, never silently dropped.
+//! its address when other Gateways are added or removed and when the agent restarts, because DNS
+//! names and clients refer to it. An address that cannot be assigned is reported, never silently
+//! dropped.
 
 pub(super) mod host;
 mod interfaces;

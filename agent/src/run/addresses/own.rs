@@ -53,8 +53,8 @@ impl OwnAddresses {
         }
     }
 
-    /// Returns the host's known addresses. Addresses that endpoints may never have are left out,
-    /// because they change with every Pod.
+    /// Returns the host's known addresses. Omits addresses that no endpoint may have, because they
+    /// change with every Pod.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }

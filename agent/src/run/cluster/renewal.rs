@@ -87,9 +87,9 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// Returns true once half of the credential's lifetime has passed, by the host's clock or by the
-/// time since it was `renewed`. Returns false during the first quarter after a renewal, whatever
-/// the clock shows.
+/// Returns true once half of the credential's lifetime has passed, according to the host's clock or
+/// to `renewed`, the time since the last renewal. Returns false if `renewed` is less than a quarter
+/// of the lifetime, whatever the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));

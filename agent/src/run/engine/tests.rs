@@ -70,8 +70,8 @@ impl App {
     }
 }
 
-/// Returns the parents and hostnames of a route. A few contain a field that is reported or
-/// unreadable.
+/// Returns the parents and hostnames of a route. A few contain a field that is reported as a
+/// problem or cannot be decoded.
 fn any_place() -> impl Strategy<Value = String> {
     let parent = prop::sample::select(vec![
         "name: edge",
@@ -313,7 +313,8 @@ fn route_service_and_endpoint_changes_resolve_incrementally() {
     let mut fixture = Fixture::new(apps.to_vec());
     let changes = [
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
-        // The route's former backend is removed, and returns when the route uses its Service again.
+        // The route's previous backend is removed, and added again once the route uses its Service
+        // again.
         (true, vec![(0, Event::Rules(rule("b", "s1")))]),
         (true, vec![(0, Event::Rules(rule("b", "s0")))]),
         (true, vec![(0, Event::Port(81))]),

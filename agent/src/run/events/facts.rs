@@ -303,7 +303,7 @@ mod tests {
             look(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        // An Envoy that has not been queried yet counts as the previous Envoy.
+        // Until an Envoy has been queried, it counts as the previous Envoy.
         assert!(look(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;

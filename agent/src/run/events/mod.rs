@@ -1,10 +1,10 @@
 //! Records this host's history: revisions applied, rejected and held, Envoys started, certificates
 //! changed, a source lost.
 //!
-//! Events are the differences between two reports by the agent, so no code has to emit them. They
-//! include changes while no agent was running. They are kept in the state directory, within size
-//! limits. Events must never contain any part of a key, and recording them must never prevent
-//! serving.
+//! Events are the differences between two reports by the agent, so other code never emits them.
+//! They include changes made while no agent was running. They are kept in the state directory,
+//! within size limits. Events must never contain any part of a key, and recording them must never
+//! prevent serving.
 
 mod facts;
 mod recorder;

@@ -81,8 +81,8 @@ impl Recorder {
     fn look(&mut self) {
         let report = (self.report)(false);
         self.read |= report.source.available;
-        // Until the source was first read, missing facts do not mean that anything has ended,
-        // unless the source reports why it cannot be read.
+        // Before the first read of the source, a missing fact does not mean that the fact has
+        // ended. Compare anyway if the source reports why it cannot be read.
         if !self.read && report.source.reason.is_empty() {
             return;
         }

@@ -43,7 +43,7 @@ impl Handshakes {
     /// Starts verifying the key pairs that have changed since the previous target.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // All key pairs are new, and their serial numbers are proof enough.
+            // All key pairs are new, so their serial numbers are sufficient proof.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
@@ -69,8 +69,8 @@ impl Handshakes {
         self.start(served, Duration::ZERO);
     }
 
-    /// Waits until the current attempt's handshakes have finished, and returns the failures.
-    /// Without an attempt, waits forever.
+    /// Waits until the current attempt's handshakes have finished, and returns the failures. Waits
+    /// forever if no attempt is in progress.
     pub(super) async fn finished(&mut self) -> Vec<Unproven> {
         let Some(task) = &mut self.task else {
             return std::future::pending().await;

@@ -14,8 +14,8 @@ const BURST: Duration = Duration::from_secs(1);
 
 /// Maximum remembered debt, in total across all queues.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Maximum pause between two batches of endpoints, whatever they cost, because until then, requests
-/// still go to removed endpoints.
+/// Maximum pause between two batches of endpoints, regardless of their cost. Requests go to removed
+/// endpoints until the next batch.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Denominator of shares, which are counted in millionths.
 const MILLION: u32 = 1_000_000;
@@ -212,7 +212,7 @@ mod tests {
         rest: false,
     };
 
-    /// Changes of one kind at an interval, and the cost of each batch.
+    /// Changes of one kind that arrive at an interval, and the cost of each batch.
     #[derive(Clone, Copy)]
     struct Stream {
         sort: Waiting,
@@ -318,8 +318,8 @@ mod tests {
             let cost = MS * cost;
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
             assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
-            // The time spent is not much less either: a waiting change is published as soon as
-            // possible.
+            // The time spent is also close to the limit, because a waiting change is published as
+            // soon as possible.
             if cost >= MS * 22 {
                 assert!(served.spent + cost * 2 >= allowed, "{what}");
             }

@@ -30,8 +30,8 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Pause between the steps of a change while an earlier Envoy is draining. It lets the earlier
-/// Envoy keep up with the one that is queried.
+/// Pause between the steps of a change while an earlier Envoy is draining. Only the newer Envoy is
+/// queried, so the pause lets the earlier one keep up.
 const PACE: Duration = Duration::from_millis(100);
 
 /// The writing side of an instance.

@@ -31,7 +31,7 @@ impl Replacement {
         }
     }
 
-    /// Returns why to replace the Envoy now, or `None` if it should not be replaced now.
+    /// Returns the reason to replace the Envoy now, or `None` if it should not be replaced now.
     pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
         let why = self.why(state, newest)?;
         self.not_before
@@ -88,7 +88,7 @@ impl Replacement {
             ..self.request(strategy, newest, observed)
         };
         let told = async {
-            // Ends with the restart, which drops the sender.
+            // The loop ends when the restart finishes and drops the sender.
             while let Some(step) = steps.recv().await {
                 replies.say(step);
             }
@@ -113,7 +113,7 @@ impl Replacement {
 
     fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {
         let served = observed.applied.as_ref().and_then(|applied| {
-            // Succeeds, because the applied configuration was assembled before.
+            // This cannot fail, because `render` produced the applied configuration.
             sesame_render::static_bootstrap(&applied.rendered).ok()
         });
         Request {

@@ -56,10 +56,10 @@ pub(super) struct Serving {
     live: watch::Receiver<LiveSettings>,
 }
 
-/// Something that an instance waits for.
+/// Event that an instance waits for.
 enum InstanceEvent {
     Command(QueuedCommand),
-    /// Anything else, which the next round handles.
+    /// Any other event, which the next round of the loop handles.
     Round,
     Stop,
 }
@@ -177,7 +177,7 @@ impl Serving {
         done
     }
 
-    /// Replaces an outdated Envoy. Returns true if it tried.
+    /// Replaces an outdated Envoy. Returns true if a replacement was attempted.
     async fn replace_if_due(&mut self) -> bool {
         let target = self.selector.selected();
         let Some(why) = self.replacement.due(&self.state, target) else {

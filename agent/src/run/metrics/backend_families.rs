@@ -9,8 +9,8 @@ use super::writer::{Families, SeriesLabels, count, of_gateway};
 
 impl Scrape {
     /// Writes the metric families for backends. All of a backend's counters exist from the
-    /// beginning, even at zero. Otherwise, rates would miss the failure with which a counter
-    /// appears.
+    /// beginning, even at zero. Otherwise, rates would miss the first failure, which creates the
+    /// counter.
     pub(super) fn backends(&self, families: &mut Families<'_>) -> fmt::Result {
         families.counter(
             "gateway_backend_requests",

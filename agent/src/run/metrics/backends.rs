@@ -3,7 +3,7 @@
 //!
 //! There may be thousands of backends, but only a few can have series: the backends with the most
 //! requests have one each, and all others share one. The counters of the shared series must never
-//! decrease while the agent is running, whichever backends are in it.
+//! decrease while the agent is running, even if its backends change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -221,7 +221,7 @@ impl BackendSeries {
                     shown.insert(0, (weight, name));
                     shown.sort_by(|one, other| other.0.total_cmp(&one.0));
                 }
-                // The following backends do not have more requests.
+                // Backends are in descending order, so no later one has more requests.
                 _ => break,
             }
         }

@@ -1,5 +1,5 @@
-//! Reports host resources that an agent and its Envoys can exhaust, and how much of them is used.
-//! Must not fail a scrape: unreadable values are omitted.
+//! Reports host resources that an agent and its Envoys can exhaust, and their current use. Must not
+//! fail a scrape: unreadable values are omitted.
 
 use std::collections::BTreeMap;
 use std::fmt;

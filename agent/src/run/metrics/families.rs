@@ -1,7 +1,7 @@
 //! Defines the name and meaning of each metric. Pure: one scrape is one value.
 //!
-//! Labels contain names of Gateways, ports and objects. The number of series is bounded, whatever
-//! the configuration. A released name never changes its meaning.
+//! Labels contain names of Gateways, ports and objects. The number of series is bounded for any
+//! configuration. A released name never changes its meaning.
 
 use std::fmt;
 

@@ -48,7 +48,7 @@ fn refused() -> RefusedReport {
 }
 
 /// Returns a scrape for this many Gateways, in which every family has a series.
-// Long: it sets every field of one value.
+// The function is long because it sets every field of one value.
 fn scrape(gateways: usize) -> Scrape {
     let names = (0..gateways).map(|number| format!("shop/edge-{number}"));
     let mut counts = ApplyCounts::default();
@@ -135,7 +135,7 @@ fn scrape(gateways: usize) -> Scrape {
     }
 }
 
-/// Returns the list, generated from the text of a scrape.
+/// Generates the list from the text of a scrape.
 fn list() -> String {
     let text = scrape(1).text(false);
     let mut list = String::new();

@@ -66,8 +66,8 @@ impl RouteTraffic {
 }
 
 impl Scrape {
-    /// Writes each route's counters, even at zero. Otherwise, rates would miss the failure with
-    /// which a counter appears.
+    /// Writes each route's counters, even at zero. Otherwise, rates would miss the first failure,
+    /// which creates the counter.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

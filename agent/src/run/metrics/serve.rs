@@ -106,7 +106,7 @@ impl MetricsSource {
         &self,
         answers: Vec<(String, &Observed, EnvoyAnswer)>,
     ) -> BTreeMap<String, GatewayFacts> {
-        // A scrape that panicked leaves complete counts behind.
+        // Ignore poisoning: the counts are complete even after a panic.
         let mut known = self
             .backends
             .0

@@ -59,7 +59,7 @@ mod tests {
     use crate::run::report::compose::{ReportFacts, report};
     use crate::run::report::{AgentReport, SourceReport};
 
-    /// Returns the digest in a report of these facts at this second, with or without objects.
+    /// Returns the digest from a report on these facts as of this second, with or without objects.
     fn inputs(
         known: &SourceState,
         observed: &BTreeMap<NamespacedName, Observed>,

@@ -284,7 +284,8 @@ impl From<&Refused> for RefusedReport {
                 found.name,
                 found.part.to_string(),
             ),
-            // A combination of several CA bundles, or a virtual host without routes.
+            // Several CA bundles, or a virtual host without routes, do not belong to a single
+            // object.
             Err(_) => ("", "", object.as_str(), String::new()),
         };
         Self {

@@ -105,8 +105,8 @@ fn refuse_routes(
     }
 }
 
-/// Updates the statuses of policies: applies the result of `programmed` for a Gateway to each entry
-/// for that Gateway.
+/// Updates the statuses of policies. Each entry for a Gateway gets the result of `programmed` for
+/// that Gateway.
 fn program_policies(
     statuses: &mut Statuses,
     programmed: impl Fn(&NamespacedName) -> Option<Programmed>,

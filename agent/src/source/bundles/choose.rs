@@ -22,7 +22,7 @@ pub(super) enum Standing {
     Older(String),
 }
 
-/// Returns the standing of each candidate. At most one is chosen, together with its copies.
+/// Returns the standing of each candidate. At most one bundle and its copies are chosen.
 pub(super) fn choose(
     taken: Option<&TakenBundle>,
     candidates: &[Candidate],

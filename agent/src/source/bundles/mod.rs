@@ -2,9 +2,9 @@
 //! `sesame-agent apply`.
 //!
 //! For each Gateway, the source serves the valid bundle with the highest sequence number, and never
-//! an older one than it has already applied. Removing a file changes nothing, because a USB stick
-//! is eventually unplugged. Only files named `*.bundle` are read. An incomplete file becomes an
-//! error once it has not been written to for a while.
+//! one older than it has already applied. Removing a file changes nothing, because a USB stick is
+//! eventually unplugged. Only files named `*.bundle` are read. An incomplete file becomes an error
+//! once it has not been written to for a while.
 
 mod choose;
 mod conditions;

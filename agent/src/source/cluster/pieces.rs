@@ -138,7 +138,7 @@ pub(super) fn live_shards<'a>(
 }
 
 /// Returns the endpoint sets with the names in `used`. A set that is missing from the shards keeps
-/// its content in `before`, because the shards may be ahead of the manifest or behind it.
+/// its content from `before`, because the shards may be ahead of the manifest or behind it.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
     used: BTreeSet<&str>,

@@ -159,8 +159,8 @@ impl Manifests {
                     self.read(&path, &mut changed);
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
-                // A directory with that name, a fifo, a dangling link, or too many files. A missing
-                // root does not mean an empty configuration.
+                // The path may be a directory, a fifo, a dangling link, or one file too many. Or
+                // the root is missing, which does not mean an empty configuration.
                 _ => return self.look(&read, changed),
             }
         }

@@ -28,7 +28,7 @@ impl Fixture {
         Self { dir, manifests }
     }
 
-    /// Restarts the agent.
+    /// Simulates a restart of the agent.
     fn restart(&mut self) {
         let store = LastGood::new(self.dir.path().join("store"));
         self.manifests = Manifests::new(self.path(""), store);
@@ -458,7 +458,7 @@ fn vanished_directory_removes_nothing() {
     fixture.objects();
     let away = fixture.dir.path().join("away");
     fs::rename(fixture.path(""), &away).expect("moved");
-    // Whether or not the event names a file, the directory is gone, not only the file.
+    // Even if the event names only one file, the whole directory is gone.
     let report = fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
     assert!(!report.available && report.changed.is_empty());
     let report = fixture.manifests.scan();

@@ -147,8 +147,8 @@ impl SnapshotDirs {
         }
     }
 
-    /// Returns the snapshot directories, including former ones that are still directories. A
-    /// directory that may become a snapshot directory is a stray.
+    /// Returns the snapshot directories, including former ones that are still directories. Adds all
+    /// other directories to `strays`, because they may become snapshot directories.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
         if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
             return Ok(BTreeSet::from([PathBuf::new()]));

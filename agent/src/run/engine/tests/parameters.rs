@@ -1,4 +1,4 @@
-//! Parameters of a GatewayClass that are added, changed or invalid.
+//! Tests a GatewayClass whose parameters are added, changed or invalid.
 
 use super::*;
 

@@ -38,7 +38,7 @@ struct RememberedBundle {
     lost: Vec<LostCertificate>,
 }
 
-/// A certificate that a rotation removed. It may be declared again.
+/// A certificate that a rotation removed. It may have been declared again since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LostCertificate {
@@ -56,7 +56,7 @@ impl BundleMemory {
     pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
         for (name, before) in &mut self.bundles {
             if !now.iter().any(|bundle| bundle.name == *name) {
-                // Nothing trusts the bundle now, so declaring it again later is not a rotation.
+                // The bundle is not in use now, so declaring it again later is not a rotation.
                 before.declared.clear();
                 before.crls.clear();
             }
@@ -150,9 +150,9 @@ impl RememberedBundle {
     }
 
     /// Returns the lost certificates that are still trusted. Once Envoy has any revocation list, it
-    /// rejects certificates from every CA without one. So lost certificates are trusted only if
-    /// either both they and the declared ones have lists, or neither do. Otherwise they would break
-    /// the declared ones, or not be trusted anyway.
+    /// rejects certificates from every CA without one. A lost certificate is therefore trusted only
+    /// if it and the declared certificates either all have lists or all have none. Otherwise, Envoy
+    /// would reject one or the other.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {
@@ -227,7 +227,7 @@ mod tests {
         Timestamp::from_second(1_000_000 + seconds).unwrap()
     }
 
-    /// Follows each step, and returns the certificates retained after it.
+    /// Applies the steps, and returns the certificates retained after each.
     fn steps(memory: &mut BundleMemory, steps: &[(i64, &[&str])]) -> Vec<String> {
         let retained = |(seconds, names): &(i64, &[&str])| {
             memory.follow(&[bundle(names)], OVERLAP, at(*seconds));

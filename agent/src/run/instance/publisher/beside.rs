@@ -38,8 +38,8 @@ impl Publisher {
         }
     }
 
-    /// Applies a part before its change. Returns false if Envoy does not accept the part, which is
-    /// then applied with the whole change.
+    /// Applies a part ahead of the whole change. Returns false if Envoy does not accept the part,
+    /// which is then applied with the whole change.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {

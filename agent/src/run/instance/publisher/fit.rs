@@ -18,7 +18,7 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Time until a fitted target may get more files. Each move replaces clusters or listeners.
+/// Time until a fitted target may get more files. Adding files replaces clusters or listeners.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for Envoy to close files that it no longer watches: the kernel needs 10 ms per file.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -138,7 +138,7 @@ impl Publisher {
         self.fitted.as_ref().map(|last| last.again)
     }
 
-    /// Returns true if a fitted target can get more files. Otherwise, it has to wait again.
+    /// Returns true if a fitted target can get more files. Otherwise, postpones the next check.
     pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
         let Some(last) = &mut self.fitted else {
             return false;
@@ -150,7 +150,7 @@ impl Publisher {
         may
     }
 
-    /// Makes room for the successor of the running Envoy, if there is not enough room.
+    /// Frees instances for the successor of the running Envoy if too few are free.
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);

@@ -9,7 +9,7 @@ use super::{Serving, pid_of};
 use crate::host::processes::main_thread_time;
 use crate::run::instance::pacing::{Queue, Turn};
 
-/// When a change began, and the time that Envoy's main thread had used by then.
+/// Start of a change, and the CPU time that Envoy's main thread had used by then.
 #[derive(Clone, Copy)]
 pub(super) struct Began {
     pub(super) at: Instant,
@@ -30,7 +30,7 @@ impl Serving {
             self.turn = Some(next);
             let queue = queue.filter(|_| !self.refused_ahead)?;
             let began = self.begin();
-            // A part that has to wait for the rest is published with it.
+            // A part that cannot be sent ahead is published with the rest of the change.
             let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
             self.record_cost(queue, began);

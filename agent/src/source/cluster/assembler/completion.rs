@@ -105,8 +105,8 @@ impl RevisionAssembler {
         Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
-    /// Returns the snapshot with the newest endpoints. Returns `None` if they have not changed, or
-    /// if `looks` is false.
+    /// Returns the snapshot with the newest endpoints, or `None` if they have not changed or
+    /// `looks` is false.
     fn moved(
         &self,
         gateway: &NamespacedName,

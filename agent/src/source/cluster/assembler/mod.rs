@@ -126,7 +126,7 @@ impl RevisionAssembler {
         !self.live.is_empty()
     }
 
-    /// Returns true if nothing is held.
+    /// Returns true if neither the Gateway nor any existing endpoint shard is known.
     pub(super) fn is_empty(&self) -> bool {
         self.gateway.is_none() && self.live.values().all(|live| live.gone)
     }

@@ -30,7 +30,7 @@ fn sealed() -> RequestContext {
     }
 }
 
-/// Signs a request for 300 seconds from `NOW`.
+/// Returns a certificate for a request, valid for 300 seconds from `NOW`.
 fn sign(request: &str) -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -143,8 +143,7 @@ fn next_agent_has_right_pair_after_any_crash() {
         ("pair", &pair),
     );
     let half = pending[..pending.len() / 2].to_vec();
-    // In the order of writing and removal: the files on disk, and whether one more step completes
-    // the pair.
+    // The files on disk after each write or removal, and whether one more step completes the pair.
     let states: [(Files<'_>, bool); 9] = [
         (&[("pending.new", &half)], false),
         (&[p], false),
