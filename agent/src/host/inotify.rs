@@ -64,7 +64,8 @@ impl Budget {
     /// agent would change listeners whenever few instances are left.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // If few instances are free, the reserve must not take the ones that the listeners need.
+        // If few instances are free, the reserve must not take the instances that the listeners
+        // need.
         let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
     }

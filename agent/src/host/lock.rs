@@ -14,8 +14,8 @@ use sesame_files::open::{self, Rule};
 
 use super::{PathError, create_directory};
 
-/// How long to retry if the recorded holder is dead. A child that the agent was forking when it was
-/// killed may still hold the lock.
+/// Time to keep retrying if the recorded holder is dead. A child that the agent was forking when it
+/// was killed may still hold the lock.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -1,8 +1,8 @@
 //! Builds probes: configurations that contain only the pieces to be judged. Pure.
 //!
-//! Each piece is given the minimum that makes Envoy check it: a route gets a table and a listener,
-//! and a key gets a listener that presents it. Irrelevant references are omitted, so that a piece
-//! is never blamed for the fault of another piece.
+//! Each piece is given the minimum that makes Envoy check it. For example, a route gets a table and
+//! a listener, and a key gets a listener that presents it. Irrelevant references are omitted, so
+//! that a piece is never blamed for the fault of another piece.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -77,7 +77,7 @@ pub struct Search<'s, J, N> {
     pub learned: bool,
 }
 
-/// Why a search stops early.
+/// Reason to stop a search early.
 enum Halt {
     Unfinished,
     NoVerdict(NoVerdict),

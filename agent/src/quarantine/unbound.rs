@@ -132,7 +132,7 @@ impl Unbound {
     }
 
     /// Asks the kernel whether listeners whose check is due can be bound. Returns `true` if any of
-    /// them can, so that the caller retries it.
+    /// them can, so that the caller publishes again.
     pub(super) fn probe(&mut self) -> bool {
         let now = Instant::now();
         let mut any = false;

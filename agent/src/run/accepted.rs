@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
         assert_eq!(withdrawn(&directories), left);
-        // An agent died while removing the state of another Gateway.
+        // Simulates an agent that died while removing the state of another Gateway.
         std::fs::create_dir_all(directories.withdrawn().join("generations")).unwrap();
         forget(&directories, &gone);
         assert_eq!(withdrawn(&directories), BTreeMap::new());

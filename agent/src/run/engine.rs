@@ -2,9 +2,9 @@
 //! because all of its work is CPU-bound.
 //!
 //! It first publishes the configurations that were accepted earlier, so that Envoys start
-//! immediately. It then publishes the configurations of the manifests, and after that every change.
-//! If only a few routes or endpoints change, it resolves only these, with the same result as a full
-//! resolution. It must never wait for an Envoy.
+//! immediately. It then publishes the manifests' configurations, and after that every change to
+//! them. If only a few routes or endpoints change, it resolves only these, with the same result as
+//! a full resolution. It must never wait for an Envoy.
 
 mod classless;
 mod incremental;
@@ -45,8 +45,8 @@ use crate::source::watch::{Change, Watch};
 pub(super) struct SourceState {
     /// The configuration of each Gateway.
     pub(super) gateways: Targets,
-    /// The objects that were resolved last; `None` until the manifests were read once. Statuses are
-    /// resolved again on request, because they are rarely needed and take more memory than
+    /// The objects that were resolved last; `None` until the first read of the manifests. Statuses
+    /// are resolved again on request, because they are rarely needed and take more memory than
     /// everything else.
     pub(super) world: Option<World>,
     /// Number of published worlds.
@@ -84,7 +84,7 @@ pub(super) struct SourceState {
 }
 
 impl SourceState {
-    /// Returns why the accepted configuration of this Gateway is served, if it is held.
+    /// Returns why this Gateway's accepted configuration is served, or `None` if nothing is held.
     pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
         let all_or_this = match &self.held_gateways {
             Some(some) => some.contains(gateway),

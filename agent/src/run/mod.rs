@@ -114,7 +114,7 @@ pub struct RunOptions {
     pub access_log: AccessLogSettings,
     /// State directory, which survives reboots.
     pub state_dir: PathBuf,
-    /// How the private keys in the state directory are sealed.
+    /// Settings for sealing the private keys in the state directory.
     pub seal: SealSettings,
     /// Runtime directory, with the sockets and Envoy's files.
     pub runtime_dir: PathBuf,

@@ -30,7 +30,7 @@ pub const LIVE: [&str; 9] = [
     "report-seconds",
 ];
 
-/// Where the value of a setting comes from.
+/// Origin of a setting's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "from")]
 pub enum SettingOrigin {
@@ -60,7 +60,7 @@ pub struct Setting {
     pub key: String,
     /// Values; empty if it is unset and has no default.
     pub values: Vec<String>,
-    /// Where the values come from.
+    /// Origin of the values.
     pub origin: SettingOrigin,
 }
 
@@ -154,7 +154,7 @@ impl LiveSettings {
         waits.into_iter().collect()
     }
 
-    /// Returns warnings about problems that the next start of the agent would have.
+    /// Returns warnings about problems that the agent would have at its next start.
     pub(super) fn warnings(&self) -> Vec<String> {
         let refused = self.refused.iter();
         refused

@@ -134,7 +134,7 @@ pub struct StopRequest {
     pub grace_seconds: u64,
 }
 
-/// Why Envoys could not be stopped.
+/// Error while stopping Envoys.
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
     /// The agent was asked to stop, but is still running.

@@ -291,7 +291,7 @@ impl ReportSpans {
         }
     }
 
-    /// Exports a span for the report that Envoy accepted a target at the time `accepted`.
+    /// Exports a span for reporting a target that Envoy accepted at the time `accepted`.
     pub(super) fn tell(&mut self, target: &Target, accepted: SystemTime) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;

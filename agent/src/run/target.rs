@@ -177,7 +177,7 @@ impl Target {
 pub(super) enum Origin<'a> {
     /// It was accepted before the agent started.
     Accepted,
-    /// It comes from the source, because of this change.
+    /// It comes from the source, as a result of this change.
     Source(&'a str),
 }
 

@@ -1,10 +1,9 @@
-//! Reports the agent's readiness and status to a service manager, and that the agent's loops are
-//! alive.
+//! Reports the agent's readiness, status and liveness to a service manager.
 //!
 //! A host counts as started when it is ready, as defined by `/readyz`, with the newest
 //! configuration. A host with nothing to serve, or without its source, counts as started after a
 //! while, and its status gives the reason. The agent's main loop feeds the watchdog, unless the
-//! engine or an instance has been busy with one thing for too long.
+//! engine or an instance has been busy with one task for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -28,8 +27,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
 /// Maximum time that the engine may work on one change. The largest worlds take seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
-/// Maximum time that an instance may work on one thing, other than draining. The search for
-/// rejected parts among thousands of objects takes minutes.
+/// Maximum time that an instance may work on one task, other than draining. The search for rejected
+/// parts among thousands of objects takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
 /// Maximum number of characters in a status, which is one line on a screen.
 const STATUS_CHARS: usize = 200;
@@ -119,7 +118,7 @@ fn has_no_bundle(report: &Report) -> bool {
     nothing && bundle_dir.is_some() && !reason.is_empty()
 }
 
-/// Describes a loop that has been busy with one thing for too long, if there is one.
+/// Describes a loop that has been busy with one task for too long, if there is one.
 fn stuck(
     known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,

@@ -64,7 +64,7 @@ impl Withdrawal {
             self.waits = None;
             return None;
         };
-        // There are objects again, so a withdrawal that waited without a time limit gets one.
+        // The manifests contain objects again, so a hold without a time limit gets one.
         self.waits.take_if(|waits| {
             waits.until.is_none() && !self.accepted.has_changed().unwrap_or(false)
         });

@@ -130,8 +130,8 @@ pub fn needs_keys(snapshot: &Snapshot) -> bool {
     snapshot.keys.iter().any(|named| !named.on_host)
 }
 
-/// Returns the referenced keys in order, except keys in files on the host, or the names of the keys
-/// missing from `held`.
+/// Returns the referenced keys in order, except keys in files on the host. If any are missing from
+/// `held`, returns the names of the missing keys as an error.
 pub fn keys_of<'a>(
     named: &[KeyRef],
     held: impl IntoIterator<Item = &'a KeyPair>,

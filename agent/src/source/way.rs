@@ -1,13 +1,13 @@
-//! Finds the links on the way to a file. A change to one of them may make the path lead to another
-//! file.
+//! Finds the symbolic links in a file's path. A change to one of them may make the path refer to
+//! another file.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Maximum number of links on the way to a file.
+/// Maximum number of links in a path.
 const MAX_LINKS: usize = 40;
 
-/// Returns each symbolic link on the way to a path, and the final path. No parent directory of a
-/// returned path is a link.
+/// Returns each symbolic link in a path, and the final path. No parent directory of a returned path
+/// is a link.
 pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();
@@ -26,7 +26,7 @@ pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the first link on the way, and the path in which the link's target replaces it. Returns
+/// Returns the first link in the path, and the path with this link replaced by its target. Returns
 /// the path as an error if it contains no link.
 fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
     let mut walked = PathBuf::new();

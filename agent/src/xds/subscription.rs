@@ -1,5 +1,5 @@
-//! Envoy's subscriptions: the file that each of them watches, and the statistics that report its
-//! state.
+//! Envoy's subscriptions: the file that each subscription watches, and the statistics that report
+//! its state.
 
 use std::fmt;
 use std::path::PathBuf;

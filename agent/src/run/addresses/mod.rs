@@ -29,7 +29,8 @@ pub(super) struct AddressRequest {
     pub requested: Vec<IpAddr>,
     /// Addresses that the Gateway is already served on.
     pub held: Vec<IpAddr>,
-    /// The ports that the Gateway binds, after the port map. TCP and UDP ports do not conflict.
+    /// The ports that the Gateway binds, after applying the port map. TCP and UDP ports do not
+    /// conflict.
     pub ports: BTreeSet<(Transport, u32)>,
 }
 
@@ -70,7 +71,7 @@ pub(super) fn assign(
         } else if one_each {
             own.remove(&need.gateway).into_iter().collect()
         } else {
-            // Put the Gateway's earlier addresses first, in case it has to share again.
+            // Put the Gateway's earlier addresses first, in case it has to share the pool again.
             let mut all = pool.to_vec();
             all.sort_by_key(|ip| {
                 need.held

@@ -2,7 +2,7 @@
 //!
 //! Only a token that `join` stored is renewed. The new token is sealed and replaces the file by
 //! rename. Clients reread the token file on their own, and the old token stays valid until it
-//! expires. A failed renewal is only retried: nothing else in the agent waits for it.
+//! expires. A failed renewal is simply retried, because nothing else in the agent waits for it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Finds Gateways that are still declared but whose GatewayClass is gone from the manifests. Such
-//! Gateways are only withdrawn once this is known to be intended. Pure.
+//! Gateways are withdrawn only once the removal is known to be intentional. Pure.
 
 use std::collections::BTreeSet;
 

@@ -22,7 +22,7 @@ impl Engine {
     ) -> Option<(Vec<GatewayRevision>, Vec<RouteStatusChange>)> {
         let delta = {
             let known = self.known.borrow();
-            // While held, the wanted configurations may differ from the resolved ones.
+            // While configurations are held, the wanted ones may differ from the resolved ones.
             if known.held.is_some() {
                 return None;
             }

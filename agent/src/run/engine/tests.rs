@@ -373,7 +373,7 @@ fn gateways_losing_their_class_serve_until_accepted() {
         let names: Vec<String> = known.gateways.keys().map(ToString::to_string).collect();
         (names.join(" "), known.held.unwrap_or_default())
     };
-    // The class is removed first, and then one of its Gateways, too.
+    // The class is removed first, and then one of its Gateways as well.
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
     let said = "no longer contain GatewayClass \"sesame\", but still have Gateways of it (default/edge, default/wide), which is held";

@@ -19,7 +19,7 @@ use crate::seal::SealingKeys;
 
 /// Pause before a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// How long an endpoint-only change waits for further changes. Endpoints change all the time in a
+/// Time that an endpoint-only change waits for further changes. Endpoints change all the time in a
 /// busy cluster, and slightly outdated ones are good enough for a cold start.
 const GATHER: Duration = Duration::from_secs(1);
 

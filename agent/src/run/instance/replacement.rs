@@ -13,7 +13,7 @@ use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Time between two attempts without a command.
+/// Time between two attempts that no command requested.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides whether to replace an Envoy, and replaces it.

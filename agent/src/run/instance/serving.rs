@@ -102,7 +102,7 @@ impl Serving {
         }
     }
 
-    /// Serves until it is stopped, or until the engine is gone.
+    /// Serves until the instance or the engine stops.
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<QueuedCommand>) {
         loop {
             self.follow_state().await;

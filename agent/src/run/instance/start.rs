@@ -67,7 +67,7 @@ impl Instance {
             // change older.
             tracing::info!("starting Envoy from the existing files");
         } else {
-            // No Envoy reads the files yet: they can be written in any order.
+            // No Envoy reads the files yet, so they can be written in any order.
             let needed = first.rendered.subscriptions;
             let budget = instances.budget(needed);
             let fitted = (budget < needed).then(|| first.within(budget, BTreeSet::new(), None));

@@ -1,9 +1,9 @@
 //! Reads the traffic per backend from one Envoy's statistics, and chooses the backends that get
 //! their own series. Pure.
 //!
-//! There may be thousands of backends, but only a few can have series: the backends with the most
-//! requests have one each, and all others share one. The counters of the shared series must never
-//! decrease while the agent is running, even if its backends change.
+//! There may be thousands of backends, but only the busiest ones have their own series. All others
+//! share one. The counters of the shared series must never decrease while the agent is running,
+//! even if its backends change.
 
 use std::collections::{BTreeMap, BTreeSet};
 

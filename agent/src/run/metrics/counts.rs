@@ -48,7 +48,7 @@ impl ApplyOutcome {
     }
 }
 
-/// Why an Envoy process came into service.
+/// Reason why an Envoy process came into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum ProcessReason {
     /// The process is the first that this agent has seen.

@@ -72,7 +72,7 @@ pub struct AgentReport {
     /// True once the agent is stopping, and stopping its Envoys.
     #[serde(default)]
     pub stopping: bool,
-    /// Where the key that seals private keys is stored; `off` if they are in plaintext.
+    /// Location of the key that seals private keys; `off` if they are stored in plaintext.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keys_at_rest: String,
 }

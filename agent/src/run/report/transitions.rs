@@ -1,5 +1,5 @@
-//! Records when each condition got its current status. This is the only part of a status that does
-//! not follow from the objects.
+//! Records when each condition got its current status. This is the only part of a status that
+//! cannot be derived from the objects.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -10,8 +10,8 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// The times of all conditions, by a hash of their location. There are many conditions, and only
-/// their time matters.
+/// The times of all conditions, by a hash of their location. A hash is enough, because only the
+/// time of each condition matters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
     /// Times as Unix timestamps.

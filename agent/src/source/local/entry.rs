@@ -32,7 +32,7 @@ pub enum LocalFile {
     Requested(CertificateRequest),
 }
 
-/// Why a string is not a valid local file setting.
+/// Error for a string that is not a valid local file setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; expected {expected}")]
 pub struct LocalFileError {

@@ -1,7 +1,7 @@
 //! Watches local files. It watches directories, never files, because files are replaced by rename
 //! and links are moved.
 //!
-//! It watches the directory of each file and of every link on the way to it. Such links are
+//! It watches the directory of each file and of every symbolic link in its path. Examples are
 //! `..data` in a mounted ConfigMap and certbot's `live` links. A slow full scan finds changes
 //! without events.
 

@@ -1,8 +1,9 @@
 //! Lists the directories and manifests of a directory tree without reading them.
 //!
-//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works, but not out
-//! of the directory unless allowed. Each directory is entered only once, so loops terminate. No
-//! file is opened, so a fifo cannot block the walk. World-writable directories are not trusted.
+//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works. Follows
+//! links out of the directory only if allowed. Each directory is entered only once, so loops
+//! terminate. No file is opened, so a fifo cannot block the walk. World-writable directories are
+//! not trusted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;

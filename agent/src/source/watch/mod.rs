@@ -45,7 +45,7 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Watch {
     /// The changes. The first one is `All`, and no later change is missed. A slow receiver gets
-    /// fewer and larger changes.
+    /// fewer, larger changes.
     pub changes: mpsc::Receiver<Change>,
     polling: Arc<Mutex<Option<String>>>,
     first: FirstSeen,
@@ -56,8 +56,8 @@ pub struct Watch {
 type FirstSeen = Arc<Mutex<Option<SystemTime>>>;
 
 impl Watch {
-    /// Watches the directory, which need not exist yet, for files whose names satisfy `is_ours`, in
-    /// a separate thread.
+    /// In a separate thread, watches the directory for files whose names satisfy `is_ours`. The
+    /// directory need not exist yet.
     pub fn start(
         root: &Path,
         limits: ReadLimits,
@@ -133,8 +133,8 @@ struct WatchThread {
     inotify: Option<RecommendedWatcher>,
     /// Watched directories, relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
-    /// The root and the links on the way to it, by the watched directory that contains them. Events
-    /// for them mean that the root or a link above it was created, removed or replaced.
+    /// The root and the symbolic links in its path, by the watched directory that contains them.
+    /// Events for them mean that the root or a link above it was created, removed or replaced.
     way: BTreeMap<PathBuf, (tree::Id, BTreeSet<PathBuf>)>,
     batch: Batch,
     /// A change that is waiting because the channel was full.
@@ -272,8 +272,8 @@ impl WatchThread {
         Ok(())
     }
 
-    /// Watches the directories that contain the root or a link on the way to it. Returns true if
-    /// one of them is new.
+    /// Watches the directories that contain the root or a symbolic link in its path. Returns true
+    /// if one of them is new.
     fn watch_way(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         let mut wanted = BTreeMap::<_, (_, BTreeSet<_>)>::new();
         for name in way::names(&self.root) {

@@ -1,7 +1,7 @@
 //! Applies parts of a change separately: newer endpoints and route tables before the change, and
 //! the removal of unused clusters after it.
 //!
-//! Must not decide what to serve. The change itself does.
+//! Never decides what to serve: the whole change determines that.
 
 use std::collections::BTreeMap;
 
