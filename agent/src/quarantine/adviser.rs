@@ -211,7 +211,7 @@ impl Quarantine {
             Advice::Keep => {}
             advice => return advice,
         }
-        // Validation accepts the configuration, so Envoy's messages are the only evidence.
+        // The search found no culprit, so Envoy's messages are the only evidence.
         for named in named {
             learned |= match named {
                 RefusedResource::Unbound { .. } => false,
