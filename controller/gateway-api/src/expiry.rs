@@ -1,9 +1,8 @@
 //! Expiry of certificates, revocation lists and OCSP staples, and warnings about it.
 //!
-//! All code that depends on the current time is in this module, and takes the time as an argument.
-//! Resolution has no clock, so callers that have one call this module and report the result. An
-//! expired certificate is served like any other: clients decide whether to accept it, and closing
-//! the port would not help them.
+//! Functions that depend on the current time take it as an argument. Resolution has no clock, so
+//! callers that have one call this module and report the result. An expired certificate is served
+//! like any other: clients decide whether to accept it, and closing the port would not help them.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +52,7 @@ pub enum ExpiryOf {
 /// as `Gateway/namespace/name`; the inner key is the listener's name.
 pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
 
-/// Phase in a certificate's lifetime, from best to worst.
+/// Phase in a certificate's lifetime. The variants are ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpiryPhase {
     /// Valid, and not due for renewal.

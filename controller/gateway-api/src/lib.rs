@@ -43,8 +43,8 @@
 //! The flow is `api` (types) → `world` (all objects, as read by `decode`) → `resolve` (a pure
 //! function) → snapshots, keys and `status` (conditions). `explain` shows how a snapshot handles
 //! one request. Modules that depend on the time, such as `expiry`, take it as an argument.
-//! `certificate_facts` describes certificates, and `ocsp_response` parses an authority's statement
-//! about one.
+//! `certificate_facts` describes certificates, and `ocsp_response` parses an authority's statements
+//! about them.
 
 pub mod api;
 pub mod certificate_facts;

@@ -51,8 +51,8 @@ enum CertificateStatus {
     Unknown,
 }
 
-/// Why a response is not stapled. Each message completes the sentence "tls.ocsp-staple of Secret x
-/// …".
+/// The reason why a response is not stapled. Each message completes the sentence "tls.ocsp-staple
+/// of Secret x …".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OcspResponseError {
     /// The response is longer than any real one.

@@ -14,7 +14,8 @@ pub type HttpProxy = Object<HttpProxySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpProxySpec {
-    /// The host of a root; a proxy without it is served only if another proxy includes it.
+    /// The virtual host, which makes the proxy a root. A proxy without it is served only if another
+    /// proxy includes it.
     pub virtualhost: Option<ProxyHost>,
     /// The routes.
     pub routes: Vec<ProxyRoute>,
@@ -189,7 +190,7 @@ pub struct ProxyRoute {
     pub enable_websockets: bool,
     /// True to serve plaintext requests even though the root has TLS.
     pub permit_insecure: bool,
-    /// Whether the route needs the root's authorization.
+    /// Lets the route opt out of the root's authorization.
     pub auth_policy: Option<ProxyAuthPolicy>,
     /// Timeouts.
     pub timeout_policy: Option<ProxyTimeouts>,
@@ -197,7 +198,7 @@ pub struct ProxyRoute {
     pub retry_policy: Option<ProxyRetry>,
     /// Health checks of endpoints.
     pub health_check_policy: Option<ProxyHealthCheck>,
-    /// How endpoints are chosen.
+    /// Load balancing across endpoints.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
     /// A new path prefix.
     pub path_rewrite_policy: Option<ProxyPathRewrite>,

@@ -1,4 +1,4 @@
-//! How an `HTTPProxy` chooses and checks endpoints.
+//! Load balancing and health checks in an `HTTPProxy`.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -92,7 +92,7 @@ pub struct ProxyTcpHealthCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxySlowStart {
-    /// How long the share of a new endpoint grows.
+    /// Time until a new endpoint has its full share.
     pub window: String,
     /// The exponent of the growth; 1.0 by default.
     pub aggression: String,

@@ -29,7 +29,7 @@ pub struct ProxyService {
     pub response_headers_policy: Option<ProxyHeaders>,
     /// Not supported.
     pub cookie_rewrite_policies: Vec<Noted>,
-    /// How the share of a new endpoint grows.
+    /// Gradual increase of the share of new endpoints.
     pub slow_start_policy: Option<ProxySlowStart>,
 }
 

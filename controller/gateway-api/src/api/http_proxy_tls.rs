@@ -68,7 +68,7 @@ pub struct ProxyTcp {
     pub include: Option<ProxyTcpInclude>,
     /// The former name of `include`; ignored if both are set.
     pub includes: Option<ProxyTcpInclude>,
-    /// How endpoints are chosen.
+    /// Load balancing across endpoints.
     pub load_balancer_policy: Option<ProxyLoadBalancer>,
     /// Health checks of endpoints.
     pub health_check_policy: Option<ProxyTcpHealthCheck>,

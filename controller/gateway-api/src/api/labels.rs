@@ -1,5 +1,5 @@
-//! A compact map of labels. A B-tree takes half a kilobyte for its first label, and a cluster has
-//! as many labeled objects as endpoints.
+//! A compact map of labels. A `BTreeMap` allocates half a kilobyte for its first entry. That is too
+//! much, because a cluster has as many labeled objects as endpoints.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ impl Labels {
 
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        // The tree sorts the labels and keeps the last value of each key.
+        // The `BTreeMap` sorts the labels and keeps the last value for each key.
         let ordered: BTreeMap<Box<str>, Box<str>> = labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
@@ -50,29 +50,29 @@ pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 /// Prefix of Contour's annotations; Sesame reads some of them.
 pub const OF_CONTOUR: &str = "projectcontour.io/";
-/// Prefix of ingress-nginx's annotations. Sesame reads some of them if the IngressClass asks for
-/// it.
+/// Prefix of ingress-nginx's annotations. Sesame reads some of them if the IngressClass enables
+/// this.
 pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
 /// The annotation of an IngressClass that names the other controller whose annotations apply.
 pub const ANNOTATIONS_OF: &str = "projectsesame.io/annotations";
 /// Maximum number of characters kept from the value of a Contour annotation.
 pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
 /// Maximum number of characters kept from the value of an ingress-nginx annotation. A value of this
-/// length may have been cut, so it is invalid.
+/// length may have been truncated, so it is treated as invalid.
 pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
 
 /// Label on ConfigMaps with fetched key sets; its value is a digest of the controller's name.
 pub const KEY_SET_LABEL: &str = "projectsesame.io/key-set";
 
-/// Annotation prefixes of other Ingress controllers, each with the number of characters that are
-/// kept of a value.
+/// Annotation prefixes of other Ingress controllers, each with the maximum number of characters
+/// kept from a value.
 pub const OF_OTHERS: [(&str, usize); 2] = [
     (OF_NGINX, MAX_NGINX_CHARACTERS),
     (OF_CONTOUR, MAX_CONTOUR_CHARACTERS),
 ];
 
-/// Reads only annotations of Sesame and of Ingress controllers; other annotations may be as large
-/// as the object itself.
+/// Reads only the annotations of Sesame and of Ingress controllers, because other annotations may
+/// be as large as the object itself.
 pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {

@@ -1,8 +1,8 @@
 //! Unknown fields of an object.
 //!
-//! They come from newer API releases and from typos, and users must learn that they have no effect.
-//! If a field might be security-relevant, Sesame does not serve the part that contains it. The
-//! status reports all other unknown fields.
+//! Unknown fields result from newer API releases and from typos, so users must be told that they
+//! have no effect. If a field might be security-relevant, Sesame does not serve the part that
+//! contains it. The status reports all other unknown fields.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -83,8 +83,8 @@ impl UnknownFields {
         })
     }
 
-    /// Like [`Self::refusal_of`], but separate for unknown fields inside and outside the element's
-    /// field `within`.
+    /// Like [`Self::refusal_of`], but returns separate explanations for unknown fields inside and
+    /// outside the element's field `within`.
     pub fn refusals_of(
         &self,
         parts: &str,
@@ -100,8 +100,8 @@ impl UnknownFields {
         (refusal(true), refusal(false))
     }
 
-    /// Appends the ignored unknown fields to the message of a True condition: those in element `of`
-    /// of `spec.<parts>` or, without `of`, those outside these elements.
+    /// Appends ignored unknown fields to the message of a True condition. These are the fields in
+    /// element `of` of `spec.<parts>` or, if `of` is `None`, the fields outside these elements.
     pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
         let told = list(self.iter().filter(own));

@@ -26,8 +26,8 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// Returns the path, and the number of steps before the first map key. Only those steps reveal
-    /// no contents.
+    /// Returns the path, and the number of steps before the first map key. Later steps may reveal
+    /// contents of the object.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();
         let mut named = 0;

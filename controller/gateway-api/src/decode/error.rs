@@ -14,8 +14,8 @@ pub struct DecodeError {
     pub object: Option<ObjectKey>,
     /// The reason.
     pub reason: Box<Reason>,
-    /// The policy, reduced to its targets. In this form, it makes its targets reject all requests.
-    /// Set only for security-relevant policies whose targets could be read.
+    /// A stand-in for the policy: it has only the targets, which then reject all requests. Set only
+    /// for security-relevant policies whose targets could be read.
     pub stand_in: Option<Box<AnyObject>>,
 }
 
@@ -36,7 +36,7 @@ impl DecodeError {
     }
 }
 
-/// Why a document could not be decoded.
+/// The reason why a document could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
     /// An unsupported kind, or an unsupported version of a kind.

@@ -8,7 +8,7 @@ use super::Reason;
 use super::tree::{Node, Value};
 use crate::api::{FieldPath, PathStep};
 
-/// Why a node cannot be read as a value of its type.
+/// The reason why a node cannot be read as a value of its type.
 #[derive(Debug)]
 pub(super) struct Fault(Box<Inner>);
 
@@ -24,7 +24,7 @@ enum FaultKind {
     Missing(&'static str),
     /// The description of the expected value.
     Expected(String),
-    /// Why the value is invalid; may quote the value.
+    /// The reason why the value is invalid; may quote the value.
     Invalid(String),
 }
 

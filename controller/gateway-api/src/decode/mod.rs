@@ -1,10 +1,10 @@
 //! Decodes one YAML or JSON document, or one value from an API server, into an object or an error
 //! with its location.
 //!
-//! Decoding opens no files and keeps no state. It never repairs or guesses. Hosts have no API
-//! server in front of them. So everything that an API server would reject is an error here, such as
-//! a duplicate key or a number instead of a string. Limits apply before memory is allocated. Errors
-//! never quote a Secret.
+//! Decoding opens no files and keeps no state. It never repairs or guesses. On hosts, no API server
+//! has validated the objects. Everything that an API server would reject is therefore an error
+//! here, such as a duplicate key or a number instead of a string. Limits apply before memory is
+//! allocated. Errors never quote a Secret.
 //!
 //! Every source becomes a `tree`, and `typed` turns the tree into an object. Null, unknown fields
 //! and errors are therefore handled the same way for every kind, field and source.

@@ -11,10 +11,9 @@ use crate::api::UnknownField;
 /// Notes about the object that is being read.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Top-level fields that the object's type does not have, but that are not recorded as unknown.
+    /// Top-level fields that the object's type lacks but that are not recorded as unknown.
     pub(super) beside: &'static [&'static str],
-    /// True if unknown fields are recorded, as they are only for kinds whose fields are all
-    /// modeled.
+    /// True if unknown fields are recorded: only for kinds whose fields are all modeled.
     pub(super) is_modelled: bool,
     pub(super) unknown: RefCell<Unknown>,
     /// The types that were read, with their known and present fields.
@@ -35,15 +34,15 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Numbers of fields beyond the limits: first harmless fields, then fields that might be
+    /// Numbers of fields beyond the limits: harmless fields, and fields that might be
     /// security-relevant.
     pub(super) more: (usize, usize),
 }
 
 /// Maximum number of harmless fields to record, so that a hostile document cannot flood the report.
 const MAX_UNKNOWN: usize = 32;
-/// Maximum number of fields to record that might be security-relevant. The part that contains such
-/// a field is not served, so the limit is high enough to lose none in practice.
+/// Maximum number of fields to record that might be security-relevant. A part that contains such a
+/// field must not be served, so the limit is high enough to record all of them in practice.
 const MAX_PROTECTING: usize = 128;
 
 impl Notes {

@@ -1,10 +1,10 @@
 //! Finds the known field that an unknown field was probably meant to be.
 
-/// Returns the most similar field, if at most a third of its letters differ (and at least one and
-/// at most three letters may differ).
+/// Returns the most similar field, or `None` if all fields differ too much. At most a third of a
+/// field's letters may differ, rounded down, but at least one and at most three.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // All known fields are shorter, and comparing two names takes time proportional to the product
-    // of their lengths.
+    // Skip long names: all known fields are shorter, and a comparison takes time proportional to
+    // the product of the lengths.
     if unknown.len() > 64 {
         return None;
     }

@@ -56,7 +56,7 @@ impl<'a> Sniffed<'a> {
     }
 }
 
-/// Returns true if the text could be or contain a Secret. Used for documents whose kind is
+/// Returns true if the text might be or contain a Secret. Used for documents whose kind is
 /// uncertain.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains("Secret")

@@ -2,7 +2,7 @@
 //!
 //! **Null is absent.** A null field counts as missing. Elsewhere (in list elements and map
 //! entries), null is the empty string, list or map. API server components write empty lists as
-//! null; handling that here spares every type from doing so.
+//! null, so null is handled here, once for all types.
 //!
 //! **Errors have a location.** The innermost location is reported: the field's path, its line, its
 //! value and the expected value.
@@ -99,7 +99,7 @@ impl<'de> Reader<'_, 'de> {
     }
 }
 
-/// Defines methods with the same body.
+/// Defines methods that all call `$do`.
 macro_rules! all {
     ($do:ident: $($name:ident)+) => {
         $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -210,7 +210,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         visitor.visit_unit()
     }
 
-    // No type that is read here contains a value of these types.
+    // None of the decoded types has a field of these types.
     serde::forward_to_deserialize_any! {
         bytes byte_buf char f32 f64 i128 tuple tuple_struct u128 unit unit_struct
     }

@@ -1,9 +1,9 @@
 //! Limits the size of an explanation: a Gateway may have thousands of routes, and an object may
 //! contain values of many kilobytes.
 //!
-//! Each list states how many entries are missing, and each string how many bytes. The limits keep
-//! an explanation below [`MAX_EXPLANATION_BYTES`] bytes of JSON, not counting the request that it
-//! repeats.
+//! A shortened list states how many entries are missing, and a shortened string how many bytes. The
+//! limits keep an explanation below [`MAX_EXPLANATION_BYTES`] bytes of JSON, not counting the
+//! request that it repeats.
 
 use std::fmt::Write as _;
 
@@ -34,8 +34,8 @@ const MAX_CONDITION_BYTES: usize = 300;
 const MAX_TEXT_BYTES: usize = 1000;
 
 /// Collects the routes of a virtual host up to a limit. The route that handles the request is
-/// always kept. Near misses (routes whose path matches, or that come too late) are preferred over
-/// all others.
+/// always kept. Near misses (routes whose path matches, or that lose to an earlier route) are
+/// preferred over all others.
 #[derive(Default)]
 pub(super) struct CandidateList {
     taken: Option<(usize, ExplainedCandidate)>,

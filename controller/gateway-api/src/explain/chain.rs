@@ -13,7 +13,7 @@ use super::hosts;
 use super::outcome::ExplainedListener;
 use super::request::{ExplainRequest, UrlScheme};
 
-/// How a connection is used.
+/// The use of a connection.
 pub(super) enum Chain<'s> {
     /// The connection carries requests, which are routed by the route table with this name.
     Requests(&'s str),
@@ -64,7 +64,7 @@ fn plain<'s>(
     };
     if let Some(any) = of(Protocol::Http).next() {
         let host = host_of(&request.authority);
-        // The most specific hostname comes first.
+        // Listeners are sorted by hostname, most specific first.
         let listener = of(Protocol::Http).find(|it| hosts::covers(&it.hostname, &host));
         return Ok(FoundChain {
             listener: listener.map(|listener| {

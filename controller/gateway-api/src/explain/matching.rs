@@ -9,8 +9,8 @@ use super::compared::{Compared, HeaderValue};
 use super::describe;
 use super::expressions::Expressions;
 
-/// Returns why rendering omits a match, or `None` if it does not. With such a match, Envoy would
-/// reject the whole route table.
+/// Returns the reason why rendering omits a match, or `None` if the match is rendered. Envoy would
+/// reject a route table that contains an omitted match.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {

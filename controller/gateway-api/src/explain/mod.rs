@@ -2,7 +2,7 @@
 //!
 //! Explanations follow the rendered configuration and Envoy's behavior;
 //! `tests/tests/routes/explain` compares the two. They never contain secrets that clients must not
-//! know (`session_key`), and never decide what is served.
+//! know (`session_key`), and never affect what is served.
 
 mod access;
 mod answer;
@@ -154,7 +154,7 @@ fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &m
     }
 }
 
-/// Why a request cannot be explained.
+/// The reason why a request cannot be explained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// Several Gateways listen on the port, at different addresses.

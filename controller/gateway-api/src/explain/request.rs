@@ -71,7 +71,7 @@ pub struct HeaderField {
     pub value: String,
 }
 
-/// Why a request is invalid.
+/// The reason why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainRequestError {
     /// The URL is invalid.

@@ -104,7 +104,8 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     None
 }
 
-/// Returns `Some` if the route handles the request (true for a preflight), or else the mismatches.
+/// Returns whether the route handles the request as a preflight, or `None` if the route does not
+/// handle it at all. The second value lists the mismatches.
 fn compare(
     snapshot: &Snapshot,
     route: &Route,

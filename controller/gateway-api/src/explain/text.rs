@@ -13,7 +13,7 @@ const FEW: usize = 8;
 /// Maximum number of endpoints shown per backend.
 const MAX_ENDPOINTS: usize = 5;
 
-/// Which routes to show.
+/// Selects the routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDetail {
     /// If there are many routes, only the routes whose path matches.

@@ -127,7 +127,8 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
             Some(())
         }
         HirKind::Repetition(it) => {
-            // Repeat at least once, because Envoy merges empty path elements with others.
+            // Repeat at least once, because an empty repetition could leave adjacent slashes, which
+            // Envoy merges.
             let times = it.min.max(1).min(it.max.unwrap_or(u32::MAX));
             (0..times).try_for_each(|_| write(&it.sub, text))
         }

@@ -199,7 +199,7 @@ impl Resolver {
         self.run(world, options, Shadowed::by_host())
     }
 
-    // Long: contains the whole flow that the module header describes.
+    // This function is long because it contains the whole flow that the module header describes.
     fn run(
         &mut self,
         world: &World,

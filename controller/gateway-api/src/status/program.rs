@@ -29,7 +29,7 @@ pub struct Programmed {
     pub unshown_certificates: BTreeMap<String, String>,
     /// Addresses in `spec.addresses` that no host has, with the reason.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// Why the address is missing, unless hosts have merely not reported one.
+    /// The reason why the address is missing; `None` if hosts just have not reported one yet.
     pub awaited: Option<String>,
     /// Notes about the hosts, which follow the number of ready hosts in the message.
     pub notes: Vec<String>,

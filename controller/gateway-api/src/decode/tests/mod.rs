@@ -377,7 +377,7 @@ proptest! {
 
 #[test]
 fn lists_have_no_room_to_spare() {
-    // A cluster has many objects with short lists of large elements.
+    // Spare capacity adds up: a cluster has many objects with short lists of large elements.
     let AnyObject::HttpRoute(route) = one(ROUTE).expect("decodes").object else {
         panic!("not a route")
     };

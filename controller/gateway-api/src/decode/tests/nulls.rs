@@ -95,7 +95,7 @@ fn null_fields_decode_like_absent_ones() {
                 Json::Object(fields) => {
                     fields.remove(key).expect("was there");
                 }
-                // Empty the list element.
+                // A null list element counts as an empty string or map.
                 Json::Array(items) => {
                     let index: usize = key.parse().expect("an index");
                     match items.get_mut(index) {

@@ -11,7 +11,7 @@ use sesame_proto::schema::AppProtocol;
 pub(crate) fn http_protocol(app_protocol: Option<&str>, tls: bool) -> Option<AppProtocol> {
     match app_protocol {
         None | Some("") => Some(AppProtocol::Http1),
-        // IANA names are case-insensitive. `tcp` says nothing about the application protocol.
+        // IANA names are case-insensitive. `tcp` does not specify an application protocol.
         Some(name) if name.eq_ignore_ascii_case("http") || name.eq_ignore_ascii_case("tcp") => {
             Some(AppProtocol::Http1)
         }

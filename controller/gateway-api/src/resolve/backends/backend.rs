@@ -11,8 +11,9 @@ use crate::api::{Metadata, NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
-/// Builds the Backend for this kind of traffic to a port. With plain HTTP and default settings, it
-/// is named after the port. Any other combination needs a separate Backend.
+/// Builds the Backend for this kind of traffic to a port. A Backend with the port's own HTTP
+/// protocol, without TLS and with default settings is named after the port. Any other combination
+/// is a separate Backend.
 pub(super) fn backend(
     service: &Metadata,
     port: &ServicePort,
@@ -96,24 +97,25 @@ fn protocol(
     })
 }
 
-/// Returns the name for a Backend that uses anything but plain HTTP with default settings.
+/// Returns the name for a Backend whose protocol, TLS or other settings are not the port's
+/// defaults.
 fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
 
-/// How a Gateway reaches a Backend that has no TLS policy.
+/// The transport from a Gateway to a Backend that has no TLS policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MeshTransport<'a> {
-    /// With the port's own protocol.
+    /// The port's own protocol.
     Plain,
-    /// Over TLS to a mesh.
+    /// TLS to a mesh.
     Mesh(&'a BackendTls),
-    /// Not at all: mesh traffic is rejected.
+    /// None: mesh traffic is rejected.
     Refused,
 }
 
-/// Returns the Backend as this Gateway reaches it. A Backend with TLS gets the Gateway's client
-/// key. A TLS policy takes precedence over `transport`.
+/// Returns a copy of the Backend, adapted to how this Gateway reaches it. A Backend with TLS gets
+/// the Gateway's client key. A TLS policy takes precedence over `transport`.
 pub(crate) fn reached_by(
     backend: &Backend,
     client_key: Option<&str>,
@@ -129,7 +131,7 @@ pub(crate) fn reached_by(
         (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
             reached.tls = Some(Box::new(tls.clone()));
         }
-        // Datagrams cannot use TLS. Nothing is sent to a Backend without endpoints.
+        // Datagrams cannot use TLS. Without endpoints, nothing is sent to the Backend.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
     // The original endpoint set is named after the port or XBackend.

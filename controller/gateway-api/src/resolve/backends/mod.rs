@@ -68,8 +68,7 @@ impl BackendTarget {
 
 /// A resolved backend reference.
 pub(crate) struct ResolvedRef<'w> {
-    /// The referenced object, with one entry per kind of status that must list the Gateways sending
-    /// traffic to it.
+    /// One entry for each kind of status that must list the Gateways sending traffic to the object.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
@@ -376,8 +375,9 @@ impl<'w> Backends<'w> {
 
 /// Returns the key for the digests that represent an object's endpoints in sessions.
 ///
-/// The key is the same for all Gateways, hosts and revisions, so sessions survive changes to these.
-/// Clients do not know the UID. Objects loaded from files usually have none.
+/// The key is the same for all Gateways, hosts and revisions, so sessions survive when these
+/// change. The UID makes the key unpredictable to clients, but objects loaded from files usually
+/// have no UID.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,

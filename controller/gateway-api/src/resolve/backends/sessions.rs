@@ -1,5 +1,5 @@
-//! Session persistence that is configured on a backend instead of a route rule. The rules still
-//! define the sessions.
+//! Session persistence that is configured on a backend instead of a route rule. Sessions are still
+//! separate for each rule.
 
 use super::{BackendEntry, BackendName, Backends, Source};
 use crate::api::{Metadata, SessionPersistence};

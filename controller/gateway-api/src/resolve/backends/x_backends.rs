@@ -166,7 +166,7 @@ fn read_tls<'w>(
     (None, None)
 }
 
-/// Checks whether the protocol is supported with or without TLS.
+/// Returns an error if the protocol is unsupported, or does not fit the use of TLS.
 fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
     let fault = match protocol {
         None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),

@@ -143,8 +143,8 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// Returns the verdict that prevents even valid listeners from being served, because the Gateway is
-/// rejected as a whole.
+/// Returns the verdict on the Gateway as a whole. If it has a fault, even valid listeners are not
+/// served.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {
         &gateway.accepted

@@ -27,8 +27,8 @@ pub(crate) fn statuses(
     })
 }
 
-/// Returns the verdict on the Gateway that its ListenerSets report. It hides the actual problem,
-/// which may be another tenant's.
+/// Returns the verdict on the Gateway as reported by its ListenerSets. The message omits the actual
+/// problem, which may belong to another tenant.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();

@@ -47,8 +47,8 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the statuses of XBackendTrafficPolicies if a Gateway sends traffic to one of their
-/// targets.
+/// Returns the statuses of the XBackendTrafficPolicies that have a target to which a Gateway sends
+/// traffic.
 pub(crate) fn of_policies(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,

@@ -34,7 +34,7 @@ pub struct Options {
     pub resolved_for: ResolvedFor,
     /// Maximum total size of all Gateways' routes, in bytes as computed by `sesame_proto::sizes`.
     pub most_of_gateways: u64,
-    /// Enables incremental resolution. Otherwise every change resolves the whole world.
+    /// Enables incremental resolution. Otherwise every change triggers a full resolution.
     pub incremental: bool,
     /// Namespace of the controller. Gateways that are served together are published in it under the
     /// name of their class.

@@ -115,8 +115,8 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Reads the path prefix for requests to the authorization service. Requests must not be able to
-/// escape from it.
+/// Reads the path prefix for requests to the authorization service. No request path may lead out of
+/// this prefix.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::characters("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));

@@ -155,8 +155,8 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if any of a rule's own filters or backend filters might be security-relevant.
-/// Requests that such a rule loses must not reach another route.
+/// Returns true if any of a rule's own filters or backend filters might be security-relevant. If
+/// so, requests that the rule does not receive must not reach another route.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(of_backends).any(|filter| {

@@ -28,7 +28,7 @@ impl CheckedClass<'_> {
         self.metadata.labels.get(name)
     }
 
-    /// Returns how the class's Gateways are served.
+    /// Returns the mode in which the class's Gateways are served.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         self.settings.gateways()
     }

@@ -1,6 +1,6 @@
 //! Resolves the collectors that receive a Gateway's spans and access logs.
 //!
-//! Nothing is ever sent to a collector without permission to refer to it.
+//! Telemetry is never sent to a collector that the referring object is not permitted to reference.
 
 use super::tracing::{self, TracedGateway};
 use super::{CheckedGateway, ReferencedObjects, log_output};

@@ -2,7 +2,7 @@
 //! the source of `supportedFeatures` and of the documentation page. It never lists an unsupported
 //! feature.
 //!
-//! Whether a feature is claimed depends on the installed definition of its kind. The definition's
+//! A feature is claimed only if its kind's installed definition supports it: the definition's
 //! release and channel must have the feature's fields and know its name.
 
 use std::ops::RangeInclusive;

@@ -1,6 +1,6 @@
-//! Finds the policies that target each Gateway. A policy can only target Gateways in its own
-//! namespace. Also checks the policies' target references. This module never reads other fields of
-//! a policy.
+//! Finds the policies that target each Gateway, and checks the policies' target references. A
+//! policy can only target Gateways in its own namespace. This module never reads other fields of a
+//! policy.
 
 use std::collections::HashMap;
 

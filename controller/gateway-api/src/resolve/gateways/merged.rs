@@ -153,7 +153,7 @@ pub(crate) fn retained(
     for gateway in checked.iter().filter(|it| it.parameters_refused) {
         let class = classes.get(gateway.class);
         if class.is_some_and(|class| class.parameters == Parameters::Refused) {
-            // Any of these names may have been published.
+            // Snapshots may have been published under either name.
             retained.extend([gateway.name(), merged_name(gateway.class, options)]);
         } else if gateway.merged.is_none() {
             retained.insert(gateway.name());

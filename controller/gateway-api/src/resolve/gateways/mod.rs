@@ -1,6 +1,5 @@
-//! Checks the Gateways of Sesame classes with their own listeners and the listeners of their
-//! ListenerSets. Listeners are also compared with all others on the same Envoys. Routes are not
-//! known yet.
+//! Checks the Gateways of Sesame classes, including the listeners of their ListenerSets. Compares
+//! all listeners on the same Envoys with each other. Routes are not known yet.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
@@ -86,11 +85,12 @@ pub(crate) struct CheckedGateway<'w> {
     /// Format and receivers of the access log.
     pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
-    /// True if the settings lack parameters because the parameters are invalid.
+    /// True if the settings do not include the parameters, because these are invalid.
     pub(crate) parameters_refused: bool,
     /// Messages about unknown annotations and unsupported settings, for which the defaults apply.
     pub(crate) not_understood: Vec<String>,
-    /// Verdict on the Gateway's own settings if they are ignored and its last state is kept.
+    /// Verdict on the Gateway's own settings. If it has a fault, they are ignored and the Gateway's
+    /// last state is kept.
     pub(crate) passed_over: Verdict,
 }
 
@@ -186,7 +186,8 @@ fn compare(together: &mut [&mut CheckedGateway<'_>]) {
 }
 
 /// Checks one Gateway of a Sesame class.
-// Long: handles every field of a Gateway, so that none is forgotten.
+// This function is long because it destructures every field of a Gateway, so that none is
+// forgotten.
 fn check<'w>(
     gateway: &'w Gateway,
     class: &CheckedClass<'w>,
@@ -352,8 +353,8 @@ impl<'w> CheckedGateway<'w> {
         listener.is_some_and(|listener| listener.tls.is_some())
     }
 
-    /// Returns the listeners that the Gateway's conditions summarize: its own, or all if it has
-    /// none.
+    /// Returns the listeners that the Gateway's conditions summarize: its own, or all listeners if
+    /// it has none of its own.
     pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
         if self.own == 0 {
             &self.listeners

@@ -19,13 +19,13 @@ pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
     /// Messages about unknown annotations. The defaults apply instead.
     pub(super) not_understood: Vec<String>,
-    /// True if the settings lack parameters because the parameters are invalid.
+    /// True if the settings do not include the parameters, because these are invalid.
     pub(super) parameters_refused: bool,
     /// Name under which the class's Gateways are merged, or `None` if this Gateway is published
     /// separately.
     pub(super) merged: Option<NamespacedName>,
-    /// Verdict on the Gateway's own settings if they are ignored so that its last state remains in
-    /// effect.
+    /// Verdict on the Gateway's own settings. If it has a fault, they are ignored and the Gateway's
+    /// last state remains in effect.
     pub(super) passed_over: Verdict,
 }
 

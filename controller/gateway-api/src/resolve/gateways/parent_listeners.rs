@@ -6,7 +6,7 @@ use crate::status::Verdict;
 /// The listeners of a parent: a Gateway itself, or one of its ListenerSets.
 pub(crate) struct ParentListeners<'g, 'w> {
     pub(crate) owner: &'g ListenerOwner<'w>,
-    /// Why the parent as a whole is rejected, if it is.
+    /// The grounds for rejecting the parent as a whole, if any.
     pub(crate) refused: &'g Verdict,
     /// Index of the parent's first listener in the Gateway's list.
     pub(super) start: usize,

@@ -1,9 +1,9 @@
 //! Finds the Backends that appear or disappear when routes and Services change.
 //!
-//! A Backend exists while a reachable match sends requests to it, and the neighbors' matches are
-//! only partly known. If a Service changed, or a changed route started or stopped using it, all
-//! routes that use it are treated as changed. For any other Service, this module must never report
-//! that a Backend has appeared or disappeared.
+//! A Backend exists as long as a reachable match sends requests to it, but only some of the
+//! neighbors' matches are known. Therefore all users of a Service are treated as changed routes if
+//! the Service changed, or if a changed route started or stopped using it. For any other Service,
+//! this module must never report that a Backend has appeared or disappeared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::world::{Kind, ObjectKey, World};
 /// Previous versions of changed Services; `None` if the Service did not exist.
 pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 
-/// Services that only changed routes use.
+/// Services whose users are all treated as changed routes.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
 /// A function that returns Services' endpoint sets, and the problems found in their EndpointSlices.
@@ -28,7 +28,7 @@ pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
 /// Adds unchanged routes to `routes` if they use a Service that changed, or that a changed route
-/// started or stopped using. Returns the Services among these that no other route uses.
+/// started or stopped using. Returns those Services whose users are now all in `routes`.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,

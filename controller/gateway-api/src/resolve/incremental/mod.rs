@@ -69,8 +69,7 @@ pub fn resolve(
             _ => return None,
         }
     }
-    // The reported problems depend on the ports that routes use, so leave them to a full
-    // resolution.
+    // Problems depend on the ports that routes use, so leave reporting them to a full resolution.
     let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)

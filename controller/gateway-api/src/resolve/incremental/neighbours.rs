@@ -19,7 +19,7 @@ use crate::world::{AnyObject, Named, Objects, World};
 const MAX_NEIGHBOURS: usize = 256;
 
 /// Returns all objects on which the routes' results depend, before and after the change.
-// Long: handles every kind of object, so that none is forgotten.
+// This function is long because it destructures every kind of object, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,
     before: &PreviousRoutes,
@@ -178,8 +178,8 @@ fn near_ingresses(
     Some(found)
 }
 
-/// Returns the root HTTPProxies with listeners, without their routes. Returns `None` if one of them
-/// is a neighbor, because its routes come from other HTTPProxies.
+/// Returns the root HTTPProxies with listeners, without their routes. Returns `None` if any root is
+/// a neighbor, because its routes may come from other HTTPProxies.
 fn far_proxies(
     proxies: &Objects<HttpProxy>,
     near: impl Fn(&str) -> bool,

@@ -1,17 +1,18 @@
 //! Resolves a few changed routes with only their neighbors.
 //!
-//! A route's virtual hosts and status depend on listeners, Services and other objects. They also
-//! depend on other routes, but only on its neighbors, which share a hostname with it. So a world
-//! with only these neighbors is resolved twice, with the routes before and after the change. In
-//! this world, a changed route has the same status as in the whole world, and its virtual hosts
+//! A route's virtual hosts and status depend on listeners, Services and other objects. Among other
+//! routes, they depend only on the route's neighbors, which share a hostname with it. A world with
+//! only these neighbors is therefore resolved twice: with the routes before and after the change.
+//! In this world, a changed route has the same status as in the whole world, and its virtual hosts
 //! have the same content. If the two results differ only in virtual hosts and route statuses, the
 //! whole world differs in the same way. If they differ in anything else, a full resolution is
 //! needed.
 //!
-//! Neighbors are only partly resolved: their other virtual hosts lack the neighbors' neighbors. A
-//! match that seems reachable in these worlds may be hidden in the whole world. So these worlds
-//! cannot show that a Backend has lost its last user, or that a match has become unreachable. The
-//! changed virtual hosts must use the same Backends as before and hide the same matches.
+//! Neighbors are only partly resolved: in their other virtual hosts, the neighbors' own neighbors
+//! are missing. A match that seems reachable in these worlds may be hidden in the whole world.
+//! These worlds therefore cannot show that a Backend has lost its last user, or that a match has
+//! become unreachable. The changed virtual hosts must use the same Backends as before and hide the
+//! same matches.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,8 +115,8 @@ pub fn resolve(
 }
 
 /// Returns each Gateway's total size after a change, given the neighbors' sizes `then` and `now`.
-/// Returns `None` if a Gateway may exceed its limit, or all Gateways together may exceed `most`.
-/// The excluded routes would then depend on all other routes.
+/// Returns `None` if a Gateway may exceed its limit, or all Gateways together may exceed `most`. In
+/// that case, the choice of excluded routes would depend on all other routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
     then: &BTreeMap<NamespacedName, u64>,
@@ -245,8 +246,7 @@ fn differences_of(
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
-    // A neighbor that seems to reach a Backend, or to keep sessions on it, may not do so in the
-    // whole world.
+    // A neighbor that seems to use a Backend or its sessions here may be hidden in the whole world.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
         for host in route_tables.hosts().iter().map(version) {

@@ -29,7 +29,7 @@ const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/session-cookie-",
 ];
 
-/// How plaintext requests for an Ingress are handled.
+/// Treatment of plaintext requests for an Ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainHttp {
     /// Served, as the API specifies.
@@ -41,7 +41,7 @@ pub(super) enum PlainHttp {
 }
 
 impl PlainHttp {
-    /// Returns what happens to plaintext requests for a host of the Ingress.
+    /// Returns the treatment of plaintext requests for a host of the Ingress.
     pub(super) fn of(
         metadata: &Metadata,
         nginx: Option<&NginxSettings>,

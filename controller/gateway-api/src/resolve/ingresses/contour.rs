@@ -151,7 +151,8 @@ impl Forwarding {
     }
 }
 
-/// Converts Contour's number of retries to attempts: -1 disables retries, and 0 means one attempt.
+/// Converts Contour's number of retries for the snapshot: -1 disables retries, and 0 means one
+/// retry.
 pub(crate) fn attempts(number: i32) -> u32 {
     let number = u32::try_from(number);
     number.map_or(0, |number| number.clamp(1, Retry::MAX_ATTEMPTS))

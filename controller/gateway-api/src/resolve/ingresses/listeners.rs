@@ -2,8 +2,8 @@
 //!
 //! Neither an Ingress nor an HTTPProxy refers to listeners. A rule attaches to each of the
 //! Gateway's HTTP and HTTPS listeners that shares a hostname with it and allows its namespace. The
-//! administrator's IngressClass also opens the Gateway's own listeners that have no hostname and do
-//! not select namespaces.
+//! administrator's IngressClass also permits rules to attach to the Gateway's own listeners that
+//! have no hostname and do not select namespaces.
 //!
 //! Each TLS host of an HTTPProxy or Ingress becomes an implicit listener of the Gateway, similar to
 //! a ListenerSet's listener. Rules attach to the listeners of their object, and to listeners whose
@@ -72,7 +72,7 @@ pub(crate) struct ListenersOfGateway<'g, 'w> {
     by_owner: HashMap<OwnerName<'w>, Range<usize>>,
     /// Indices of the served implicit listeners, by hostname key.
     by_hostname: HashMap<&'g str, usize>,
-    /// Number of other listeners. They precede the implicit listeners.
+    /// Number of all other listeners, which precede the implicit listeners.
     others: usize,
 }
 

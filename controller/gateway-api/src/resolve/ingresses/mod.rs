@@ -1,6 +1,6 @@
 //! Ingresses: the Gateway of each Ingress, and its rules as checked routes.
 //!
-//! Everything after this check is the same code as for Gateway API routes: tables, precedence,
+//! After this check, the same code handles these rules and Gateway API routes: tables, precedence,
 //! limits. Ingresses come after Gateway API routes, so for equal matches an HTTPRoute receives the
 //! requests. Older Ingresses come before newer ones. A rule that cannot be served responds with an
 //! error, because its requests must never reach a wider rule.

@@ -82,7 +82,8 @@ pub(super) fn widened(
 ) -> RouteMatch {
     let by_characters = settings.paths().is_some_and(|it| it.are_expressions);
     if by_characters {
-        // Such paths match by character and ignore case, so no path prefix would cover them.
+        // Regular expressions match by character and ignore case, so no path prefix would cover
+        // them.
         return RouteMatch::all();
     }
     let fixed = if path.path_type == "ImplementationSpecific" {
@@ -101,7 +102,8 @@ pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 pub(crate) fn one_label(host: &Hostname) -> OneLabel {
     let wildcard = host.as_str().strip_prefix("*.");
     OneLabel(wildcard.map(|name| {
-        // The first label, then a dot and a label for each label of the name. A port has no dots.
+        // The first label, then a dot and a label for each label of `name`. A port has no dots, so
+        // it counts as part of the last label.
         let labels = name.split('.').count();
         let pattern = format!(r"[^.]+(\.[^.]+){{{labels}}}");
         let cost = expressions::instructions(&pattern).unwrap_or(u64::MAX);

@@ -65,7 +65,7 @@ pub(super) struct RuleSettings<'a, 'w> {
     pub(super) connection: Connection,
 }
 
-/// Where checked rules and errors are recorded.
+/// Collects the checked rules and the errors.
 type Found<'f, 'w> = (&'f mut IngressHostRules<'w>, &'f mut IngressFaults);
 
 impl<'w> RuleSettings<'_, 'w> {

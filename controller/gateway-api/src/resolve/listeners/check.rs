@@ -39,7 +39,8 @@ pub(crate) fn check<'w>(
         .collect()
 }
 
-// Long: handles every field of a listener, so that none is forgotten.
+// This function is long because it destructures every field of a listener, so that none is
+// forgotten.
 fn check_one<'w>(
     owner: &ListenerOwner<'w>,
     rank: Rank,

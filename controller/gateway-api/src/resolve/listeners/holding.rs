@@ -1,8 +1,8 @@
-//! Hostnames that listeners hold even though the listeners cannot be served.
+//! Hostnames that are held by listeners that cannot be served.
 //!
-//! Otherwise a listener with a wider hostname on the port would receive requests for these
-//! hostnames, and apply its own certificate, filters and routes. A served listener never loses a
-//! hostname this way.
+//! If a hostname were not held, a listener with a wider hostname on the port would receive its
+//! requests, and apply another certificate, other filters and other routes. A served listener never
+//! loses a hostname this way.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::resolve::syntax::hostnames::Hostname;
 type HostnameKey = (u16, bool, String);
 
 /// Makes each unserved listener hold its hostname if a listener with a wider hostname is served.
-/// `listeners` are all listeners on the same Envoys, fully checked and in order of precedence. The
+/// `listeners` are all listeners on the same Envoys, fully checked and in order of precedence. Each
 /// flag is false if the listener's Gateway is not accepted.
 pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     let mut served: HashSet<HostnameKey> = HashSet::new();

@@ -29,7 +29,7 @@ pub struct ImplicitListeners<'w> {
 /// The client certificate validation for a host.
 #[derive(Clone, Debug)]
 pub struct HostClients {
-    /// Whether clients need a certificate, and whether it must be valid.
+    /// Determines whether clients need a certificate, and whether it must be valid.
     pub mode: ClientMode,
     /// The Secret with the CA certificates for clients.
     pub authorities: Option<ObjectRef>,
@@ -42,8 +42,8 @@ pub struct HostClients {
 }
 
 /// Returns an implicit listener's name in the snapshot. The name does not depend on which object
-/// defines the host. So connections survive when another object takes over the host with the same
-/// certificate.
+/// defines the host. Connections therefore survive when another object takes over the host with the
+/// same certificate.
 pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     format!(
         "TLSHost/{}/{}/listeners/{name}",

@@ -116,8 +116,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
-    /// Why an unknown field prevents the listener from being served. `filters` moves it to
-    /// `accepted`.
+    /// The reason why an unknown field prevents the listener from being served. The `filters`
+    /// module moves it to `accepted`.
     pub(crate) withheld: Option<String>,
     /// Message of the condition Accepted if the listener is accepted.
     pub(crate) accepted_message: Cow<'static, str>,

@@ -44,7 +44,7 @@ impl ListenerSource<'_> {
 /// A checked ListenerSet of a Gateway, or a checked HTTPProxy or Ingress with listeners on it.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
-    /// Why the object as a whole is rejected, if it is.
+    /// The grounds for rejecting the object as a whole, if any.
     pub(crate) refused: Verdict,
     /// Range of its listeners in the Gateway's list.
     pub(crate) range: Range<usize>,

@@ -1,8 +1,8 @@
 //! Reads a listener's `tls.options`: Sesame's keys, which set TLS parameters, and other keys, which
 //! have no effect.
 //!
-//! Authors who set Sesame's keys rely on their protection. So an invalid option is never ignored:
-//! the listener is not served, and its condition states the expected values.
+//! Authors who set Sesame's keys rely on their protection. An invalid option is therefore never
+//! ignored: the listener is not served, and its condition states the expected values.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -60,7 +60,7 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
             "*" => Kind::Regex(".*".to_owned()),
             text if is_url(text) => match cors::origin(text) {
                 Ok(Kind::Exact(origin)) => Kind::Exact(origin),
-                // Browsers never send such an origin.
+                // Browsers never send this text as an origin.
                 Ok(Kind::Regex(_)) | Err(_) => Kind::Exact(text.to_owned()),
             },
             pattern => {

@@ -1,9 +1,9 @@
 //! Resolves HTTPProxies: finds roots, follows includes, and converts routes to checked routes.
 //!
-//! Checked routes then share all code with Gateway API routes: tables, precedence, limits. In
-//! precedence, HTTPProxies rank below Gateway API routes and above Ingresses. If several matches in
-//! an include tree are equal, the last route wins, as in Contour. A route that cannot be served
-//! still matches its requests, and responds with an error.
+//! After this check, the same code handles these routes and Gateway API routes: tables, precedence,
+//! limits. HTTPProxies take precedence over Ingresses, but not over Gateway API routes. If several
+//! matches in an include tree are equal, the last route wins, as in Contour. A route that cannot be
+//! served still matches its requests, and responds with an error.
 
 mod addresses;
 mod answers;

@@ -1,5 +1,5 @@
 //! Rate limits in HTTPProxies: a route's own limit, or else its virtual host's. The virtual host's
-//! limit counts requests to all routes without their own.
+//! limit counts requests to all routes that have no limit of their own.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::world::Kind;
 /// A limit, or `None` if requests are not limited. An unsupported limit is an error.
 type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
-/// A virtual host's limits, which apply to routes without their own.
+/// A virtual host's limits, which apply to routes that have no limit of their own.
 pub(super) struct HostLimits {
     local: ReadLimit,
     /// True if the limits would require a rate limit service.

@@ -177,7 +177,7 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
 enum Fact<'a> {
     Present,
     Absent,
-    /// The header or parameter is present and has one exact value, whichever that is.
+    /// The header or parameter is present and has some exact value.
     Is,
     IsText(&'a str),
     IsNot(&'a str),

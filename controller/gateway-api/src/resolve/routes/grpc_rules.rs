@@ -146,7 +146,8 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
     })
 }
 
-/// Reads a match but skips unreadable parts, so that it matches more requests.
+/// Reads a match but skips unreadable parts, so that the result matches at least the intended
+/// requests.
 fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
     let GrpcMatch { method, headers } = spec;
     let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());

@@ -1,6 +1,6 @@
 //! Reads the only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
 //!
-//! Such a rule has no matches, filters or timeouts, and without filters nothing is unsupported.
+//! The rule has no matches, filters or timeouts, so no part of it can be unsupported.
 
 use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};

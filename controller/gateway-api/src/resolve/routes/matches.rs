@@ -108,7 +108,8 @@ pub(crate) fn read_widened<S>(
     specs.iter().map(read).collect()
 }
 
-/// Reads a match but skips unreadable parts, so that it matches more requests.
+/// Reads a match but skips unreadable parts, so that the result matches at least the intended
+/// requests.
 pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let HttpMatch {
         path,

@@ -132,7 +132,8 @@ pub(crate) fn check_all<'w>(
 }
 
 /// Checks one route, and finds its parents' matching listeners.
-// Long: route-wide checks decide how the rules are read, so that no entry beyond a limit is read.
+// This function is long because route-wide checks decide how the rules are read. No entry beyond a
+// limit is read.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
     route: &Route<'w>,
@@ -175,7 +176,8 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // Read no more of a route that exceeds a limit: the limits also bound the cost of checking it.
+    // Stop reading a route that exceeds a limit, because the limits also bound the cost of checking
+    // a route.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {

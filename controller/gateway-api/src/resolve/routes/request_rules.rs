@@ -18,8 +18,8 @@ use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::resolve::policies::traffic::TrafficSettings;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// A rule as read: the parts common to HTTPRoutes and GRPCRoutes, and the parts that only
-/// HTTPRoutes have.
+/// A parsed rule: the parts common to HTTPRoutes and GRPCRoutes, and the parts that only HTTPRoutes
+/// have.
 pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
     /// Empty if the rule has no name.
@@ -28,7 +28,7 @@ pub(crate) struct RequestRule<'w> {
     pub(crate) filters: RuleFilters<'w>,
     /// True if the filters might be security-relevant.
     pub(crate) protects: bool,
-    /// Why the rule must not be served as read.
+    /// The reason why unknown fields prevent the rule from being served, if they do.
     pub(crate) unknown: Option<String>,
     pub(crate) forwarding: Forwarding<'w>,
 }
@@ -219,8 +219,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the session persistence configured for a rule's only backend. If it is invalid, the
-    /// rule sends no requests to that backend, because its sessions may need isolation.
+    /// Returns the session persistence configured for a rule's only backend. If the session
+    /// persistence is invalid, the rule sends no requests to that backend, because the sessions may
+    /// need isolation.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,

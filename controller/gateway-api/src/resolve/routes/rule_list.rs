@@ -13,7 +13,8 @@ use crate::status::{Grounds, Reason, Verdict, unsupported};
 /// The rules of one route, and their verdicts.
 pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
-    /// Not accepted if no rule is served, or if the rules together exceed a cost limit.
+    /// Verdict on the rules: a fault if no rule is served, or if the rules together exceed a cost
+    /// limit.
     pub(super) accepted: Verdict,
     /// True if the route is not accepted and its rules only reject requests.
     pub(super) refuses: bool,
@@ -26,7 +27,7 @@ pub(super) struct CheckedRules<'w> {
     pub(super) dropped: Option<Grounds>,
 }
 
-/// Why a rule, or a part of it, is not served.
+/// The reason why a rule, or a part of it, is not served.
 struct RuleFault {
     reason: Reason,
     message: String,
@@ -163,9 +164,9 @@ fn all_refused() -> String {
     format!("; all requests get {}", refusal::HTTP)
 }
 
-/// Returns the rules for a route that cannot be served: each rule rejects its requests. `why`
-/// explains the reason. `readable` is false if there are too many rules to read; a single rule then
-/// rejects every request.
+/// Returns the rules for a route that cannot be served: each rule rejects its requests. `why` is
+/// the reason for the rejection. `readable` is false if there are too many rules to read; a single
+/// rule then rejects every request.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,

@@ -40,8 +40,8 @@ pub(crate) trait RouteRule: Sized + 'static {
     /// Returns true if the rule has filters that might be security-relevant.
     fn protects(&self) -> bool;
 
-    /// Checks the rule at `index` in its route. `unknown` explains why the rule must not be served
-    /// as read: it has unknown fields that might be security-relevant.
+    /// Checks the rule at `index` in its route. If unknown fields might be security-relevant,
+    /// `unknown` explains why they prevent the rule from being served.
     fn check<'w>(
         &'w self,
         index: usize,
@@ -135,8 +135,8 @@ pub(crate) struct CheckedRule {
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
     /// Filters from policies for the rule and its route, if any.
     pub(crate) filters: Option<Arc<FilterSettings>>,
-    /// True if the rule might be security-relevant. If the rule does not get some of its requests,
-    /// they must not reach another route.
+    /// True if the rule might be security-relevant. If the rule does not receive some of its
+    /// requests, these must not reach another route.
     pub(crate) protects: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Converts the format and receivers of access logs from configurations to snapshot types.
 //!
 //! Receivers are resolved elsewhere. Headers that contain credentials are never allowed, nor are
-//! values that could end the line or field in a text log. Unsafe values are configuration errors.
+//! values that could end a line or a field in a text log. Unsafe values are configuration errors.
 
 use sesame_proto::log_facts;
 use sesame_proto::schema::line_form::Fact;

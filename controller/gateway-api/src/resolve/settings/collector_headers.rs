@@ -1,7 +1,6 @@
 //! Reads additional headers for a collector.
 //!
-//! Headers that affect message framing are never accepted, nor are values that Envoy would not send
-//! unchanged.
+//! Rejects headers that affect message framing, and values that Envoy would change.
 
 use sesame_proto::{field_names, schema};
 

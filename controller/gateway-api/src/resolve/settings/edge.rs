@@ -65,7 +65,7 @@ impl EdgeDefaults {
 
     /// Applies the fields that are set. Returns a message for each invalid field, starting with the
     /// field's name.
-    // Long: a single table that lists each field once.
+    // This function is long because a single table lists each field once.
     pub(super) fn set_all(&mut self, settings: &EdgeSettings) -> Vec<String> {
         let EdgeSettings {
             escaped_slashes,

@@ -18,7 +18,7 @@ const MAX_CLASSES: usize = 64;
 const MAX_NAMESPACES: usize = 256;
 
 /// Returns the settings that apply: from the controller's own configuration if it contains any,
-/// otherwise from the oldest GatewayClass whose valid parameters do.
+/// otherwise from the oldest GatewayClass whose valid parameters contain some.
 pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
     let own = options.configuration.as_deref();
     if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {

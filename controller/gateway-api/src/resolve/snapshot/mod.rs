@@ -48,7 +48,7 @@ pub(crate) fn divide_room<'w>(
 
 /// Assembles the snapshot, with its keys, for Gateways that are served together. Returns `None` if
 /// no accepted Gateway has an address.
-// Long: each value builds on earlier values.
+// This function is long because each value builds on earlier values.
 pub(crate) fn assemble<'w>(
     together: &[&AttachedGateway<'_, 'w>],
     routes: &Routes<'w>,

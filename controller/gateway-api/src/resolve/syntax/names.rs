@@ -1,6 +1,6 @@
 //! Checks the syntax of names and values in the same way as the API server.
 //!
-//! On a host, no API server has validated the objects before.
+//! On hosts, no API server has validated the objects.
 
 use std::fmt::Arguments;
 

@@ -1,4 +1,4 @@
-//! Encodes how Gateways reach Backends in the Backend names within tables.
+//! Encodes in the Backend names within tables how Gateways reach the Backends.
 //!
 //! Tables may contain routes from several Gateways, each with its own client key and mesh. Only
 //! `snapshot` looks up Backends and knows whether they use a client key or mesh. Until then, the
@@ -9,7 +9,7 @@ use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 /// Separator that does not occur in names.
 const SEPARATOR: char = '\n';
 
-/// How a route's backends are reached.
+/// The client key and the mesh with which a route's backends are reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReachedBy<'a> {
     /// Name of the Gateway's client key for backends, if any.

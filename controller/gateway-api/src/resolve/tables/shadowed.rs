@@ -37,7 +37,7 @@ pub(crate) struct Unreached {
     pub(crate) duplicate: bool,
 }
 
-/// Why a match takes precedence over a match that it hides.
+/// The reason why a match takes precedence over a match that it hides.
 #[derive(Clone, Copy, Debug)]
 enum First {
     /// The match accepts every request that the hidden match would accept.

@@ -116,7 +116,8 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
         1 => Just("{name: s2, port: 80}"),
-        // Few routes refer to these Services, so whether they are referenced often changes.
+        // Few routes refer to these Services, so a change often adds the first or removes the last
+        // reference.
         1 => Just("{name: s3, port: 80}"),
         1 => Just("{name: s4, port: 80}"),
         1 => Just("{name: s0, port: 80}, {name: s4, port: 81}"),

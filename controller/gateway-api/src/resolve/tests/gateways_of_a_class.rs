@@ -168,7 +168,7 @@ fn merged_gateways_publish_under_class_and_keep_routes() {
             "sesame-system/sesame"
         );
     }
-    // The name does not change, whichever Gateway is deleted.
+    // The name does not change, regardless of which Gateway is deleted.
     world.remove(&Kind::Gateway.named(name("old")));
     let resolution = resolve(&world, &Options::default());
     assert_eq!(published(&resolution), ["sesame-system/sesame"]);

@@ -291,7 +291,7 @@ fn combinations_of_authorities_have_a_share_per_namespace() {
                 "{{hostname: good.test, caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca-{i:02}}}]}}"
             );
             let target = format!("name: a, sectionName: p{i}");
-            // The second policy for each bundle takes nothing more from the namespace's share.
+            // The second policy for each bundle does not use any more of the namespace's share.
             let first = policy(&format!("p-{i:02}"), &target, &validation);
             first + &policy(&format!("q-{i:02}"), &target, &validation)
         })

@@ -129,7 +129,7 @@ fn why_a_route_is_not_accepted() {
             assert_eq!(resolution.attached(listener), 0, "{spec}");
         }
     }
-    // It is enough that one listener accepts the route.
+    // A single listener that accepts the route is enough.
     let resolution =
         resolved(&(gateway(listeners) + &route("r", &format!("hostnames: [a.com]\n{R}"))));
     assert_eq!(

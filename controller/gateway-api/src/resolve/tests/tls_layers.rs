@@ -1,6 +1,6 @@
-//! Which layer determines a host's TLS and its listener's routes: the Gateway's listeners, then
-//! HTTPProxies, then Ingresses. Ingresses send requests to `b`, HTTPProxies to `a`, and HTTPRoutes
-//! to `c`.
+//! Checks which layer determines a host's TLS and its listener's routes: the Gateway's listeners,
+//! then HTTPProxies, then Ingresses. Ingresses send requests to `b`, HTTPProxies to `a`, and
+//! HTTPRoutes to `c`.
 
 use super::http_proxies::proxy;
 use super::ingresses::{CLASS, ingress, path, rule};

@@ -1,6 +1,6 @@
-//! Whether the Gateway's or a ListenerSet's certificate is presented for a name. The table covers
-//! every combination of TLS settings, the Gateway's permissions, and hostname overlap. A test with
-//! real handshakes uses the same table.
+//! Checks whether the Gateway's or a ListenerSet's certificate is presented for a name. The table
+//! covers every combination of TLS settings, the Gateway's permissions, and hostname overlap. A
+//! test with real handshakes uses the same table.
 
 use super::tls::{certificate, https, secret};
 use super::tls_override_rows::rows;

@@ -1,5 +1,5 @@
-//! Where certificates come from: Secrets, or files on the hosts that serve them. With files, only
-//! those hosts have the keys.
+//! The source of certificates: Secrets, or files on the hosts that serve them. With files, only
+//! those hosts have the private keys.
 
 use crate::api::{ListenerTls, Metadata};
 

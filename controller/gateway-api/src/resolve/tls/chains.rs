@@ -10,8 +10,8 @@ use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// Chain size in bytes above which clients reject it: the message size limit of rustls. Other
-/// implementations' limits are less than twice as high.
+/// Chain size in bytes above which clients reject the chain: the message size limit of rustls.
+/// Other implementations' limits are less than twice as high.
 const MAX_BYTES: usize = 64 * 1024;
 /// Maximum number of certificates that a message lists.
 const MAX_REPORTED: usize = 8;

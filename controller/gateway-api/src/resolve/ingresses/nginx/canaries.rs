@@ -35,11 +35,11 @@ type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
 pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
-    /// Which requests the canary gets. With an invalid annotation, it gets none.
+    /// The requests that the canary gets: none if an annotation is invalid.
     pub(in super::super) choice: Rc<CanaryChoice>,
 }
 
-/// Which requests a canary gets.
+/// Selects the requests that a canary gets.
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
     /// Matches for requests that the canary gets (true) or does not get (false), in order of

@@ -135,7 +135,7 @@ impl NginxSettings {
         }
     }
 
-    /// Returns what happens to plaintext requests for a host of this Ingress.
+    /// Returns the treatment of plaintext requests for a host of this Ingress.
     pub(super) fn plain_http(&self, spec: &IngressSpec, host: &Hostname) -> PlainHttp {
         let has_tls = || {
             let hosts = spec.tls.iter().flat_map(|entry| tls::hosts_of(entry, spec));

@@ -17,7 +17,7 @@ use crate::resolve::syntax::limits::{self, MAX_PATH};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{hostnames, names};
 
-/// Characters that make a path a regular expression. A dot does not.
+/// Characters that make a path a regular expression. A dot alone does not.
 const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
 /// Settings for an Ingress's paths, from its annotations.
