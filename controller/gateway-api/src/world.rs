@@ -1,5 +1,5 @@
-//! The input to resolution: a snapshot of all objects by kind and name, the last good key pairs,
-//! and the ports on which merged Gateways were last served.
+//! The input to resolution: all objects by kind and name, the last good key pairs, and the ports on
+//! which merged Gateways were last served.
 //!
 //! Cloning a world is cheap, and an update replaces only one object. A world makes no decisions and
 //! drops no objects.
@@ -195,9 +195,9 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// The experimental channel also has v1alpha2, which is not read because it is a different API: a
-// TLSRoute may omit its hostnames, and may have several rules without a defined meaning. v1alpha3
-// has the same fields as v1.
+// The experimental channel also has v1alpha2, which is not read because it is a different API.
+// There, a TLSRoute may omit its hostnames, and may have several rules without a defined meaning.
+// v1alpha3 has the same fields as v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",

@@ -1,5 +1,5 @@
 //! Lists the checks that requests must pass before a route forwards them, and the checks from which
-//! a route is exempt. Pure.
+//! a route is exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -95,7 +95,7 @@ pub struct Omitted {
     /// Endpoints of a backend.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoints: usize,
-    /// Names of which a backend's certificate must have at least one.
+    /// Names, at least one of which a backend's certificate must have.
     #[serde(skip_serializing_if = "is_zero")]
     pub names: usize,
     /// Notes.
@@ -298,7 +298,7 @@ pub struct ExplainedBackend {
 pub struct ExplainedTls {
     /// Requested server name.
     pub sni: String,
-    /// Names of which the backend's certificate must have at least one.
+    /// Names, at least one of which the backend's certificate must have.
     pub names: Vec<String>,
     /// Name of the required CA certificates; empty for the system's CA certificates.
     pub authorities: String,

@@ -5,8 +5,8 @@
 //! hosts' reports, and [`merge`] adds transition times when a status is written. Nothing here reads
 //! a clock or writes to a cluster.
 //!
-//! Conditions that depend on the time belong in `crate::expiry`. Functions there take the time as
-//! an argument, and callers with a clock add the result to the statuses.
+//! Functions for conditions that depend on the time ([`tell_expiry`], [`tell_lapsed`]) take it as
+//! an argument. Callers that have a clock add the result to the statuses.
 
 mod agent_state;
 mod certificates;
@@ -50,15 +50,15 @@ pub struct Statuses {
     /// Statuses of the Gateways that use these classes.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
-    /// Statuses of the ListenerSets whose parent is such a Gateway.
+    /// Statuses of the ListenerSets whose parent is one of these Gateways.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub listener_sets: BTreeMap<NamespacedName, ListenerSetStatus>,
-    /// Statuses of the routes whose parent is such a Gateway or ListenerSet; only this controller's
-    /// entries.
+    /// Statuses of the routes whose parent is one of these Gateways or ListenerSets; only this
+    /// controller's entries.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
-    /// Statuses of the policies and XBackends that affect such a Gateway; only this controller's
-    /// entries.
+    /// Statuses of the policies and XBackends that affect one of these Gateways; only this
+    /// controller's entries.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub policies: BTreeMap<ObjectKey, PolicyStatus>,
 }

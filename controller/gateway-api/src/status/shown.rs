@@ -1,4 +1,4 @@
-//! The conditions in one object's status, parsed from JSON for display. Pure.
+//! The conditions in one object's status, parsed from JSON for display.
 
 use std::fmt;
 

@@ -28,7 +28,8 @@ pub(super) const X_BACKENDS: Expected = Expected {
 /// Namespace and name of a backend.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
-/// A backend whose status, or whose policies' status, lists the Gateways that send traffic to it.
+/// A backend that lists the Gateways sending traffic to it, in its own status or in its policies'
+/// statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicedBackend<'w> {
     /// A Service with BackendTLSPolicies that apply to the traffic.

@@ -14,7 +14,7 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Backend certificate validation that an object configures.
+/// Backend certificate validation, as configured by an object.
 pub(super) struct Validation<'w> {
     pub(super) of: &'w BackendTlsValidation,
     /// Field path for messages.

@@ -1,7 +1,7 @@
 //! Conditions of Gateways, listeners, routes and policies, derived from the checks.
 //!
-//! This module makes no decisions. Conditions that need a clock, such as certificate expiry, are in
-//! `crate::expiry`.
+//! This module makes no decisions. Conditions that depend on the current time, such as certificate
+//! expiry, are added in `crate::status`.
 
 pub(crate) mod backend_policies;
 pub(crate) mod gateways;

@@ -22,7 +22,7 @@ pub(crate) trait GatewayPolicy {
     fn targets(&self) -> &[LocalPolicyTargetRef];
 }
 
-/// A policy after the checks that do not depend on a Gateway.
+/// A policy with the results of the checks that do not depend on a Gateway.
 pub(crate) struct CheckedPolicy<'w, P> {
     pub(crate) object: &'w P,
     pub(crate) accepted: Verdict,

@@ -5,7 +5,7 @@ use crate::api::{GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef,
 use crate::resolve::context::ResolveContext;
 use crate::world::Kind;
 
-/// A policy after the checks that do not depend on a Gateway.
+/// A policy with the results of the checks that do not depend on a Gateway.
 pub(crate) type MeshPolicy<'w> = CheckedPolicy<'w, GatewayMeshPolicy>;
 
 /// All policies in order of precedence: oldest first.

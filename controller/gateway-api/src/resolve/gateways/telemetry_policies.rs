@@ -10,7 +10,7 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A policy after the checks that do not depend on a Gateway.
+/// A policy with the results of the checks that do not depend on a Gateway.
 pub(crate) type TelemetryPolicy<'w> = CheckedPolicy<'w, XTelemetryPolicy>;
 
 /// All policies in order of precedence: oldest first.

@@ -1,5 +1,5 @@
 //! Incremental resolution: computes the result of a full resolution after changes to a few routes
-//! or endpoints. Pure.
+//! or endpoints.
 //!
 //! `routes` resolves changed routes together with only their `neighbours`, and `backends` finds the
 //! Backends that appear and disappear. `endpoints` reads only the EndpointSlices of changed

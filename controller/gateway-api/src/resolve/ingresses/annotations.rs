@@ -22,7 +22,7 @@ const PROTECTING: [&str; 11] = [
     "whitelist",
 ];
 
-/// Annotations whose names contain such a word, but that are not security-relevant.
+/// Annotations that contain one of these words in their names but are not security-relevant.
 const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/cors-",
     "nginx.ingress.kubernetes.io/limit-rate",

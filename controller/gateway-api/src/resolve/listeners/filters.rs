@@ -23,7 +23,8 @@ pub(crate) struct CheckedFilters<'w> {
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
     /// True if all requests are rejected because some filters cannot be served.
     pub(crate) refuse: bool,
-    /// The filters' backends whose status, or whose policies' status, lists the Gateway.
+    /// The filters' backends that list the Gateway in their own status or in their policies'
+    /// statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 

@@ -1,8 +1,8 @@
 //! Hostnames that are held by listeners that cannot be served.
 //!
-//! If a hostname were not held, a listener with a wider hostname on the port would receive its
-//! requests, and apply another certificate, other filters and other routes. A served listener never
-//! loses a hostname this way.
+//! If a hostname were not held, its requests would reach a listener with a wider hostname on the
+//! port, and thus a different certificate, filters and routes. A served listener never loses a
+//! hostname this way.
 
 use std::collections::HashSet;
 

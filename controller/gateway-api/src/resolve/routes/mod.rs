@@ -47,7 +47,8 @@ pub(crate) struct CheckedRoute<'w> {
     pub(crate) rules: Rules,
     /// Size of the rules per virtual host, in bytes.
     pub(crate) size: u64,
-    /// The backends whose status, or whose policies' status, lists the route's Gateways.
+    /// The backends that list the route's Gateways in their own status or in their policies'
+    /// statuses.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     /// Verdict on the route as a whole.
     pub(crate) accepted: Verdict,
@@ -61,7 +62,7 @@ pub(crate) struct CheckedRoute<'w> {
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// Index of a Gateway, and the indices of its listeners to which a route attaches, each with the
+/// A Gateway's index, and the indices of the listeners to which a route attaches, each with the
 /// hostnames that the listener and the route share.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 

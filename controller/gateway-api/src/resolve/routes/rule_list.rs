@@ -20,7 +20,8 @@ pub(super) struct CheckedRules<'w> {
     pub(super) refuses: bool,
     /// Verdict on the references, independent of the parent.
     pub(super) resolved: Verdict,
-    /// The backends whose status, or whose policies' status, lists the route's Gateways.
+    /// The backends that list the route's Gateways in their own status or in their policies'
+    /// statuses.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
     /// Reason and message about dropped rules; `None` unless some rules are dropped and others
     /// served.
@@ -83,8 +84,8 @@ impl<'w> RuleFindings<'w> {
     }
 }
 
-/// Checks all rules of a route in one loop: names must differ from earlier names, and the outcome
-/// of a rule depends on the other rules.
+/// Checks all rules of a route in one loop, because names must be unique and the outcome of a rule
+/// depends on the other rules.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,

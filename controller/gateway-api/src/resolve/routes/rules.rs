@@ -79,7 +79,8 @@ pub(crate) struct RuleOutcome<'w, C> {
 pub(crate) struct RuleReferences<'w> {
     /// Reasons and messages about invalid references.
     pub(crate) faults: Vec<Grounds>,
-    /// The backends whose status, or whose policies' status, lists the route's Gateways.
+    /// The backends that list the route's Gateways in their own status or in their policies'
+    /// statuses.
     pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
 }
 

@@ -35,8 +35,8 @@ fn listener(resolution: &Resolution) -> &Listener {
         .expect("a listener for h.test")
 }
 
-/// Describes the Services with their shares, and whether TLS is terminated; `closed` without a
-/// route.
+/// Describes the Services with their shares, and whether TLS is terminated. Returns `closed` if
+/// there is no route.
 fn connections(resolution: &Resolution) -> String {
     let listener = listener(resolution);
     assert_eq!(listener.protocol(), Protocol::Tls);

@@ -175,7 +175,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     );
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
-    // A Gateway without its own listeners is served for its sets.
+    // A Gateway without listeners of its own is served with the listeners of its sets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();

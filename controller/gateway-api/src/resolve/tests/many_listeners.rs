@@ -1,5 +1,5 @@
-//! Ports with too many HTTPS listeners for a virtual host per pair of listeners. Instead, requests
-//! for the other names in a listener's certificates get 421.
+//! Ports that have too many HTTPS listeners to add a virtual host per pair of listeners. Instead,
+//! requests for the other names in a listener's certificates get 421.
 
 use std::fmt::Write as _;
 

@@ -227,7 +227,8 @@ fn policy_lists_sixteen_gateways_and_applies_to_more() {
         parents.join(", ")
     );
     let resolution = resolved(&(gateways + &route("r", &spec) + &policy("p", "name: a", SYSTEM)));
-    // All ancestors are kept: the code that writes the status knows which are already in it.
+    // All ancestors are kept, because only the code that writes the status knows which ones it
+    // already contains.
     assert_eq!(ancestors(&resolution, "p").len(), 17);
     assert_eq!(resolution.problems.len(), 1);
     assert_eq!(resolution.problems[0].object.name.name, "p");

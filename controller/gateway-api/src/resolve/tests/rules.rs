@@ -436,7 +436,7 @@ fn expressions_that_would_stall_a_worker_are_refused() {
     assert_eq!(answer_to(&resolution, "/"), "404");
 }
 
-/// Even the maximum number of routes on one hostname is kept within a virtual host's budget.
+/// Even with the maximum number of routes on one hostname, a virtual host stays within its budget.
 #[test]
 fn expression_cost_of_largest_route_set_is_bounded() {
     let routes: String = (0..50)

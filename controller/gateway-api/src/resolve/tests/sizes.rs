@@ -313,7 +313,7 @@ fn gateways_share_limit_of_controller() {
     let total: u64 = hosts.iter().map(|(_, size)| size).sum();
     assert!(total <= 40 << 20, "{total}");
     assert!(total > 30 << 20, "{total}");
-    // Neither the other Gateway nor the other namespace loses any routes.
+    // The other Gateway and the other namespace lose no routes.
     assert!(hosts.iter().any(|(domain, _)| domain == "small.test"));
     assert_eq!(hosts_of(of_other)[0].0, "beside.test");
     assert_eq!(greedy(&resolution, "r00"), None);

@@ -129,7 +129,7 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the names of sections that are set here, and that only one policy per scope can set.
+    /// Returns the names of the sections set here that at most one policy per scope may set.
     pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             max_body_bytes: _,

@@ -78,7 +78,7 @@ impl<'w> CheckedPolicy<'w> {
         format!("{name} (exempts {})", exempt.join(", "))
     }
 
-    /// Returns the names of sections that are set here, and that only one policy per scope can set.
+    /// Returns the names of the sections set here that at most one policy per scope may set.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
             rate_limits: _,
