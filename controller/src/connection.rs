@@ -26,8 +26,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum size of a kubeconfig in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// How far the clock may be set back without harm. Tokens are reread every minute and remain valid
-/// for much longer.
+/// Maximum time by which the clock may be set back without harm. Tokens are reread every minute and
+/// remain valid for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.
@@ -61,8 +61,8 @@ impl ClusterConnection {
     }
 
     /// Waits until the files have changed and are usable, or until the wall clock has been set
-    /// back. The client uses that clock to decide when to reread a token file, and would keep using
-    /// an old token for too long.
+    /// back. The client uses that clock to decide when to reread a token file, so it would keep an
+    /// old token for too long.
     pub(crate) async fn outdated(&self) {
         loop {
             let (wall, steady) = (SystemTime::now(), Instant::now());

@@ -105,7 +105,8 @@ enum End {
     Renamed,
 }
 
-// Long: tasks start in this order, stop in reverse order, and may fail in between.
+// The function is long because tasks start in this order, stop in reverse order, and may fail in
+// between.
 async fn controller(
     process: ProcessSettings,
     revision: &'static str,

@@ -100,8 +100,8 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         }
         Ipv4Addr::from(v4)
     };
-    // If the prefix has a different length, these bytes are mostly zeros and would look like "this
-    // host".
+    // Ignore addresses that start with 0: if the prefix has a different length, these bytes are
+    // mostly zeros and would look like "this host".
     let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
     let local = |first: usize| {
         let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;

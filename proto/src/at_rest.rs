@@ -43,7 +43,7 @@ pub enum AtRestError {
         /// Identifier of the required key.
         id: String,
     },
-    /// The data is damaged, or was encrypted for a different place.
+    /// The data is damaged, or was encrypted with a different `place`.
     #[error("is sealed with a key of this host, but is damaged or belongs elsewhere")]
     Damaged,
 }
@@ -92,7 +92,7 @@ impl SealingKey {
         Ok(LessSafeKey::new(derived))
     }
 
-    /// Encrypts bytes. They can be decrypted only with the same `place`. `salt` must be random.
+    /// Encrypts bytes. Decryption requires the same `place`. `salt` must be random.
     pub fn seal(
         &self,
         clear: &[u8],

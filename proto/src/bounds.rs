@@ -95,7 +95,7 @@ pub(crate) fn decode<M: Message + Default>(
     Ok((M::decode(bytes)?, size))
 }
 
-/// Whether fields and values outside the schema are rejected or skipped.
+/// Treatment of fields and values outside the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
     Refused,

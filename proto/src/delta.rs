@@ -164,7 +164,7 @@ impl RouteTableDelta {
         &self.hosts
     }
 
-    /// Adds the changes in another delta, which must affect other virtual hosts.
+    /// Adds the changes in another delta, which must affect different virtual hosts.
     pub fn extend(&mut self, more: Self) {
         self.hosts.extend(more.hosts);
     }

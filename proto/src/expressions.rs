@@ -1,10 +1,10 @@
 //! Computes and limits the cost of the regular expressions in a snapshot. The resolver and the
 //! renderer share this measure.
 //!
-//! RE2's run time is linear in the length of its input. If it cannot cache all states, the time is
-//! also multiplied by the size of its program. For example, `[ab]*a[ab]{900}c` examines each byte
-//! of a long header 900 times, which blocks a worker thread. The size of each program is therefore
-//! limited.
+//! RE2's run time is linear in the length of its input. If RE2 cannot cache all states, the time is
+//! multiplied by the size of the expression's program. For example, `[ab]*a[ab]{900}c` examines
+//! each byte of a long header 900 times, which blocks a worker thread. The size of each program is
+//! therefore limited.
 //!
 //! The sums per route and per virtual host are also limited, because a single request may have to
 //! be matched against all of their expressions. The size is computed from the syntax and is never

@@ -58,7 +58,7 @@ pub fn is_plain(fact: Fact) -> bool {
         | Fact::Details
         | Fact::TerminationDetails
         | Fact::UserAgent
-        // If a request is rejected early, these keep the client's value.
+        // If Envoy rejects a request early, these facts keep the client's value.
         | Fact::RequestId
         | Fact::Traceparent
         | Fact::BackendFailure
@@ -106,7 +106,8 @@ pub fn is_free_name(name: &str) -> bool {
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// Substrings in the names of headers that contain credentials, for example in a URL's query.
+/// Substrings in the names of headers that may contain credentials. Headers with URLs are included,
+/// because a URL's query may contain credentials.
 const SECRET: &[&str] = &[
     "auth",
     "cert",

@@ -10,5 +10,5 @@ pub const MISDIRECTED: u32 = 421;
 /// Status for gRPC requests. Envoy maps 503 to `UNAVAILABLE`, but 500 to `UNKNOWN`.
 pub const GRPC: u32 = 503;
 
-/// Status for the share of an HTTPProxy's requests that belongs to an unavailable Service.
+/// Status for the share of an HTTPProxy's requests that an unavailable Service would receive.
 pub const UNAVAILABLE: u32 = 503;

@@ -150,8 +150,8 @@ impl RateLimit {
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the limits at the start of the list that are sorted by name, at most `MAX`. Envoy
-    /// rejects two limits with the same name.
+    /// Returns the longest prefix of the list that is sorted by name, with at most `MAX` limits.
+    /// Envoy rejects two limits with the same name.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
@@ -163,7 +163,7 @@ impl RateLimit {
     }
 }
 
-/// Returns the entries at the start of the list that are sorted by name, at most `most`.
+/// Returns the longest prefix of the list that is sorted by name, with at most `most` entries.
 fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
@@ -180,7 +180,7 @@ impl SharedFilter {
     /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the filters at the start of the list that are sorted by name, at most `MAX`.
+    /// Returns the longest prefix of the list that is sorted by name, with at most `MAX` filters.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }

@@ -44,7 +44,7 @@ const PREFIX: [u8; 12] = [
 pub struct Statement<'a> {
     /// Gateway in the form `Gateway/namespace/name`.
     pub gateway: &'a str,
-    /// The kind of content, and what distinguishes it from other content of the Gateway.
+    /// The kind of content, with the facts that distinguish it from the Gateway's other content.
     pub piece: SignedPiece<'a>,
     /// The content's stored bytes.
     pub content: &'a [u8],

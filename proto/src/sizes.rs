@@ -56,7 +56,7 @@ const INTERNAL_REDIRECT: u64 = 512;
 const RATE_LIMIT: u64 = 2048;
 /// Size in bytes of the request and response filters, not counting headers.
 const REQUEST_FILTERS: u64 = 4096;
-/// How often the session's name occurs in its configuration.
+/// Number of times that the session's name occurs in its configuration.
 const SESSION_NAMES: u64 = 8;
 
 /// Parts of a rule that are copied for each match and hostname.
@@ -64,7 +64,7 @@ const SESSION_NAMES: u64 = 8;
 pub struct RuleParts<'r> {
     /// The route's name in the snapshot.
     pub name: &'r str,
-    /// How the rule responds to requests.
+    /// The rule's action.
     pub answer: RuleAnswer<'r>,
     /// Changes to request headers.
     pub request_headers: Option<&'r HeaderModifier>,
@@ -80,7 +80,7 @@ pub struct RuleParts<'r> {
     pub filters: Option<&'r RequestFilters>,
 }
 
-/// How a rule responds to requests.
+/// Action of a rule.
 #[derive(Clone, Copy, Debug)]
 pub enum RuleAnswer<'r> {
     /// Forwards the request.
@@ -244,8 +244,8 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns into how many parts a rule's requests are split. Also returns, in bytes, the size that
-/// each part repeats and the size that occurs only once.
+/// Returns the number of parts into which a rule's requests are split, the size in bytes that each
+/// part repeats, and the size in bytes that occurs only once.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,

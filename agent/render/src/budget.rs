@@ -131,8 +131,7 @@ pub(crate) fn plan<'a>(
         return granted;
     }
     // The host gives priority to the sets that change most. The others are ordered by hash, so that
-    // few of them affect whether a cluster is within the budget. A new Service moves at most one
-    // other cluster across the limit.
+    // a new Service moves at most one other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()
         .map(|backend| {

@@ -58,7 +58,7 @@ pub struct Limits {
     pub heap: u64,
 }
 
-/// Error: the process may not open enough files.
+/// Error if the process may not open enough files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this process and the Envoys that it starts may open {files} files each; at least {FEWEST_FILES} are needed to serve: raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`)"

@@ -15,7 +15,7 @@ use crate::span::ChangeSpan;
 const QUEUE: usize = 1024;
 /// Maximum number of spans per message.
 const BATCH: usize = 256;
-/// How long spans are batched into one message.
+/// Time during which spans are batched into one message.
 const GATHER: Duration = Duration::from_millis(500);
 /// Pauses before resending a message.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];

@@ -32,8 +32,8 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
 /// Nothing is published without a leader, so this is short. A short Lease costs little, because
-/// every replica is as up to date as the leader. A leader that loses the Lease to a timeout resumes
-/// with the next response.
+/// every replica is as up to date as the leader. A leader that loses the Lease because of a timeout
+/// resumes as soon as the API server responds.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
 /// The container's memory limit in `deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;
@@ -170,7 +170,7 @@ pub(super) enum LogFormat {
 
 impl RunArgs {
     /// Returns the log filter, the log format and the settings.
-    // Long: handles every argument, so that none is forgotten.
+    // The function is long because it handles every argument, so that none is forgotten.
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             config,

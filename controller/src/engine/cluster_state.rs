@@ -496,7 +496,7 @@ pub(super) mod tests {
             services(&mut state, WatchEvent::Applied(slice("app"))),
             none
         );
-        // A route that refers to the Service later finds the current slices.
+        // If a route refers to the Service later, it finds the current slices.
         assert!(take(
             &mut state,
             Kind::HttpRoute,

@@ -21,7 +21,7 @@ use super::cluster::Cluster;
 /// Page size of lists.
 const PAGE: u32 = 500;
 
-/// How a host got access to the cluster.
+/// Origin of a host's access to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HostAccess {

@@ -20,7 +20,8 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// How many times a Role is recreated if the controller writes its rules before it is bound.
+/// Maximum number of times that a Role is recreated because the controller wrote its rules before
+/// it was bound.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A host to invite.

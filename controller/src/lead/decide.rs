@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Record {
     /// Holder of the Lease; empty after a release.
     pub(super) holder: String,
-    /// How long the holder may go without renewing the Lease.
+    /// Maximum time that the holder may go without renewing the Lease.
     pub(super) duration: Duration,
     /// Version of the object, which changes with every write.
     pub(super) version: String,

@@ -35,7 +35,7 @@ impl Known {
 /// Participant in the leader election.
 pub(crate) struct Elector {
     pub(crate) replica: Replica,
-    /// How long a holder may go without renewing before another replica takes over.
+    /// Time without a renewal after which another replica takes over.
     pub(crate) duration: Duration,
     pub(crate) leading: watch::Sender<bool>,
 }

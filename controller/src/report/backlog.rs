@@ -51,7 +51,7 @@ pub(super) struct Backlog {
     /// Objects whose conditions report lapsed trust.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
-    /// Objects whose status may need a write.
+    /// Open objects: their statuses may need a write.
     pub(super) open: BTreeSet<ObjectKey>,
     /// Objects being written.
     pub(super) writing: BTreeSet<ObjectKey>,
@@ -61,8 +61,8 @@ pub(super) struct Backlog {
     /// Digests of the last written statuses, with the resulting versions. The stored status can
     /// differ, because the API server drops unknown fields and fills in defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
-    /// Statuses of Ingresses that Events last reported. The cluster does not store conditions for
-    /// Ingresses.
+    /// Ingress statuses that were last reported in Events. The cluster does not store conditions
+    /// for Ingresses.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
     /// True if `told_ingresses` may be out of date.
     are_ingresses_untold: bool,
@@ -71,7 +71,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Applies a change and opens the affected objects.
+    /// Applies a change, and marks the affected objects as open.
     pub(super) fn take(&mut self, change: StatusChange, agents: &mut Agents) {
         let StatusChange { stored, resolved } = change;
         for (key, stored) in stored {
@@ -95,7 +95,8 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution came earlier, and no other task still holds its result.
+                // A full resolution always comes first. No other task still holds its result, so
+                // nothing is copied.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -131,7 +132,7 @@ impl Backlog {
         self.open.insert(key);
     }
 
-    /// Opens the objects whose resolved status has changed.
+    /// Marks the objects whose resolved status has changed as open.
     fn open_differences(&mut self, new: &ResolvedStatuses) {
         let Some(old) = &self.resolved else {
             self.open.extend(self.stored.keys().cloned());
@@ -158,7 +159,7 @@ impl Backlog {
         self.open.extend(published.map(key_of(Kind::Gateway)));
     }
 
-    /// Opens all Gateways.
+    /// Marks all Gateways as open.
     pub(super) fn open_gateways(&mut self) {
         let keys = self.stored.keys();
         let keys = keys.filter(|key| key.kind == Kind::Gateway).cloned();
@@ -166,7 +167,7 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Opens the Ingresses and HTTPProxies of open Gateways, because they report the same
+    /// Marks the Ingresses and HTTPProxies of open Gateways as open, because they report the same
     /// addresses.
     fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
@@ -222,7 +223,7 @@ impl Backlog {
         })
     }
 
-    /// Opens the objects whose certificate warnings or lapsed trust have changed.
+    /// Marks the objects whose certificate warnings or lapsed trust have changed as open.
     pub(super) fn open_warned(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -237,7 +238,7 @@ impl Backlog {
         self.lapsed = lapsed;
     }
 
-    /// Opens objects whose reports have changed.
+    /// Marks the objects whose reports have changed as open.
     pub(super) fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
         if let Some(resolved) = &self.resolved {
             let gateways = keys.iter().filter(|key| key.kind == Kind::Gateway);

@@ -214,8 +214,8 @@ fn has_ended(agent: &GatewayAgent) -> bool {
     status.is_some_and(|status| status.state == AgentState::Down)
 }
 
-/// Returns the agents to forget. Their Gateway is not ours, they have not reported for a day, or
-/// they are Pods that have shut down or are lost. Pod names are never reused.
+/// Returns the agents to forget. An agent is forgotten if its Gateway is not ours, if it has not
+/// reported for a day, or if it is a Pod that has shut down or is lost. Pod names are never reused.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,

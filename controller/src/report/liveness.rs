@@ -32,7 +32,7 @@ impl ClockReading {
     }
 }
 
-/// Distinguishes a host's consecutive reports: two times, compared only for equality.
+/// Two times that distinguish a host's consecutive reports. They are compared only for equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReportMark {
     heartbeat: Option<Timestamp>,

@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_secs(5);
 /// State owned by the task.
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Settings with the declared host networks, and how long a host may go without reporting
-    /// before it counts as lost.
+    /// Settings, including the declared host networks and the time after which a silent host counts
+    /// as lost.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,

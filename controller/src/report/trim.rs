@@ -87,7 +87,7 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
     }
 }
 
-// Long: handles every field, so that none is forgotten.
+// The function is long because it handles every field, so that none is forgotten.
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,

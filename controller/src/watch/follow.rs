@@ -171,7 +171,7 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
 }
 
 /// Drops the error for an expired resource version, e.g. after an API server restart. The watch
-/// relists, and should not back off for as long as with an unreachable server.
+/// relists, and should not back off as it does when the server is unreachable.
 fn forgotten_passed_over<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {

@@ -200,7 +200,7 @@ impl Referenced {
         self.add(kind, from, reference);
     }
 
-    /// Adds a reference, unless it does not name a kind.
+    /// Adds a reference if it names a kind.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
             self.add(kind, from, reference);

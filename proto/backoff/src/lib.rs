@@ -33,7 +33,7 @@ impl Backoff {
         self.failures = 0;
     }
 
-    /// Returns the first pause, doubled this many times. For callers that count failures
+    /// Returns the first pause doubled `doublings` times, for callers that count failures
     /// themselves.
     pub fn doubled(self, doublings: u32) -> Duration {
         let factor = 2_u32.saturating_pow(doublings);

@@ -200,8 +200,8 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // The manifest and the endpoints are written together. Older endpoints must come from
-        // another writer.
+        // Endpoints are written together with the manifest. If they are older, another writer has
+        // replaced them.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }

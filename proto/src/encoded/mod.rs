@@ -362,7 +362,7 @@ pub struct Counts {
     pub backends: usize,
 }
 
-/// For each part, whether its bytes are the same in two snapshots.
+/// Result of comparing two snapshots. A field is true if the bytes of that part are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -1,6 +1,6 @@
 //! Envoy filters that select which lines are written to an access log.
 //!
-//! Never drop a line unless a rule drops it. A rule that does not apply to a kind of traffic has no
+//! Never drop a line that no rule excludes. A rule that does not apply to a kind of traffic has no
 //! effect on it.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{

@@ -1,6 +1,6 @@
 //! The contents of a log line, independent of its output format.
 //!
-//! Never log a value that a client can forge under the name of a fact.
+//! Never log a value under a fact's name if a client can forge the value.
 
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // If the fact also has a format, the format is more precise.
+                // If the fact also has a format, keep the format, because it is more precise.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }

@@ -23,7 +23,8 @@ use self::filter::TrafficKind;
 use self::line::LogLine;
 use crate::context::RenderContext;
 
-/// Where in the Gateway the logged traffic arrives, as far as it is known before a client connects.
+/// The part of the Gateway at which logged traffic arrives, as far as it is known before a client
+/// connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedPlace<'a> {
     /// The listener's protocol, used only if the line does not record a protocol itself.
@@ -34,7 +35,7 @@ pub(crate) struct LoggedPlace<'a> {
     pub(crate) listener: Option<&'a str>,
     /// Route name, or `None` if it can differ between requests.
     pub(crate) route: Option<&'a str>,
-    /// Backend name, or `None` if there is none or the line records it itself.
+    /// Backend name, or `None` if there is none or the line records the name itself.
     pub(crate) backend: Option<&'a str>,
 }
 

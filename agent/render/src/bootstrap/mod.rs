@@ -134,10 +134,10 @@ fn settings() -> RuntimeLayer {
 /// hundred series each would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
-        // Confirm an update.
+        // These confirm an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Not for clusters: Envoy would keep a series for each, including clusters that are never
+        // Clusters are excluded, because Envoy would keep a series for each, even if it is never
         // updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),

@@ -1,5 +1,4 @@
-//! Patches route tables if most of their virtual hosts are unchanged. Reuses those as rendered
-//! before.
+//! Patches route tables, and reuses the unchanged virtual hosts as they were rendered before.
 //!
 //! If one or two virtual hosts in a table of thousands change, decoding and rendering the others
 //! would be most of the work. Virtual hosts are therefore compared in encoded form. Never guess:
@@ -58,7 +57,8 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep every domain in its position. The domains have then been validated already.
+    // Most changes keep every domain in its position. In that case, all domains are already
+    // validated.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()

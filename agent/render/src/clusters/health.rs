@@ -62,7 +62,7 @@ pub(super) fn into(
         health_checker: Some(checker),
         ..Default::default()
     }];
-    // Otherwise, Envoy keeps a removed endpoint until a health check of it fails.
+    // Otherwise, Envoy keeps a removed endpoint until it fails a health check.
     cluster.ignore_health_on_host_removal = true;
     Ok(())
 }

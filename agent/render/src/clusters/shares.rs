@@ -20,7 +20,7 @@ use crate::rendered::Resource;
 
 /// Name of the runtime layer, and of the only resource in its file.
 pub(crate) const LAYER: &str = "limits";
-/// The kind of listener owner that tenants cannot create.
+/// The kind of a listener owner that tenants cannot create.
 const GATEWAY: &str = "Gateway";
 
 /// `envoy.service.runtime.v3.Runtime` with a layer that is sorted by key, because prost writes the
@@ -61,7 +61,8 @@ pub(crate) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
-        // This cluster opens no connections; they are counted at the cluster that it selects.
+        // A cluster that delegates opens no connections; they count against the cluster that it
+        // selects.
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
     // UDP sessions are not connections; they count against their backend's share.
@@ -121,7 +122,7 @@ struct Owners<'s> {
 }
 
 impl Owners<'_> {
-    /// Returns the owners of a port whose listener names do not reveal any.
+    /// Returns placeholder owners for a port whose listener names reveal no owner.
     fn unknown() -> Self {
         Self {
             gateways: false,

@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::rendered::{Rendered, Resource};
 
-/// Whether private keys are redacted. Certificates are public and never redacted.
+/// Redaction of private keys. Certificates are public and never redacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
     /// Prints `<redacted>` for each private key.

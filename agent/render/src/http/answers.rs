@@ -63,7 +63,7 @@ fn inline(text: &str) -> DataSource {
     }
 }
 
-/// How Envoy rejects the share of requests for an invalid backend.
+/// Statuses for the share of requests that an invalid backend would receive.
 pub(super) struct RefusalAnswer {
     /// Status for a route that responds directly.
     pub(super) status: u32,

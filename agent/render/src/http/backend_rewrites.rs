@@ -10,13 +10,13 @@ use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 /// cumulative.
 const MILLION: u128 = 1_000_000;
 
-/// Which of the requests left by earlier routes this route takes. `None` means all of them;
-/// otherwise, those whose random number is below the limit.
+/// Selects the requests that a route handles, among those left by earlier routes. `None` selects
+/// all; otherwise, requests are selected if their random number is below the limit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// Returns the part of the requests and the action for each backend with a positive weight, in
-/// order. The list is empty if no backend rewrites requests.
+/// Returns the selected requests and the action for each backend with a positive weight, in order.
+/// The list is empty if no backend rewrites requests.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {

@@ -144,8 +144,8 @@ fn authority(backend: &str) -> String {
 fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
-        // Configured outside the HTTP service, and checked because a client must not control the
-        // framing of requests to it.
+        // Configured outside the HTTP service. The names are checked here, because a client must
+        // not control the framing of requests to the service.
         request_headers,
         response_headers,
     } = http;
@@ -158,7 +158,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }
     let copied = match named(response_headers)? {
         Some(some) => some,
-        // Any header. The mutation rules reject those that are forbidden.
+        // Allow any header here; the mutation rules reject forbidden headers.
         None => ListStringMatcher {
             patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
         },
@@ -174,7 +174,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         path_prefix: path_prefix.clone(),
         authorization_response: Some(AuthorizationResponse {
             allowed_upstream_headers: Some(copied),
-            // Any header except the one that Envoy adds.
+            // Allow any header except the one that Envoy adds.
             allowed_client_headers: Some(ListStringMatcher {
                 patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
             }),

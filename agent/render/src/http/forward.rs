@@ -18,7 +18,7 @@ use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Returns the actions that forward requests for `route`, each with its part of the requests.
+/// Returns the actions that forward requests for `route`, each with the requests that it handles.
 /// Usually there is one action. If backends rewrite requests, each backend gets a separate action,
 /// because weighted clusters within one action cannot rewrite.
 ///
@@ -72,8 +72,8 @@ fn render(
         internal_redirect_policy: internal_redirect.as_deref().map(internal_redirect::render),
         ..Default::default()
     };
-    // The connection manager's idle timeout would cut off a longer request that has no traffic. The
-    // request timeout replaces it, even if it is disabled.
+    // Otherwise, the connection manager's idle timeout would cut off a longer request without
+    // traffic. The request timeout replaces it, even if the route disables the request timeout.
     if let Some(timeout) = stream_idle_timeout_ms {
         action.idle_timeout = wrappers::milliseconds(*timeout);
     } else if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {

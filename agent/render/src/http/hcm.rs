@@ -170,7 +170,7 @@ fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     manager
 }
 
-/// Returns the address ranges that Envoy treats as internal: none that a client can have.
+/// Returns the address ranges that Envoy treats as internal, which contain no address of a client.
 /// Otherwise, a client with a private address could control retries and timeouts with `x-envoy-*`
 /// headers. An empty list would mean all private addresses, so the list contains an address that no
 /// client has.

@@ -229,8 +229,8 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
     })
 }
 
-/// Returns how Envoy builds a request's descriptor for this limit. A request without one of the
-/// keys has no descriptor.
+/// Returns the rules by which Envoy builds a request's descriptor for this limit. A request without
+/// one of the keys has no descriptor.
 fn of_request(limit: &RateLimit) -> OfRequest {
     let own = ActionSpecifier::GenericKey(GenericKey {
         descriptor_key: LIMIT.to_owned(),

@@ -208,7 +208,7 @@ pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
 }
 
 /// Renders a virtual host and appends it to `host`. Its domain must have been checked.
-// Long: it writes the parts of a virtual host in byte order.
+// The function is long because it writes all parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     table: &str,

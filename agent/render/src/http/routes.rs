@@ -156,9 +156,9 @@ fn authorization(
     Ok(filters.collect())
 }
 
-/// Takes a rule's header changes if any of its backends changes request headers. The rule's changes
-/// must come first, but Envoy applies a backend's changes before its route's. Each backend then
-/// applies the rule's changes as well, and the route has none.
+/// Moves a rule's header changes out of `request` if any of its backends changes request headers.
+/// The rule's changes must come first, but Envoy applies a backend's changes before its route's.
+/// Each backend therefore applies the rule's changes itself.
 fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {

@@ -82,7 +82,7 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
             Some(Kind::Response(it)) => of_responses(it).map(|filters| add(RESPONSE, filters)),
             Some(Kind::Bandwidth(it)) => of_bandwidth(*it).map(|filters| add(BANDWIDTH, filters)),
             Some(Kind::Tokens(policy)) => tokens.add(name, policy),
-            // Added below, because token sets refer to policies.
+            // Token sets are added below, because they refer to policies.
             Some(Kind::TokenSet(_)) => Ok(()),
             None => Err("its kind is unknown".to_owned()),
         };

@@ -91,9 +91,9 @@ pub(crate) fn socket() -> UdpSocketConfig {
     }
 }
 
-/// Returns how the cluster for a session is selected. Envoy's UDP matcher is a work in progress
-/// that its threat model does not cover, so it is used only if there are several shares. The
-/// alternative is deprecated, but covered.
+/// Returns the configuration that selects a session's cluster. Envoy's UDP matcher is a work in
+/// progress that its threat model does not cover, so it is used only if there are several shares.
+/// The alternative is deprecated, but covered by the threat model.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
     let cluster = RouteSpecifier::Cluster;

@@ -253,7 +253,7 @@ struct OwnCertificates {
 }
 
 impl OwnCertificates {
-    /// Returns those certificates in `names` that exist, or an error if none exists.
+    /// Returns the certificates in `names` that exist, or an error if none exists.
     fn of(names: &[String], context: &RenderContext<'_>) -> Result<Self, String> {
         let there = names
             .iter()

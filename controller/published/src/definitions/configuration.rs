@@ -1,8 +1,8 @@
 //! Generates the `SesameConfiguration` CRD from the types that resolution reads.
 //!
 //! The CRD around the schema is built by hand, because those types do not depend on a Kubernetes
-//! client. The schema must include every check that resolution makes and a schema can express, so
-//! that most mistakes are rejected on write.
+//! client. The schema must include every resolution check that it can express, so that most
+//! mistakes are rejected on write.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

@@ -21,8 +21,8 @@ const FIRST_REPLICAS: i32 = 2;
 /// Seconds for which a terminating Pod keeps serving before it drains. During this time, all nodes
 /// learn that the Service no longer routes to the Pod.
 const LAME_DUCK_SECONDS: i32 = 10;
-/// Volumes, their mount paths, and the directories that the programs create there, because volumes
-/// are world-writable.
+/// Volumes with their mount paths. The programs create directories there, because the volumes
+/// themselves are world-writable.
 const RUNTIME: (&str, &str) = ("runtime", "/run/sesame");
 const RUNTIME_DIR: &str = "/run/sesame/pod";
 const STATE: (&str, &str) = ("state", "/var/lib/sesame");

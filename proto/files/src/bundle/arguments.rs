@@ -82,7 +82,7 @@ impl BundleArgs {
     pub fn label(&self, gateway: &str, now: Duration, from: String) -> BundleLabel {
         BundleLabel {
             gateway: gateway.to_owned(),
-            // Fits for half a billion years.
+            // Milliseconds fit into 64 bits for half a billion years.
             sequence: self
                 .sequence
                 .unwrap_or_else(|| u64::try_from(now.as_millis()).unwrap_or(u64::MAX)),
