@@ -1,6 +1,6 @@
 //! Protects a GatewayClass while a Gateway uses it. With the finalizer, a deleted class remains
-//! until its last Gateway is deleted. So deleting a class by mistake cannot withdraw all of its
-//! Gateways at once.
+//! until its last Gateway is deleted. Therefore, deleting a class by mistake cannot withdraw all of
+//! its Gateways at once.
 //!
 //! Only the leader adds and removes the finalizer, only on this controller's classes, and only once
 //! all classes and Gateways are known. This module never writes any other field of a class.

@@ -3,10 +3,10 @@
 //!
 //! An encoded list element of two bytes can take a hundred times as much memory once decoded, and
 //! repeated bytes compress a thousandfold. Limiting the number of bytes therefore does not limit
-//! memory. The walk follows the schema, builds no values, and stops at the first byte that exceeds
-//! the limit. It checks nothing else, so an accepted message may still be malformed.
+//! memory. The computation follows the schema, builds no values, and stops at the first byte that
+//! exceeds the limit. It does not validate values, so an accepted message may still be malformed.
 //!
-//! The walk also rejects snapshots that contain fields or values outside this schema. Decoders skip
+//! Snapshots that contain fields or values outside this schema are also rejected. Decoders skip
 //! unknown fields, so a reader older than the writer would serve a route without the part that
 //! protects it.
 

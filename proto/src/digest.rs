@@ -1,9 +1,9 @@
 //! Canonical order and digests of snapshots.
 //!
 //! Lists whose order has no meaning are sorted by the keys given in `snapshot.proto`. Lists whose
-//! order has a meaning, such as routes, a rule's backends and headers, keep it. The schema has no
-//! maps, which could be encoded in random order. The same canonical snapshot therefore always has
-//! the same bytes.
+//! order has a meaning keep their order, for example routes, a rule's backends and headers. The
+//! schema has no maps, which could be encoded in random order. The same canonical snapshot
+//! therefore always has the same bytes.
 
 use std::cmp::Reverse;
 

@@ -196,7 +196,7 @@ fn count(length: usize) -> u64 {
 
 /// Returns a literal prefix, in whole path segments, of all paths that the expression matches. The
 /// prefix is empty if there is none. If an expression is too expensive, requests with this prefix
-/// are rejected, so they do not match another route.
+/// are rejected, so they do not fall through to another route.
 pub fn fixed_path(pattern: &str) -> &str {
     // An alternative can have a different prefix, and a flag can make it case-insensitive.
     if pattern.contains('|') || pattern.contains("(?") {

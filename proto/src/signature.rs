@@ -231,7 +231,7 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds signatures by those keys that have not signed yet. Existing signatures must cover the
+    /// Adds signatures by the keys that have not signed yet. Existing signatures must cover the
     /// same statement and stamp.
     pub fn add_to(
         &self,

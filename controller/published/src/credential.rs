@@ -1,7 +1,7 @@
 //! Reads the owner and lifetime of a ServiceAccount token. Pure.
 //!
-//! The token is not verified, because only the API server can do that. So use the result only to
-//! decide when to request the next token.
+//! The token is not verified, because only the API server can do that. Therefore, use the result
+//! only to decide when to request the next token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,7 +1,8 @@
 //! Reads the API server and its credentials from a kubeconfig.
 //!
 //! A user who can write to the kubeconfig, or to a file that it references, decides which server
-//! this process trusts. So files that other users can write are rejected before they are used.
+//! this process trusts. Therefore, files that other users can write to are rejected before they are
+//! used.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

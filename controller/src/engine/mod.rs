@@ -3,10 +3,10 @@
 //!
 //! The engine resolves the world after a short quiet period, and only once the world is complete.
 //! It is complete once every kind has been listed, and every referenced object and the previous
-//! publications have been read. So an object that has not arrived yet never causes a withdrawal.
-//! Endpoints affect only endpoint shards, which are rebuilt without a resolution. If only a few
-//! routes have changed, they are resolved with only their neighbors. Both shortcuts must give the
-//! same result as a full resolution. The engine never waits for a write.
+//! publications have been read. Therefore, an object that has not arrived yet never causes a
+//! publication to be withdrawn. Endpoints affect only endpoint shards, which are rebuilt without a
+//! resolution. If only a few routes have changed, they are resolved with only their neighbors. Both
+//! shortcuts must give the same result as a full resolution. The engine never waits for a write.
 
 mod cluster_state;
 #[cfg(test)]

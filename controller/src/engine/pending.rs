@@ -17,9 +17,9 @@ use sesame_gateway_api::world::ObjectKey;
 const QUIET: Duration = Duration::from_millis(5);
 /// Maximum time that a change waits for a quiet period.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// How long changed endpoints and incrementally resolved routes are batched.
+/// Time for which changed endpoints and incrementally resolved routes are batched.
 const GATHER: Duration = Duration::from_millis(2);
-/// How long further endpoint changes are batched after endpoints have been published.
+/// Time for which further endpoint changes are batched after endpoints have been published.
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// Pending changes.

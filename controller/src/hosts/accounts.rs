@@ -17,8 +17,8 @@ use sesame_published::names::FLEET_LABEL;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Returns a host's ServiceAccount. It owns all of the host's other objects, so deleting it deletes
-/// them, too.
+/// Returns a host's ServiceAccount. It owns all of the host's other objects, so they are deleted
+/// with it.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
     let (annotation, value) = match scope {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Publication;
 use sesame_gateway_api::api::NamespacedName;
 
-/// What to do with one Gateway's publication.
+/// Desired state of one Gateway's publication.
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredPublication {
     /// Write this publication.
@@ -15,7 +15,7 @@ pub(crate) enum DesiredPublication {
     Retain,
 }
 
-/// What to do with the publication of each of this controller's Gateways.
+/// Desired publication of each of this controller's Gateways.
 pub(crate) type DesiredPublications = BTreeMap<NamespacedName, DesiredPublication>;
 
 /// Returns the revision to publish for each Gateway.

@@ -40,7 +40,8 @@ pub(super) struct ProxyStatus {
     pub(super) addresses: Vec<GatewayStatusAddress>,
 }
 
-/// Where an Ingress is served, and its first error. The Ingress API has no conditions.
+/// Addresses and ports at which an Ingress is served, and its first error. The Ingress API has no
+/// conditions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct IngressStatus {
     pub(super) addresses: Vec<GatewayStatusAddress>,

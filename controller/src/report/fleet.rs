@@ -169,7 +169,7 @@ fn addresses_of(
 }
 
 /// Returns as many addresses as fit into a status: each host's first address, then each host's
-/// second address, and so on. So no host can take up all the space.
+/// second address, and so on. This way, no host can take up all the space.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();

@@ -30,7 +30,7 @@ impl Pace {
         self.last + self.pause
     }
 
-    /// Records a write. If it came soon after it was allowed, the next pause is longer.
+    /// Records a write. If the write came soon after it was allowed, the next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {

@@ -1,7 +1,7 @@
 //! Trims a GatewayAgent to the data needed for statuses and the status page. Pure.
 //!
-//! The author of a report controls its size, and an old CRD might not limit it. So unused fields
-//! are dropped on arrival, and the size of the rest is limited.
+//! The author of a report controls its size, and an old CRD might not limit it. Therefore, unused
+//! fields are dropped on arrival, and the size of the remaining fields is limited.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// How long a rendered page is reused.
+/// Time for which a rendered page is reused.
 const FRESH: Duration = Duration::from_secs(1);
 /// Timeout for rendering a page, which normally takes a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);

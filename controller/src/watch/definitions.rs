@@ -124,7 +124,7 @@ impl DefinitionReader {
             }
         }
         // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy can reference it in
-        // newer releases. So it gets that policy's release.
+        // newer releases. Therefore, it gets that policy's release.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

@@ -202,7 +202,7 @@ impl Watches {
     /// Returns the newest version of the kind that both the API server and Sesame support, or why
     /// there is none.
     ///
-    /// It reads the CRD itself, because a starting API server responds with "not found" for
+    /// The CRD is read directly, because a starting API server responds with "not found" even for
     /// existing kinds.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();

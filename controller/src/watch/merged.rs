@@ -179,7 +179,8 @@ mod tests {
         let mut lists = MergedLists::new(2);
         let none: [&str; 0] = [];
         assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
-        // The first list includes changes until its end; a restarted list replaces its beginning.
+        // The first list includes changes that arrive before the last list ends. A restarted list
+        // replaces the part that has already arrived.
         assert_eq!(told(&mut lists, 0, &["+a/3", "-a/1"]), none);
         assert_eq!(told(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
         assert_eq!(told(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);

@@ -1,8 +1,8 @@
 //! Defines the form of received objects. Every object can be parsed into it, so that no object
 //! stalls a watch.
 //!
-//! The author of an object controls its size. So each object is reduced on arrival, and no two
-//! whole objects are ever in memory at the same time.
+//! The author of an object controls its size. Therefore, each object is reduced on arrival, and no
+//! two whole objects are ever in memory at the same time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -232,7 +232,7 @@ pub fn shard_file(name: &str) -> String {
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
     let staged = dir.join(format!(".{name}.new"));
     let path = dir.join(name);
-    // A leftover file might have a different mode.
+    // Remove a leftover file, because it might have a different mode.
     let _ = fs::remove_file(&staged);
     let mode = if name == KEYS { 0o600 } else { 0o644 };
     File::options()

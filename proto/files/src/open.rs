@@ -76,7 +76,7 @@ pub enum OpenError {
     Mode {
         /// The file or directory.
         path: PathBuf,
-        /// Which users can write to the file.
+        /// Users who can write to the file.
         who: &'static str,
         /// Actual mode of the file.
         mode: u32,

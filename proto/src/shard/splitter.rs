@@ -20,7 +20,7 @@ use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
 /// Target size of a configuration shard before compression, in bytes. This is a compromise: an edit
-/// rewrites a whole shard, but a reader that starts fetches all shards.
+/// rewrites a whole shard, but a starting reader fetches all shards.
 const TARGET_BYTES: usize = 64 * 1024;
 /// Maximum number of configuration buckets. If the configuration is larger, shards become larger
 /// instead.

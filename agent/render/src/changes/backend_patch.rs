@@ -86,8 +86,8 @@ fn concerns_nobody_else(
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
-        // A virtual host that still refers to a removed backend may itself be unchanged. The same
-        // applies if it already referred to an added backend.
+        // An unchanged virtual host may still refer to a removed backend, or may already have
+        // referred to an added one.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }

@@ -145,7 +145,7 @@ pub fn endpoints_after(
     }
     let sets = endpoints::sets(changed);
     let mut clusters = Vec::new();
-    // Which sets are in files depends on all backends, and the backends are unchanged.
+    // The selection of sets for files depends on all backends, and the backends are unchanged.
     let mut subscriptions = Subscriptions::default();
     for backend in backends {
         let known = find(&rendered.clusters, &backend.name)?;

@@ -1,11 +1,11 @@
 //! Placeholder filters that virtual hosts and routes configure.
 //!
-//! The connection manager has one composite filter per place, which does nothing by itself. A route
-//! or its virtual host supplies the actual filter, or refers to one in a file. A route's
-//! configuration replaces its virtual host's.
+//! The connection manager has one composite filter per place in its filter chain. Such a filter
+//! does nothing by itself. A route or its virtual host supplies the actual filter, or refers to one
+//! in a file. A route's configuration replaces the virtual host's.
 //!
-//! After a filter that waits, Envoy never calls another filter of the same place. Only the last
-//! filter of a place may therefore wait.
+//! Once a filter waits, Envoy never calls another filter of the same place. Therefore, only the
+//! last filter of a place may wait.
 
 use std::collections::HashMap;
 

@@ -13,8 +13,8 @@
 //! | `NAME/endpoint-of-session` | only the session's endpoint, if it exists: for the first attempt |
 //! | `NAME/sessions` | sends the first attempt to the second cluster; sends retries and unmatched sessions to the first |
 //!
-//! A forged or stale value is therefore treated like a missing one, and an endpoint that does not
-//! respond does not fail its sessions' requests.
+//! A forged or stale value is therefore treated like a missing one. If an endpoint does not
+//! respond, retries go to other endpoints.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -105,7 +105,7 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
 }
 
 /// Returns a matcher that divides the range of hashes by weight. The first backend gets the highest
-/// hashes, the next backend those below, and the last backend the rest.
+/// hashes, the next backend the hashes below, and so on.
 fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
     let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;

@@ -5,8 +5,8 @@
 //! No object of the fleet is written before the approval. A ConfigMap contains the intended objects
 //! ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares them with the existing
 //! objects. An approval covers exactly the objects and changes that were shown
-//! ([`AdoptionAction::Adopted`]). So the Gateway's annotation remains valid while the objects are
-//! adopted one by one. Objects with another owner or controller are never adopted.
+//! ([`AdoptionAction::Adopted`]). Therefore, the Gateway's annotation remains valid while the
+//! objects are adopted one by one. Objects with another owner or controller are never adopted.
 
 mod claims;
 mod defaults;
@@ -36,7 +36,7 @@ const DIGITS: usize = 16;
 const SEPARATOR: char = '.';
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// What happens to an object when the controller adopts its fleet.
+/// Effect of an adoption on one of the fleet's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdoptionAction {
     /// The object does not exist and is created.
@@ -129,8 +129,8 @@ fn covers(given: &str, wanted: &str) -> bool {
     wanted.split(SEPARATOR).all(|part| given.contains(part))
 }
 
-/// Returns what adoption does to an object of the Gateway with this UID; `found` is the existing
-/// object with the same name.
+/// Returns the effect of adoption on an object of the Gateway with this UID; `found` is the
+/// existing object with the same name.
 fn action(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> AdoptionAction {
     let Some(found) = found else {
         return AdoptionAction::Created;

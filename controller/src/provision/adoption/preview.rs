@@ -39,7 +39,7 @@ struct Written {
     objects: Vec<Value>,
 }
 
-/// An object, and what adoption does to it.
+/// An object, and the effect of adoption on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectAction {
     pub(crate) kind: &'static str,
@@ -118,9 +118,9 @@ impl AdoptionPreview {
         keys.map(|(kind, name)| (kind.resource(), name))
     }
 
-    /// Returns what adoption does to each object, and the agreement that covers all adoptions. The
-    /// agreement is `None` if an object is foreign or nothing is to be adopted. `found` contains
-    /// the existing objects, in the order of [`Self::reads`].
+    /// Returns the effect of adoption on each object, and the agreement that covers all adoptions.
+    /// The agreement is `None` if an object is foreign or nothing is to be adopted. `found`
+    /// contains the existing objects, in the order of [`Self::reads`].
     pub(crate) fn compare(
         &self,
         found: &[Option<Received>],

@@ -100,7 +100,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => PathBuf::from("."),
     };
     let part = parent.join(part);
-    // A leftover file may belong to another user.
+    // Remove a leftover file, because it may belong to another user.
     let _ = fs::remove_file(&part);
     let written = File::options()
         .write(true)
