@@ -1,7 +1,7 @@
 //! Connects to the API server, and detects changes to its address or credentials.
 //!
-//! A client rereads a token file on its own, but keeps the CA certificates and kubeconfig that it
-//! started with. Never print any part of these files.
+//! A client rereads its token file, but never its CA certificates and kubeconfig. Never print any
+//! part of these files.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};

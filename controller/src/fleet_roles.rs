@@ -115,7 +115,7 @@ impl FleetRoles {
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
     /// Gateways that cannot currently be published. Roles that already grant access to their keys
-    /// keep doing so.
+    /// continue to do so.
     retained: BTreeSet<String>,
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Manifests are signed, and their digests cover a whole revision. Endpoint shards are signed
 //! separately, because they change independently. A signature covers the Gateway and the kind of
-//! content, so the content cannot be used in a different place. It also covers an increasing stamp,
-//! so old content cannot be replayed after newer content.
+//! content, so signed content cannot be used for another Gateway or purpose. It also covers an
+//! increasing stamp, so old content cannot be replayed after newer content.
 //!
 //! Several signing keys and several trusted keys are supported, so keys can be replaced. A private
 //! key must never leave this module.

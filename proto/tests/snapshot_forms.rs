@@ -1,4 +1,4 @@
-//! Tests that a snapshot can be restored from each of its forms, in whatever order it is assembled.
+//! Tests that a snapshot can be restored from each of its forms, in any order of assembly.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// A splitter that has been used gives the same result as a new one.
+    /// A used splitter produces the same result as a new one.
     #[test]
     fn what_a_splitter_remembers_changes_nothing(
         steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)

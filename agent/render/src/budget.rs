@@ -8,8 +8,8 @@
 //! A resource without a subscription is inlined: endpoints in their cluster, a route table or keys
 //! in their listener. It is still served, but updating it costs more.
 //!
-//! When an Envoy is killed, the kernel takes 10 ms to release each watch, and the next Envoy starts
-//! only after that. Only a few endpoint sets therefore have files, even if the budget is large.
+//! When an Envoy is killed, the kernel takes 10 ms to release each watch, and the next Envoy cannot
+//! start until then. Only a few endpoint sets therefore have files, even if the budget is large.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -110,7 +110,7 @@ pub(crate) const MAX_MEASURED: usize = 32;
 pub(crate) struct SnapshotFilters<'a> {
     /// Filters for virtual hosts that set none. Each route table contains them once.
     pub(crate) default: Option<&'a RequestFilters>,
-    /// The default filters by place, or an error if Envoy would reject one of them.
+    /// The default filters by placeholder, or an error if Envoy would reject one of them.
     pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
     pub(crate) shared: SharedPlaces<'a>,
 }
@@ -121,8 +121,8 @@ pub(crate) type SharedPlaces<'a> = BTreeMap<&'a str, SharedPlace<'a>>;
 /// A shared filter.
 pub(crate) struct SharedPlace<'a> {
     pub(crate) filter: &'a SharedFilter,
-    /// Place of the filter, or an error if Envoy would reject it. Unset until a route needs the
-    /// filter.
+    /// Placeholder for the filter, or an error if Envoy would reject the filter. Unset until a
+    /// route needs the filter.
     pub(crate) place: OnceCell<Result<&'static str, String>>,
 }
 
@@ -184,8 +184,8 @@ impl<'a> RenderContext<'a> {
     }
 
     /// Returns the name of a route in statistics, which is the name of its object. Returns `None`
-    /// if the route has no separate statistics. The snapshot is not trusted to limit the number of
-    /// such names, because Envoy does not limit it either.
+    /// if the route has no separate statistics. The number of names is limited here, because
+    /// neither the snapshot nor Envoy reliably limits it.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MAX_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);

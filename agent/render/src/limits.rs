@@ -5,7 +5,8 @@
 //! limited, and the total stays below the process limit.
 //!
 //! Connections are divided among namespaces first, then among the listeners or backends in each
-//! namespace. A tenant with many of them therefore takes nothing away from other tenants.
+//! namespace. A tenant with many listeners or backends therefore cannot reduce the shares of other
+//! tenants.
 
 use std::collections::BTreeMap;
 
@@ -129,7 +130,7 @@ impl Default for Limits {
 }
 
 /// Divides connections among users, given the namespaces that each user belongs to. Each namespace
-/// gets the same part, which its users share equally. A user in several namespaces gets a part from
+/// gets an equal part, which its users share equally. A user in several namespaces gets a part from
 /// each. Every user gets at least one connection, so the sum exceeds `all` if there are more users
 /// than connections.
 pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {

@@ -173,7 +173,7 @@ pub fn host_rules(host: &str) -> Vec<PolicyRule> {
 }
 
 /// Returns the permissions to serve these Gateways: reading their keys and reporting on them. The
-/// Gateways must be in a stable order, so that the same Gateways always give the same rules.
+/// Gateways must be in a stable order, so that the same Gateways always result in the same rules.
 pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
     // A rule without names would apply to every name.
     if gateways.is_empty() {

@@ -123,8 +123,8 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns a trusted file's mode, or `None` if the file does not exist. Reading a missing file
-/// later fails with its own error.
+/// Returns a trusted file's mode, or `None` if the file does not exist. A missing file causes an
+/// error later, when it is read.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),

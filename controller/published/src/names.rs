@@ -41,8 +41,8 @@ pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
 /// Annotation on every published object with the Gateway as `namespace/name`, for human readers.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
 /// Field manager of publications. An object that this manager never wrote is foreign, regardless of
-/// its name and labels, and is neither replaced nor deleted. A copy of an object has the same
-/// labels, but not this manager.
+/// its name and labels, and is neither replaced nor deleted. If a user copies an object, the copy
+/// has the same labels, but a different manager.
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry in a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";

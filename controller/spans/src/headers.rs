@@ -57,7 +57,7 @@ pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     parse(&text).map_err(content)
 }
 
-/// Parses `name: value` lines. The error gives a line number but never quotes the line.
+/// Parses `name: value` lines. The error contains the line number but never the line itself.
 fn parse(text: &str) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -51,7 +51,7 @@ pub(super) struct ClusterState {
     world: World,
     slices: SliceIndex,
     /// Objects that cannot be decoded, with the reason. The world keeps the last good version of
-    /// each, if any.
+    /// each object, if there was one.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that have been listed at least once.
     listed: BTreeSet<Kind>,

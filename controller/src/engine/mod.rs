@@ -120,7 +120,7 @@ impl Engine {
                         settings
                     });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
-                        // Every part of every result may depend on the settings.
+                        // Any result may depend on the settings.
                         self.settings = settings;
                         memory.pending.note(Effect::world(), Instant::now());
                     }

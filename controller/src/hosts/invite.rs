@@ -35,7 +35,7 @@ pub(crate) struct Invitation {
     pub(crate) lifetime: SignedDuration,
     /// URL at which the host reaches the API server, or `None` for the caller's URL.
     pub(crate) server: Option<String>,
-    /// True to replace an existing host with this name, which then loses its access.
+    /// True to replace an existing host with this name. The existing host then loses its access.
     pub(crate) replace: bool,
 }
 

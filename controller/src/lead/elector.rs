@@ -21,7 +21,7 @@ const NAME: &str = "sesame-controller";
 struct Known {
     /// Last record, and the time at which it was first seen.
     seen: Option<(Record, Instant)>,
-    /// The Lease as this replica last wrote it, unless a newer version was seen.
+    /// The Lease as this replica last wrote it, or `None` if a newer version was seen.
     ours: Option<Lease>,
 }
 

@@ -33,8 +33,7 @@ pub(super) fn note(
         let node = (permission == Permission::OfNode).then(|| host.to_owned());
         let draining = status.draining;
         if let Some(shared) = endpoints.get_mut(&ip) {
-            // Several hosts share the address, which is ready as long as one of these hosts is
-            // ready.
+            // If several hosts share the address, it is ready as long as one of them is ready.
             shared.node = shared.node.take().or(node);
             shared.draining &= draining;
         } else if endpoints.len() < MAX_ENDPOINTS {

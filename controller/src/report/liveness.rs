@@ -229,8 +229,8 @@ mod tests {
     }
 
     proptest! {
-        /// A host that writes every minute never appears silent for longer, regardless of its clock
-        /// and ours.
+        /// A host that writes every minute never appears silent for longer than a minute,
+        /// regardless of its clock and ours.
         #[test]
         fn writing_host_is_heard_whatever_clocks_say(
             jumps in prop::collection::vec((-YEAR..YEAR, -YEAR..YEAR), 1..40)

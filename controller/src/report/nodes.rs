@@ -58,7 +58,7 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Replaces the addresses at which any host may serve, regardless of its name.
+    /// Replaces the addresses at which every host may serve, regardless of its name.
     pub(super) fn declare(&mut self, declared: &[Network]) {
         self.declared = declared.to_vec();
     }

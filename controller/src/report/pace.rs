@@ -47,7 +47,7 @@ impl Pace {
     }
 }
 
-/// While reports keep arriving, summaries take at most the elapsed time divided by this number.
+/// While reports keep arriving, summaries use at most one part in `SHARE` of the elapsed time.
 const SHARE: u32 = 20;
 
 /// Pace of summaries. Each summary examines all hosts of a Gateway, so with more hosts, more

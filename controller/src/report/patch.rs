@@ -257,8 +257,8 @@ impl SharedList {
         let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // If there is not enough room, existing entries take precedence, so that a name that sorts
-        // earlier does not displace them.
+        // If the list is full, existing entries take precedence, so that names that sort earlier do
+        // not displace them.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);
         let mut room_for_new =

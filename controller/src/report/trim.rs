@@ -299,7 +299,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever an object contains, the report watch continues and keeps only a limited size.
+        /// Regardless of the object's contents, the report watch continues, and the kept data is
+        /// limited.
         #[test]
         fn any_object_is_read_or_skipped_within_bounds(object in anything(), status in anything()) {
             let _ = trimmed(object);

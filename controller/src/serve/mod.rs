@@ -1,7 +1,7 @@
 //! Serves health, readiness, metrics and the status page over HTTP.
 //!
-//! Live means that the process responds. Liveness does not depend on the API server, because a
-//! restart would not fix it. Ready means that the whole world has been resolved at least once.
+//! A replica is live if the process responds. Liveness does not depend on the API server, because a
+//! restart would not fix it. A replica is ready once it has resolved the whole world at least once.
 //! Probes are unguarded, because kubelets have no credentials; guarded pages therefore have a
 //! separate address.
 

@@ -1,5 +1,5 @@
-//! Exponential backoff between failed attempts. It never sleeps and adds no jitter; both are left
-//! to callers.
+//! Exponential backoff between failed attempts. Callers are responsible for sleeping and for
+//! jitter.
 
 use std::time::Duration;
 

@@ -90,7 +90,7 @@ impl BundleLabel {
         }
     }
 
-    /// Checks the fields that the label takes from the header.
+    /// Checks the header fields that make up the label.
     fn check(&self) -> Result<(), BundleError> {
         let Self {
             gateway,

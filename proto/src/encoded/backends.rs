@@ -78,15 +78,15 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns true if the encoded route tables contain this text anywhere, whatever its meaning.
+    /// Returns true if this text occurs anywhere in the encoded route tables, in any field.
     pub fn is_in_route_tables(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;
         text.is_empty() || memchr::memmem::find(tables, text).is_some()
     }
 
-    /// Returns true if this text occurs anywhere else in the encoded snapshot, whatever its
-    /// meaning. Ignores route tables, backends and endpoint sets.
+    /// Returns true if this text occurs in any field of the encoded snapshot other than route
+    /// tables, backends and endpoint sets.
     pub fn is_in_rest(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let is_in = |part: &Bytes| memchr::memmem::find(part, text).is_some();

@@ -13,7 +13,8 @@ pub(super) struct Differences<'e> {
     pub(super) gone: Vec<&'e [u8]>,
     /// Messages that are only in the second version.
     pub(super) come: Vec<&'e [u8]>,
-    /// Messages in the second version that differ from the first version's under the same name.
+    /// Messages in the second version that differ from the first version's message with the same
+    /// name.
     pub(super) replaced: Vec<&'e [u8]>,
 }
 

@@ -48,7 +48,7 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Key pairs, shared by all versions that have the same ones.
+    /// Key pairs, shared by all versions with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
 
@@ -84,8 +84,8 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with these key pairs, which must be the ones to which it refers, in the
-    /// same order.
+    /// Returns the snapshot with these key pairs. They must match its references, in the same
+    /// order.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;

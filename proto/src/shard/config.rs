@@ -1,4 +1,4 @@
-//! Configuration shards, each of which is named after the digest of its contents.
+//! Configuration shards, whose names contain the digest of their contents.
 
 use std::collections::{BTreeMap, HashMap};
 

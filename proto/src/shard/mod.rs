@@ -157,7 +157,7 @@ impl fmt::Display for Form {
 /// may still have the old manifest.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot::default();
-    // If several sets have the same name, the first is used, which is the new one.
+    // Readers use the first set with a name, so the new set takes precedence.
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);

@@ -1,7 +1,7 @@
 //! Splits successive snapshots of one Gateway into shards.
 //!
 //! Shards that a change does not affect are not built, compressed or hashed again. A new splitter
-//! must always give the same result.
+//! must always produce the same result.
 
 use std::collections::BTreeMap;
 
@@ -56,8 +56,8 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 
 impl Splitter {
     /// Splits the next snapshot. Makes `snapshot` canonical, and takes its endpoints. If its
-    /// configuration cannot be stored, returns an error and keeps the last configuration, with the
-    /// new endpoints of its backends; see [`last`](Self::last).
+    /// configuration cannot be stored, returns an error, and keeps the last configuration with
+    /// updated endpoints; see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);

@@ -1,7 +1,7 @@
 //! Envoy filters that select which lines are written to an access log.
 //!
-//! Never drop a line that no rule excludes. A rule that does not apply to a kind of traffic has no
-//! effect on it.
+//! Never drop a line that no rule excludes. A rule has no effect on traffic to which it does not
+//! apply.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, ComparisonFilter, DurationFilter, HeaderFilter, OrFilter,

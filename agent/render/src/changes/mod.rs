@@ -30,7 +30,7 @@ pub fn routes_after(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, something was left out, which may have affected how a route was
+    // If there were problems, a part was left out, and this may have affected how routes were
     // rendered.
     if !rendered.problems.is_empty() {
         return None;
@@ -67,8 +67,7 @@ pub fn backends_after(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, something was left out, which may have affected how other resources
-    // were rendered.
+    // If there were problems, a part was left out, and this may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -133,8 +132,7 @@ pub fn endpoints_after(
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, something was left out, which may have affected how other resources
-    // were rendered.
+    // If there were problems, a part was left out, and this may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }

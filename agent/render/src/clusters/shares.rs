@@ -2,8 +2,8 @@
 //! among namespaces first. Gateways' ports get at least half of the client connections in total.
 //!
 //! Envoy reads the shares as runtime values from a separate file, because each share depends on the
-//! number of others. If it were a field of the listener or cluster, adding or removing one would
-//! drain all the others.
+//! number of others. If shares were fields of listeners and clusters, adding or removing one would
+//! drain all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

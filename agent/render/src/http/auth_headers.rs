@@ -32,8 +32,8 @@ pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 /// Returns a mutation that removes the headers that these services set. Returns `None` if they set
 /// none. `auths` is in the order in which the services are called.
 ///
-/// A header that is also sent to a service stays as the client wrote it, unless an earlier service
-/// sets it.
+/// A header that is also sent to a service keeps the client's value, unless an earlier service sets
+/// it.
 pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
     // HTTP services always get this header.
     let mut shown = BTreeSet::from(["authorization".to_owned()]);

@@ -80,8 +80,8 @@ pub(crate) fn render(
         // The route must see `/a/../b` as `/b`, as the backend does. Otherwise, a request could
         // bypass the route.
         normalize_path: wrappers::boolean(true),
-        // The same applies to `/a//b` and `/a%2Fb` unless the Gateway disables it, because a
-        // backend may treat them like `/a/b`.
+        // `/a//b` and `/a%2Fb` could also bypass the route, because a backend may treat them like
+        // `/a/b`. The Gateway can disable this protection.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
         // Keeps the backend's `server` header, and never adds one.

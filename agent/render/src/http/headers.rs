@@ -97,7 +97,8 @@ fn format(
 }
 
 /// Returns the headers to remove before any are set. If a fact is unavailable, Envoy does not set
-/// the header, and a value sent by the client must not be mistaken for the fact.
+/// the header. The client's value must then be removed, so that a backend cannot mistake it for the
+/// fact.
 fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
     let is_literal = |HeaderPart { kind }: &HeaderPart| matches!(kind, Some(Kind::Literal(text)) if !text.is_empty());
     let is_used = |name: &str| {

@@ -71,9 +71,9 @@ pub(crate) fn render(
 /// Returns the redirect for requests to `domain`. If necessary, a variant for requests whose `Host`
 /// includes a port precedes it.
 ///
-/// Envoy keeps that port in `Location`, even though the redirect's port may differ. For example,
-/// there may be a proxy in front of Envoy, or the scheme may change. If the domain is a single
-/// host, setting that host drops the port. Otherwise, Envoy can only replace the port.
+/// Envoy keeps the port of `Host` in `Location`, even though the redirect's port may differ. For
+/// example, there may be a proxy in front of Envoy, or the scheme may change. If the domain is a
+/// single host, setting that host drops the port. Otherwise, Envoy can only replace the port.
 /// `https://example.com:443/` is longer than necessary, but correct.
 pub(crate) fn variants(
     redirect: &Redirect,

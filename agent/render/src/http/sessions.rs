@@ -215,8 +215,8 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
             }],
             ..Default::default()
         }),
-        // A subset has only one endpoint. With Envoy's default panic threshold, it would be used
-        // even after it has failed.
+        // A subset has only one endpoint. With Envoy's default panic threshold, a failed endpoint
+        // would still be used.
         common_lb_config: can_fail.then(|| CommonLbConfig {
             healthy_panic_threshold: Some(Percent { value: 0.0 }),
             ..Default::default()

@@ -116,7 +116,7 @@ pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     places.collect()
 }
 
-/// Returns the place of a filter, or an error if Envoy would reject the filter.
+/// Returns the placeholder for a filter, or an error if Envoy would reject the filter.
 fn place(filter: &SharedFilter) -> Result<&'static str, String> {
     match &filter.kind {
         Some(Kind::Response(response)) => of_responses(response).map(|_| RESPONSE),
@@ -325,8 +325,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Returns one filter per limited direction. Each must be the last in its direction, because Envoy
-/// calls no filter of the same place after one that waits.
+/// Returns one filter per limited direction. Each must be the last in its direction, because once a
+/// filter waits, Envoy calls no other filter of the same place.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,

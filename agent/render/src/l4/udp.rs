@@ -92,8 +92,8 @@ pub(crate) fn socket() -> UdpSocketConfig {
 }
 
 /// Returns the configuration that selects a session's cluster. Envoy's UDP matcher is a work in
-/// progress that its threat model does not cover, so it is used only if there are several shares.
-/// The alternative is deprecated, but covered by the threat model.
+/// progress, and the threat model does not cover it. It is therefore used only if there are several
+/// shares. The alternative is deprecated, but covered by the threat model.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
     let cluster = RouteSpecifier::Cluster;

@@ -121,7 +121,7 @@ fn no_budget_is_exceeded() {
             }
         });
         assert!(3 + shared.len() + endpoints <= budget, "budget {budget}");
-        // A small budget never leaves anything out, and no private key is printed.
+        // Even with a small budget, nothing is left out, and no private key is printed.
         assert_eq!(rendered.problems, [], "budget {budget}");
         let mut keys = 0;
         private_keys(&printed, &mut |key| {

@@ -89,7 +89,7 @@ pub(crate) fn downstream(
     }))
 }
 
-/// Returns a listener's session ticket keys: its own, or the host's if it has none or they are
+/// Returns a listener's own session ticket keys, or the host's if the listener's are unset or
 /// missing. Returns `None` if Envoy generates them.
 fn ticket_keys(
     name: &str,

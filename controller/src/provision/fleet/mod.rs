@@ -1,10 +1,10 @@
 //! Builds a managed fleet: the objects that make nodes serve one Gateway. Pure.
 //!
 //! In the Gateway's namespace, a fleet has two DaemonSets and a ServiceAccount. In the controller's
-//! namespace, it has a Role and two RoleBindings, which let the agents read this Gateway's keys and
-//! no others. The same objects are in `controller/deploy/agent`, to be applied by hand. Here, each
-//! fleet has separate directories, so that fleets can share nodes. Alternatively, a Deployment on
-//! the Pod network replaces the DaemonSets; `switch` migrates between the two.
+//! namespace, it has a Role and two RoleBindings, which let the agents read only this Gateway's
+//! keys. The same objects are in `controller/deploy/agent`, to be applied by hand. Here, each fleet
+//! has separate directories, so that fleets can share nodes. Alternatively, a Deployment on the Pod
+//! network replaces the DaemonSets; `switch` migrates between the two.
 
 mod access;
 mod compare;

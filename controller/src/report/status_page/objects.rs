@@ -163,7 +163,7 @@ pub(super) fn conditions(
     let fleets = reports.fleets.values();
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
-        // There can be very many routes, so compose the status only for the few that hosts reject.
+        // There may be thousands of routes, so compose statuses only for the few that hosts reject.
         let is_layered = matches!(key.kind, Kind::Ingress | Kind::HttpProxy);
         if refused.is_empty() || is_layered || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
