@@ -1,5 +1,5 @@
-//! Addresses that endpoints must not have: the host itself, link-local neighbors, and metadata
-//! services that issue credentials to cloud machines.
+//! Addresses that endpoints must not have: the host's own addresses, link-local neighbors, and
+//! metadata services that issue credentials to cloud machines.
 //!
 //! The controller excludes such endpoints from snapshots. The agent uses the same table, because it
 //! does not trust snapshots. An IPv6 address that embeds a rejected IPv4 address must also be

@@ -17,8 +17,8 @@ pub const MAX_KEYS: usize = 64;
 /// Maximum length of a key ID in bytes.
 const MAX_KID: usize = 256;
 
-/// An Ed25519 key that is not a point on the curve, so no signature is valid for it. If Envoy could
-/// use none of the keys in a set, it would reject the set, and with it the keys for all other
+/// An Ed25519 key that is not a point on the curve, so it cannot verify any signature. If Envoy
+/// could use none of the keys in a set, it would reject the set, and with it the keys for all other
 /// policies.
 const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
 

@@ -25,7 +25,8 @@ pub struct KeyPair {
     /// Certificates in PEM format, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key in PEM format, or concatenated session ticket keys, the first of which encrypts.
+    /// Private key in PEM format, or concatenated session ticket keys. The first ticket key
+    /// encrypts new tickets.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
     /// OCSP response in DER format that is presented with the leaf, or empty if there is none.

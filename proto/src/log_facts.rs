@@ -1,8 +1,8 @@
 //! Facts that an access log line may contain, and headers that it must not contain. The resolver
 //! and the renderer share this table.
 //!
-//! Never classify a value as plain if a client can put a tab into it, and never allow a header that
-//! may contain credentials.
+//! Never classify a value as plain if a client can insert a tab, and never allow a header that may
+//! contain credentials.
 
 use crate::schema::line_form::Fact;
 

@@ -1,9 +1,9 @@
 //! Splits and assembles encoded protobuf messages without decoding them.
 //!
-//! A typical update changes one or two of thousands of routes, and decoding and encoding the others
-//! would be most of the work. All manual encoding is in this module, and field numbers are
-//! generated from the schema. Contents are not validated. If the encoding is not as expected,
-//! functions return `None`.
+//! A typical update changes one or two of thousands of routes. Decoding and encoding the others
+//! would dominate the cost. All manual encoding is in this module, and field numbers are generated
+//! from the schema. Contents are not validated. If the encoding is not as expected, functions
+//! return `None`.
 
 use prost::Message;
 use prost::encoding::{self, WireType, decode_key, decode_varint, encode_key, encode_varint};

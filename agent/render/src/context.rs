@@ -1,4 +1,4 @@
-//! The host's options, and the rendering context, through which translators share facts.
+//! The host's options, and the rendering context that translators share.
 //!
 //! Never translate anything here.
 

@@ -3,8 +3,8 @@
 //!
 //! A slow or hostile client occupies one connection for a limited time, and never affects the
 //! process or other clients. The number and duration of connections are limited, and each serves
-//! one request. At the limit, the oldest idle connection is closed for a new one. `page` builds
-//! pages for browsers, and `guard` admits only callers with a certificate or a token.
+//! one request. At the limit, the oldest idle connection is closed to make room for a new one.
+//! `page` builds pages for browsers, and `guard` admits only callers with a certificate or a token.
 //!
 //! ```
 //! use http_body_util::Full;

@@ -133,7 +133,7 @@ impl Publications {
 }
 
 /// Returns the names under which Gateways of Sesame classes are published, or were published and
-/// could be again.
+/// could be published again.
 pub(super) fn names(
     resolution: &Resolution,
     unserved: &BTreeSet<NamespacedName>,

@@ -82,7 +82,8 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     let account_uid = owner.metadata.uid.unwrap_or_default();
     let followed = policy::wait_until_followed(cluster, host, &account_uid, &bearer);
     if let Err(error) = followed.await {
-        // Leftover objects do no harm: invitations expire, and the next one replaces the objects.
+        // Leftover objects do no harm: invitations expire, and the next invitation replaces the
+        // objects.
         let _ = remove(cluster, host).await;
         return Err(error);
     }

@@ -15,7 +15,7 @@ pub(crate) enum DesiredPublication {
     Retain,
 }
 
-/// Desired publication of each of this controller's Gateways.
+/// Desired publications of all of this controller's Gateways.
 pub(crate) type DesiredPublications = BTreeMap<NamespacedName, DesiredPublication>;
 
 /// Returns the revision to publish for each Gateway.

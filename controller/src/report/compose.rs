@@ -301,7 +301,7 @@ fn tell_provisioned(
     let ProvisionReport {
         without_service,
         without_fleet,
-        // Reported together with the addresses.
+        // Missing second Gateways are reported together with the addresses.
         without_upstream: _,
         released,
     } = provisioned;

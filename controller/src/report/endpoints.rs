@@ -1,7 +1,7 @@
 //! Collects a Gateway's hosts as the endpoints of its Service. Pure.
 //!
 //! A host is an endpoint as long as its Envoy serves and its agent reports. It need not serve the
-//! newest revision, so that clients are still served during a change.
+//! newest revision, because clients must still be served during a change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -148,8 +148,8 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Returns the time without a report after which a host counts as lost. It never ends before the
-/// host's next report is overdue.
+/// Returns the time without a report after which a host counts as lost. This time never ends before
+/// the host's next report is overdue.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
     // Hosts delay reports by up to a quarter of the interval, so that they do not all report at the

@@ -14,7 +14,7 @@ use sesame_published::{
 };
 
 /// Maximum total size of names and reasons kept from one report, in bytes. A condition message can
-/// contain a quarter of that.
+/// contain a quarter of this amount.
 const MAX_BYTES: usize = 16 * 1024;
 /// Maximum lengths of Gateway names and host names.
 const MAX_GATEWAY: usize = 317;

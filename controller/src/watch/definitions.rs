@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
 /// Returns the newest version of `ClusterTrustBundle` that both the API server and Sesame support,
-/// or `None`. Many API servers know the kind but do not serve it.
+/// or `None`. Many API servers define the kind but do not serve it.
 async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups

@@ -303,7 +303,8 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes a received object. Its status is kept as a string, as the base for the next write.
+/// Decodes a received object. The status is kept as a string, because the next write is based on
+/// it.
 pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     WatchedObject {
         name: received.name(),

@@ -1,4 +1,4 @@
-//! Keeps an object's status as stored in the cluster.
+//! An object's status as stored in the cluster.
 
 use serde_json::Value;
 

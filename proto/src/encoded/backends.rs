@@ -78,7 +78,7 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns true if this text occurs anywhere in the encoded route tables, in any field.
+    /// Returns true if any field of the encoded route tables contains this text.
     pub fn is_in_route_tables(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;

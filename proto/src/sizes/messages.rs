@@ -186,7 +186,7 @@ pub(super) fn text(text: &str) -> u64 {
     TEXT.saturating_add(count(text.len()))
 }
 
-/// Returns the size of a small message, which is measured by its encoding in the snapshot.
+/// Returns the size of a small message, namely its encoded size in the snapshot.
 pub(super) fn of_message(message: &impl prost::Message) -> u64 {
     TEXT.saturating_add(count(message.encoded_len()))
 }

@@ -1,8 +1,8 @@
 //! Patches the clusters when only a few backends were added or removed, and reuses the others.
 //!
-//! When a route moves to another backend, one cluster of thousands changes, and rendering the
-//! others would be most of the work. Never guess: return `None` if anything might differ apart from
-//! these clusters, their endpoints and some virtual hosts. The caller then renders more.
+//! When a route moves to another backend, one cluster of thousands changes. Rendering the others
+//! would dominate the cost. Never guess: return `None` if anything except these clusters, their
+//! endpoints and some virtual hosts might differ. The caller then renders more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -74,8 +74,8 @@ pub(crate) fn render(
     })
 }
 
-/// Returns true if adding or removing these backends affects no unchanged resource. None of them
-/// may use TLS, and no virtual host, listener or log receiver may refer to them.
+/// Returns true if adding or removing these backends affects no unchanged resource. This requires
+/// that they do not use TLS, and that no virtual host, listener or log receiver refers to them.
 fn concerns_nobody_else(
     changes: &BackendChanges,
     before: &EncodedSnapshot,

@@ -1,7 +1,7 @@
 //! Patches route tables, and reuses the unchanged virtual hosts as they were rendered before.
 //!
 //! If one or two virtual hosts in a table of thousands change, decoding and rendering the others
-//! would be most of the work. Virtual hosts are therefore compared in encoded form. Never guess:
+//! would dominate the cost. Virtual hosts are therefore compared in encoded form. Never guess:
 //! return `None` if anything is unexpected. The caller then renders the complete table.
 
 use std::collections::{BTreeSet, HashMap};

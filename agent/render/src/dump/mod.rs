@@ -97,7 +97,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
     }))
 }
 
-/// Returns a bootstrap as a JSON value, whether it is static or not.
+/// Returns a static or dynamic bootstrap as a JSON value.
 pub fn bootstrap(bytes: &[u8], redact: Redact) -> Result<Value, DumpError> {
     let mut bootstrap: Bootstrap = decode("bootstrap", bytes)?;
     if let Some(resources) = &mut bootstrap.static_resources {

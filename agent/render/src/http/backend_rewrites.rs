@@ -54,8 +54,8 @@ fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
     }
 }
 
-/// Merges a backend's rewrite with its rule's rewrite. The latter supplies the parts that the
-/// backend does not set.
+/// Merges a backend's rewrite with its rule's rewrite. The rule's rewrite supplies the parts that
+/// the backend does not set.
 fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
     let (Some(backend), Some(rule)) = (backend, rule) else {
         return backend.or(rule).cloned();

@@ -5,8 +5,8 @@
 //! supplies the complete configuration.
 //!
 //! There is one composite filter for routes and one for each filter of a listener. After a filter
-//! that waits for a response, a composite filter never calls another one. Never let a request that
-//! should be checked pass unchecked.
+//! that waits for a response, a composite filter never calls another one. Never let a request
+//! bypass a required check.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
@@ -30,12 +30,12 @@ use crate::wrappers;
 /// it.
 pub(crate) const FILTER: &str = "external_auth";
 
-/// Timeout in milliseconds for the service's response. The client waits for it, and the API has no
-/// field for this timeout.
+/// Timeout in milliseconds for the service's response. The client waits for the response, and the
+/// API has no field for this timeout.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Headers that the service's response must never change. They include headers that frame requests
-/// and connections, and `host` and the pseudo-headers, on which routing depends.
+/// Headers that the service's response must never change. They include framing and connection
+/// headers, as well as `host` and the pseudo-headers, on which routing depends.
 const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
 /// Header with the service's response time. Envoy adds it to the service's response.

@@ -1,7 +1,7 @@
 //! Renders the HTTP connection manager, which processes all requests before and after routing.
 //!
-//! It refers to its route table by file. Unless the budget of watched files is used up, it contains
-//! nothing specific to a route or tenant. Its defaults suit an edge proxy, which does not trust
+//! It refers to its route table by file. It contains nothing specific to a route or tenant, unless
+//! the budget of watched files is used up. Its defaults suit an edge proxy, which does not trust
 //! clients.
 
 use std::iter;

@@ -107,7 +107,7 @@ struct TableRendering<'t> {
     name: &'t str,
     bytes: Vec<u8>,
     seen: BTreeSet<&'t str>,
-    /// Buffer for the current virtual host, reused.
+    /// Reused buffer for the current virtual host.
     host: Vec<u8>,
 }
 
@@ -391,9 +391,9 @@ fn listener_filters(
         filters.insert(auth_headers::OF_LISTENERS.to_owned(), config);
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
-    // Envoy decides which filters run by the first route selected for a request, but headers set by
-    // services may lead to another route. Enable these filters for every route; they do nothing
-    // unless the route configures them.
+    // Envoy uses the first route selected for a request to decide which filters run, but headers
+    // set by services may lead to another route. Enable these filters for every route; they do
+    // nothing unless the route configures them.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER, external_auth::FILTER]);
     filters.extend(places.map(|place| (place.to_owned(), request_filters::idle(place))));

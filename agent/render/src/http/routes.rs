@@ -1,8 +1,8 @@
 //! Renders a route: its match, action and filters.
 //!
 //! A route whose match Envoy would reject is left out, unless it might be security-relevant. A
-//! route whose action cannot be rendered responds with 500. Never write a value twice or an empty
-//! option, because each change to a table costs Envoy about 7 µs per route.
+//! route whose action cannot be rendered responds with 500. Never write duplicate values or empty
+//! options, because each change to a table costs Envoy about 7 µs per route.
 
 use std::collections::BTreeMap;
 

@@ -131,8 +131,8 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
     })
 }
 
-/// Returns a route configuration for [`FILTER`] that reads no session. It has a rule, because Envoy
-/// rejects a configuration without rules.
+/// Returns a route configuration for [`FILTER`] that reads no session. The configuration has a rule
+/// anyway, because Envoy rejects a configuration without rules.
 pub(crate) fn idle() -> Any {
     reading(vec![no_session()])
 }
@@ -174,7 +174,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let session = Value {
         kind: Some(value::Kind::StringValue(session)),
     };
-    // One entry per map, because prost writes several entries in random order.
+    // Each map has only one entry, because prost writes several entries in random order.
     let fields = Struct {
         fields: HashMap::from([(KEY.to_owned(), session)]),
     };

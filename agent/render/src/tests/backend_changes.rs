@@ -154,7 +154,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
         snapshot(&(backends, sets.clone()))
     };
     let (before, now) = (with(1), with(2));
-    // The first budget puts all endpoints in files, the second none.
+    // With the first budget, all endpoints are in files; with the second, none are.
     for budget in [100, 8] {
         let options = RenderOptions {
             subscription_budget: budget,

@@ -155,7 +155,7 @@ fn direct_answers_use_cors_headers_of_route() {
                 ("access-control-expose-headers", "x-seen"),
             ]
         );
-        // Caches must distinguish responses by origin, even for requests without an allowed one.
+        // Caches must distinguish responses by origin, even for requests without an allowed origin.
         assert_eq!(vary.0, "vary");
         assert_eq!(said_by(&routes[expected - 1]), [*vary]);
     }

@@ -85,7 +85,7 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     drain.into_iter().chain(hops).chain(metrics)
 }
 
-/// Adds the annotations by which most Prometheus configurations discover Pods to a Pod template.
+/// Annotates a Pod template so that most Prometheus configurations discover its Pods.
 pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     if let Some(port) = fleet.metrics_port {
         template["metadata"]["annotations"] = json!({
