@@ -95,8 +95,7 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution always comes first. No other task still holds its result, so
-                // nothing is copied.
+                // A full resolution always comes first, and no other task still holds its result.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -167,8 +166,7 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Marks the Ingresses and HTTPProxies of open Gateways as open, because they report the same
-    /// addresses.
+    /// Marks Ingresses and HTTPProxies of open Gateways as open: they report the same addresses.
     fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
             return;
