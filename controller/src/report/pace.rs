@@ -47,7 +47,8 @@ impl Pace {
     }
 }
 
-/// While reports keep arriving, summaries use at most one part in `SHARE` of the elapsed time.
+/// While reports keep arriving, summaries use at most one part in `SHARE` of the elapsed time,
+/// unless that would delay a summary by more than [`LONGEST`].
 const SHARE: u32 = 20;
 
 /// Pace of summaries. Each summary examines all hosts of a Gateway, so with more hosts, more
