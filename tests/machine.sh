@@ -17,7 +17,7 @@ number() {
 }
 
 cpus=$(nproc)
-# Tests are mostly idle, so three per CPU keep all CPUs busy.
+# Tests are mostly idle, so run three per CPU to keep all CPUs busy.
 threads=$((3 * cpus))
 
 # An agent and its Envoys use up to 128 inotify instances. `tests/src/turns.rs` limits the number of
@@ -50,7 +50,7 @@ first=$(cut -f 1 /proc/sys/net/ipv4/ip_local_port_range)
 [ "$first" -ge 32000 ] ||
   lacks "ports from 12000 to 32000; outgoing connections take those from $first: sysctl net.ipv4.ip_local_port_range='32768 60999'"
 
-# kilobytes DIRECTORY: prints the free space there.
+# kilobytes DIRECTORY: prints the directory's free space.
 kilobytes() {
   df -Pk "$1" | awk 'NR == 2 { print $4 }'
 }

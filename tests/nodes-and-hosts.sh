@@ -1,14 +1,13 @@
 #!/bin/sh
-# Tests images, the archive for sites without a network, nodes (some scenarios) and hosts, if this
-# machine has the tools and can run machines. nodes-and-hosts.sh --tools prints the names of the
-# tools.
+# Tests the images, the archive for air-gapped sites, nodes (some scenarios) and hosts, if this
+# machine has the tools and can run nested machines. nodes-and-hosts.sh --tools prints the names of
+# the tools.
 set -eu
 cd "$(dirname "$0")/.."
 tools='buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv
   strip systemd-nspawn unshare'
-# Run each way to deploy Sesame once: without the Gateway API, as a managed fleet, and with your own
-# DaemonSet. Then run their rollouts. The hosts of test-hosts join a cluster, or have no network.
-# All other scenarios would double the time.
+# Deploy Sesame once in each way: without the Gateway API, as a managed fleet, and as a custom
+# DaemonSet. Then roll out new images. Skip all other scenarios, which would double the time.
 nodes='without-gateway-api managed-fleet own-daemonset columns agent envoy'
 if [ "${1:-}" = --tools ]; then
   # shellcheck disable=SC2086 # One line.

@@ -1,8 +1,8 @@
 #!/bin/sh
 # one.sh NAME COMMAND…: builds the programs and the tests with this name, and runs the tests with a
 # command such as `cargo nextest run`. NAME is a test, a golden case, or an area (a directory of
-# tests/tests). It can also be a test file, optionally followed by `::` and a test. The programs are
-# always up to date with their sources.
+# tests/tests). It can also be a test file, optionally followed by `::` and a test. Always rebuilds
+# outdated programs first.
 set -eu
 cd "$(dirname "$0")/.."
 name=$1
@@ -11,7 +11,7 @@ shift
 module=${name%%::*}
 function=${name##*::}
 
-# Each line is a directory or file with that name.
+# Each line is the path of a match.
 found=$({
   find tests/tests -name "$module.rs" -o -type d -name "$module"
   find tests/golden -mindepth 1 -maxdepth 1 -name "$module" -printf 'tests/tests/golden\n'
@@ -41,6 +41,6 @@ case $path in
 esac
 # For an area, run all tests.
 if [ -e "tests/tests/$name/main.rs" ] || [ -e "tests/tests/$name.rs" ]; then name=; fi
-# shellcheck disable=SC2086 # An area has no name.
-# Without sesame-tests, Cargo would rebuild crates with other features.
+# shellcheck disable=SC2086 # The name is empty for an area. Without sesame-tests, Cargo would
+# rebuild crates with other features.
 exec tests/machine.sh "$@" --package sesame-tests $name

@@ -1,6 +1,6 @@
 #!/bin/sh
-# reproduce.sh DIRECTORY COMMAND...: runs a command twice, each time with a new directory to fill,
-# and fails if the files differ. The argument `{}` of the command stands for the directory.
+# reproduce.sh DIRECTORY COMMAND...: runs a command twice, each time with a new output directory,
+# and fails if the files differ. The argument `{}` is replaced by that directory.
 set -eu
 directory=$1
 shift

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Checks for the named tools before anything is built. Prints how to get each missing tool, and then
-# exits with 1. With --install before the names, as root on Debian, first installs the tools that
-# Debian has. `envoy` stands for the tools that fetch Envoy, and `wheels` for the tools that fetch
-# everything that tests need from PyPI, unless it already exists.
+# Checks for the named tools before anything is built. If any are missing, prints how to get each of
+# them and exits with 1. With --install before the names, as root on Debian, first installs the
+# tools that Debian packages. `envoy` stands for the tools needed to download Envoy, and `wheels`
+# for those needed to download the tests' dependencies from PyPI. Neither is checked if the
+# downloads already exist.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0

@@ -2,8 +2,8 @@
 # run.sh FLAG...: builds the conformance suite of the Gateway API, and runs it against the programs
 # in target/debug. run.sh --keep-report copies the report of the last run to the documentation.
 #
-# $CONFORMANCE is the release of the suite: v1.7, which go.mod pins, or v1.6, which v1.6.mod pins.
-# Both are built with the toolchain in go.mod, which Go fetches like a module. $CONFORMANCE_CHANNEL
+# $CONFORMANCE is the suite's release: v1.7, pinned in go.mod, or v1.6, pinned in v1.6.mod. Both are
+# built with the toolchain that go.mod names, which Go downloads like a module. $CONFORMANCE_CHANNEL
 # is the channel of the CRDs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -68,7 +68,7 @@ pub fn install(at: &Path) {
     install_program(&agent_binary(), at);
 }
 
-/// Installs a program by renaming, as packages do, because the old file may still be running.
+/// Installs a program by renaming, as packages do, because the old version may still be running.
 pub fn install_program(program: &Path, at: &Path) {
     let new = at.with_extension("new");
     std::fs::copy(program, &new).expect("copy the program");
@@ -287,8 +287,8 @@ impl AgentUnderTest {
         Command::new(agent_binary())
             .args(arguments)
             .env("ENVOY", envoy_binary())
-            // Test backends are on the loopback interface. Some commands lack the equivalent flag,
-            // because they do not resolve routes, so set the variable.
+            // Test backends are on the loopback interface. Set the variable instead of the flag,
+            // which commands that do not resolve routes do not accept.
             .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
             .output()

@@ -1,6 +1,5 @@
 //! An in-process collector that accepts spans and access logs as OTLP over gRPC and HTTP on one
-//! port. It also accepts access logs from Envoy's access log service (ALS), and remembers
-//! everything.
+//! port. It also accepts access logs from Envoy's access log service (ALS), and stores everything.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

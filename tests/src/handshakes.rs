@@ -82,7 +82,7 @@ impl Handshake {
             .filter(|(scheme, _)| schemes.contains(scheme))
             .copied()
             .collect();
-        // The type requires a static lifetime. Leaking is fine, because a test creates only a few
+        // The type requires a static lifetime, so leak the value. A test creates only a few
         // clients.
         known.mapping = Box::leak(taken.into_boxed_slice());
         self

@@ -1,5 +1,5 @@
-//! A hand-written HTTP/2 client for requests that no library would send. It opens unfinished
-//! requests whose headers repeat one entry of the header table, and sends paths with arbitrary
+//! A hand-written HTTP/2 client for requests that no library would send. It leaves requests
+//! unfinished, repeats one entry of the header table many times, and sends paths with arbitrary
 //! bytes.
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Lets a test run a test of its own executable in a new process, in order to isolate or kill it.
+//! Lets a test run another test of the same executable in a new process, to isolate or kill it.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,10 +1,9 @@
 //! Generates load while the configuration changes, and counts failures.
 //!
-//! Each worker is a closed loop: it sends the next request when the previous one has completed.
-//! Some workers keep their connections, and others open a new one for each request. If the server
-//! closed a connection before the request was written, the worker retries on a new connection,
-//! because nothing was sent. Any other unexpected result is a failure, recorded with its time and
-//! cause.
+//! Each worker sends the next request only when the previous one has completed. Some workers keep
+//! their connections, and others open a new one for each request. If the server closed a connection
+//! before the request was written, the worker retries on a new connection, because nothing was
+//! sent. Any other unexpected result is a failure, recorded with its time and cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +34,8 @@ const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 pub struct Plan {
     /// Requests to send in turn, repeatedly.
     pub requests: Vec<Request>,
-    /// Number of workers that keep connections: one for each request, or a single shared one.
+    /// Number of workers that keep their connections open: one for each request, or a single shared
+    /// one.
     pub keep_alive: usize,
     /// True if all requests use the same address and protocol, and can share a connection.
     pub share: bool,

@@ -26,7 +26,7 @@ pub fn yaml(objects: &[Value]) -> String {
     text
 }
 
-/// Returns a `GatewayClass` with our controller.
+/// Returns a `GatewayClass` for Sesame's controller.
 pub fn gateway_class(name: &str) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -286,7 +286,7 @@ pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     })
 }
 
-/// Returns a validation with one `ConfigMap` in `caCertificateRefs`, and a hostname.
+/// Returns a `validation` field with one `ConfigMap` in `caCertificateRefs`, and a hostname.
 pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     json!({
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": config_map}],

@@ -26,7 +26,7 @@ pub fn inside_own(test: &str) -> bool {
     false
 }
 
-/// Like [`inside_own`], but for a program: re-executes it in a new network namespace.
+/// Like [`inside_own`], but for a program, which is executed again in a new network namespace.
 pub fn enter_own() -> std::io::Result<()> {
     use std::os::unix::process::CommandExt as _;
 

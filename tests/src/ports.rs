@@ -1,8 +1,8 @@
 //! Ports that no other test uses.
 //!
-//! After binding port 0 and closing the socket, any other process could take the port. Instead,
-//! this module takes a port below the range for outgoing connections. An abstract Unix socket,
-//! which all test processes can see, reserves the port until this process exits.
+//! Binding port 0 and closing the socket would let any other process take the port. Instead, this
+//! module chooses a port below the range for outgoing connections. An abstract Unix socket, which
+//! all test processes can see, reserves the port until this process exits.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;

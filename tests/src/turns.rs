@@ -1,9 +1,9 @@
 //! Limits the number of concurrent agents under test across all processes of this machine.
 //!
 //! Every file that Envoy watches needs one inotify instance, and the kernel limits the instances
-//! per user (128 by default). A single agent may use them all. So the number of concurrent agents
-//! depends on that limit, and each agent waits for its turn. Threads of one process wait for each
-//! other.
+//! per user (128 by default). A single agent may use them all, so the limit determines how many
+//! agents may run concurrently. Each process runs one agent at a time, and waits for its turn to
+//! start one.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -2,7 +2,7 @@
 //! real Envoys of two versions must accept the output.
 //!
 //! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden` and
-//! `make regenerate` rewrite the outputs. Review the diff.
+//! `make regenerate` rewrite the outputs; review the diff.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

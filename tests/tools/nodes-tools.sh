@@ -7,7 +7,7 @@ programs='kubelet kube-controller-manager kube-scheduler kubectl kube-proxy'
 # shellcheck disable=SC2086 # One argument each.
 need "${NODES_TOOLS:-$TOOLS/nodes-$kube_version}" "the programs of nodes $kube_version (Go modules)" $programs pause echo-basic
 
-# One command builds all of them, because they share most of their packages.
+# Build all of them with one command, because they share most of their packages.
 packages=
 for program in $programs; do
   packages="$packages k8s.io/kubernetes/cmd/$program"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds Prometheus and promtool, without service discovery for clouds, which is most of Prometheus.
+# Builds Prometheus and promtool without service discovery for clouds, which makes up most of the
+# code.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

@@ -15,7 +15,7 @@ sources() {
 
 spire=$(sources github.com/spiffe/spire "$SPIRE_VERSION" "$SPIRE_SUM")
 helper=$(sources github.com/spiffe/spiffe-helper "$SPIFFE_HELPER_VERSION" "$SPIFFE_HELPER_SUM")
-# The server's SQLite is written in C.
+# The server needs cgo, because SQLite is written in C.
 (cd "$spire" && CGO_ENABLED=1 "$GO" build -trimpath -ldflags '-s -w' -o "$new/out/" ./cmd/spire-server)
 go_build "$spire" "$new/out/" -ldflags '-s -w' ./cmd/spire-agent
 go_build "$helper" "$new/out/" -ldflags '-s -w' ./cmd/spiffe-helper

@@ -190,8 +190,8 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // The process is out of file descriptors, or the peer is already gone. The next
-                // accept may succeed.
+                // The process is out of file descriptors, or the peer has already disconnected. The
+                // next accept may succeed.
                 Err(_) => continue,
             },
             _ = closed.wait_for(|closed| *closed) => return,
@@ -444,7 +444,7 @@ mod tests {
 
     #[tokio::test]
     async fn backend_close_finishes_active_request_and_frees_port() {
-        // No other process uses this address, so none can take the port once it is free.
+        // No other process uses this address, so the port stays free after it is closed.
         let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
         let backend = Backend::start_at("a", own).await.expect("a port");
         let address = backend.address();

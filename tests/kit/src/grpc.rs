@@ -26,7 +26,8 @@ const CONTENT_TYPE: &str = "application/grpc";
 /// Length of a message prefix: a flag byte and a four-byte message length.
 const PREFIX: usize = 5;
 
-/// Creates a call to `method` (`service/method`) on `host`, with an empty message, for `address`.
+/// Creates a call to `method` (`service/method`) on `host` with an empty message, to be sent to
+/// `address`.
 pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))
         .method("POST")

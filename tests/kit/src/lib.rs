@@ -1,5 +1,5 @@
 //! Code shared by the demo and the tests: echo backends, certificates, a client, generated files,
-//! and the location of the real Envoy.
+//! and a function that locates the real Envoy.
 //!
 //! An echo backend responds to each request with a description of the request as received, so a
 //! test sees what a proxy changed. The client sends individual requests, optionally over TLS or

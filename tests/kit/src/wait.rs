@@ -25,7 +25,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Returns `Ok` if `good`, and otherwise the observed state as the error.
+/// Returns `Ok` if `good` is true, or the observed state as an error.
 pub fn holds(good: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
     if good { Ok(()) } else { Err(seen()) }
 }

@@ -62,7 +62,7 @@ impl AgentUnderTest {
     }
 
     /// Waits until Envoy has accepted the latest change, apart from any rejected parts, and the
-    /// agent has stored it. An agent that is killed before then loses the change.
+    /// agent has stored it. An agent that is killed earlier loses the change.
     pub async fn wait_stored(&self) {
         let stored = |gateway: &Value| {
             // A change may be served before it is recorded as accepted.

@@ -1,4 +1,4 @@
-//! Kills processes if the test that started them cannot do so itself.
+//! Kills processes even if the test that started them dies.
 //!
 //! A small shell reads from a pipe whose write end only the test's process holds. When that process
 //! exits for any reason, the kernel closes the pipe. The shell then kills its own process group, to

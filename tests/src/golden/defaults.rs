@@ -1,9 +1,9 @@
 //! Defaults of golden cases: `tests/golden/_defaults` contains the parts that most outputs share,
 //! and a case contains only the difference.
 //!
-//! A default is an object. It applies to the objects in a field with a given path (`clusters`,
-//! `gateways.*.listeners`; `*` matches any name), or to objects with a given last part of their
-//! `@type`. A difference is a JSON merge patch (RFC 7396) to the default: equal fields are omitted,
+//! A default is an object. It applies to the objects at a given path (`clusters`,
+//! `gateways.*.listeners`; `*` matches any name), or to objects whose `@type` ends with a given
+//! name. A difference is a JSON merge patch (RFC 7396) to the default: equal fields are omitted,
 //! and fields that only the default has are null. No information may be lost: [`Defaults::merged`]
 //! restores the complete value.
 

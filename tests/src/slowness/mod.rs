@@ -1,5 +1,5 @@
 //! Ten gateways with performance problems, each with a different cause. They let people practice
-//! diagnosis, and a test checks that the commands and pages lead to the cause.
+//! diagnosis, and a test checks that the documented commands reveal the cause.
 //!
 //! Object names are the same in all ten, so that only the behavior reveals the cause.
 

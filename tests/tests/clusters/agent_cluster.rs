@@ -92,7 +92,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Another process holds this port.
+    // Another process listens on this port.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
     let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
     let third = version(backend.address(), "/three", &listeners);
@@ -119,8 +119,8 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{told:#}"
     );
 
-    // A stopping agent reports that it is stopping. Envoy keeps serving, and the report keeps the
-    // addresses.
+    // A stopping agent reports that it is stopping. Envoy keeps serving, so the report still
+    // contains the addresses.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;
@@ -221,8 +221,8 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/one").await;
 
-    // Once the content is correct, the agent applies the version, even though the manifest has not
-    // changed.
+    // Once the shard's content is correct, the agent applies the version, even though the manifest
+    // has not changed.
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
@@ -338,7 +338,7 @@ async fn agent_keeps_serving_if_read_access_is_revoked() {
     let user = publications::prepare(&cluster, &[&edge]).await;
     let first = at_port_80(backend.address(), "/one");
     first.publish(cluster.admin()).await;
-    // The kubeconfig appears after the agent has started.
+    // Create the kubeconfig after the agent has started.
     let config = agent.state().join("kubeconfig");
     agent.add_flags(&[
         "--kube",

@@ -108,7 +108,7 @@ fn chart_gives_metrics_separate_address_and_guard() {
         "--metrics-token-file=/etc/sesame/metrics-token/token",
     ];
     assert!(flags.ends_with(&wanted), "{flags:?}");
-    // Kubelets have neither a certificate nor a token, so they probe a separate port.
+    // Kubelets cannot send a client certificate or token, so they probe a separate port.
     for probe in ["livenessProbe", "readinessProbe"] {
         assert_eq!(container[probe]["httpGet"]["port"], "http");
     }
@@ -188,7 +188,8 @@ fn chart_passes_lint_and_rejects_unknown_values() {
             "/networkPolicies/apiServer/cidrs/0': '192.0.2.10' does not match pattern",
         ),
         ("fleet=", "/fleet': '' does not match pattern"),
-        // These values set a guard without an address, and client certificates without TLS.
+        // These values set a metrics token without a metrics port, and client certificates without
+        // TLS.
         (
             "controller.metrics.tokenSecret=word",
             "/controller/metrics/tokenSecret': maxLength",

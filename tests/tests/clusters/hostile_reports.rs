@@ -244,7 +244,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     .await;
     let path = format!("{REPORTS}/bank.vault.forged");
     let down = status(&vault(), "Down", &["203.0.113.66"]).await;
-    // The controller may already have removed the report.
+    // Ignore errors, because the controller may already have removed the report.
     let _ = admin
         .merge(&format!("{path}/status"), &json!({"status": down}))
         .await;

@@ -95,7 +95,7 @@ async fn join_token_admits_one_host_with_own_rights() {
 async fn expired(site: &Site) {
     let account = |name: &str| format!("{CORE}/serviceaccounts/{name}");
     site.token(&["--gateway", "default/edge", "--host", "late"]);
-    // Simulate that `a`, which has joined, failed to remove its invitation.
+    // Simulate that host `a` failed to remove its invitation after joining.
     let invitation = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
         "name": invitation_account("a"), "namespace": "sesame-system",
         "labels": {"projectsesame.io/access": "invitation"},
@@ -124,8 +124,8 @@ async fn expired(site: &Site) {
     assert!(!site.is_gone(&account(&invitation_account("next"))).await);
 }
 
-/// Checks that a stolen token either yields no credential or locks out the real host, which reveals
-/// the theft.
+/// Checks that a stolen token either yields no credential or locks out the real host, so the theft
+/// is noticed.
 async fn stolen(site: &Site) {
     let token = site.token(&["--gateway", "default/edge", "--host", "s"]);
     let token = JoinToken::parse(&token).unwrap();
@@ -174,7 +174,7 @@ async fn stolen(site: &Site) {
     assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
     let given = thief.create(&tokens, &bound(Some(uid))).await;
     given.expect("the claimer's token");
-    // The second host to use the token notices the theft, and its operator revokes the token.
+    // The second host to use the token reports the theft, and its operator revokes the token.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());

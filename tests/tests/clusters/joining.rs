@@ -201,7 +201,7 @@ async fn inventory(site: &Site) {
     assert!(text(&table.stdout).contains("rack-7"), "{}", words(&table));
 }
 
-/// Checks that a dead agent's address is removed from the status while its Envoy keeps serving.
+/// Checks that a killed agent's address is removed from the status while its Envoy keeps serving.
 async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &ControllerUnderTest) {
     wait_addresses(site, &["127.0.0.1"], controller).await;
     agent.kill9();
@@ -269,7 +269,7 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // An open watch may outlive the credential, so restart the agent.
+    // Restart the agent, because an open watch may outlive the credential.
     agent.kill9();
     agent.restart();
     agent

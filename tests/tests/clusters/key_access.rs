@@ -46,7 +46,7 @@ async fn default_agents_read_only_their_fleets_keys() {
         assert!(!may_get(name).await, "the agent may read {name:?}");
     }
 
-    // Reapplying the manifest keeps the permissions that were added.
+    // Reapplying the manifest keeps permissions that were added later.
     let role = format!("{RBAC}/roles/sesame-agent-keys");
     let before = site.cluster.get(&role).await;
     site.cluster.apply(&rights).await.expect("Roles");

@@ -116,8 +116,8 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // The Gateway sets a value that conflicts with shared settings. This version is rejected,
-        // and the previous one is still served.
+        // The Gateway sets a value that conflicts with the class's shared settings. This version is
+        // rejected, and the previous one is still served.
         let load = Load::start(&Plan::new(vec![plain("new.test"), secure("new.test")]));
         let mut other = made(day, member("new", &both("new.test")));
         other["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
@@ -275,7 +275,8 @@ fn listener(hostname: &str) -> [Value; 1] {
 }
 
 async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address: &Value) {
-    // This Gateway is younger. If the creation timestamps are equal, the names decide.
+    // This Gateway has lower precedence: it is younger, or sorts later by name if the creation
+    // timestamps are equal.
     cluster
         .apply_all(&[member("young", &listener("new.test"))])
         .await;

@@ -1,5 +1,5 @@
 //! NetworkPolicies for networks that deny by default: the API server accepts every field, and the
-//! selectors match the deployed Pods. Does not test that a network enforces them.
+//! selectors match the deployed Pods. Does not test that a network plugin enforces them.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The test cluster behaves like a real cluster. It has the Gateway API's kinds with their defaults
-//! and rules, increments generations, enforces RBAC, and recovers from an outage.
+//! The test cluster behaves like a real cluster. It serves the Gateway API with its defaults and
+//! validation rules, increments generations, enforces RBAC, and recovers from an outage.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! Adoption of existing fleets, against a real API server. The controller shows the difference, and
-//! after approval applies exactly what it has shown.
+//! Adoption of existing fleets, against a real API server. The controller shows a diff, and applies
+//! exactly this diff once it is approved.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -129,7 +129,7 @@ async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) 
         .filter(|it| it["fate"] == "adopted unchanged");
     assert_eq!(unchanged.count(), 6, "{said:#}");
     assert_eq!(said["podsRestart"], false, "{said:#}");
-    // Showing the diff does not change anything.
+    // `fleet diff` does not change anything.
     for (path, before) in paths.iter().zip(&before) {
         let now = cluster.get(path).await;
         assert_eq!(

@@ -80,7 +80,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster.merge(OWN, &change).await;
     listener(&cluster, "the port is allowed", "Accepted").await;
 
-    // After the controller name changes, Sesame owns the other class instead of this one.
+    // After the controller name changes, Sesame manages the other class instead of this one.
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
     cluster.apply_all(&[other]).await;

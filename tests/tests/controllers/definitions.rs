@@ -1,5 +1,5 @@
-//! Missing CRDs of the Gateway API must not be mistaken for a lack of Gateways. The controller
-//! waits and reports the problem.
+//! If Gateway API CRDs are missing, the controller reports this and waits. It must not conclude
+//! that there are no Gateways.
 
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, deployed, publication};

@@ -1,5 +1,5 @@
-//! When a condition turns bad or recovers, one Event on the affected object reports it. An Event
-//! also reports a hostname that no certificate covers.
+//! When a condition starts or stops reporting a problem, one Event on the affected object reports
+//! the change. An Event also reports a hostname that no certificate covers.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::TEST_TIMEOUT;

@@ -1,5 +1,5 @@
-//! Replicas die and the API server fails. Published objects must remain, and only one replica at a
-//! time may write.
+//! Replicas die and the API server fails. Published objects must not be lost, and only one replica
+//! at a time may write.
 
 use serde_json::{Value, json};
 use sesame_published::names::shard_name;
@@ -19,7 +19,7 @@ async fn leads(controller: &ControllerUnderTest) -> bool {
     controller.metric("leader", "").await > 0.5
 }
 
-/// A Lease duration that lets a leader keep the Lease on a machine that stalls for a while.
+/// A Lease duration long enough to keep the leader on a machine that stalls for a while.
 const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 
 /// Waits until this many routes are published.

@@ -58,8 +58,7 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-/// The API server and the controller. All properties share them, because both take seconds to
-/// start.
+/// The API server and the controller. All checks share them, because both take seconds to start.
 struct Shared {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -76,7 +75,7 @@ impl Shared {
         }
     }
 
-    /// Publishes the Gateway that every property starts with.
+    /// Publishes the Gateway that every check starts with.
     async fn base(&self) -> Publication {
         let mut all = manifests::edge(&[http_listener("http", 80, "")]);
         all.extend(manifests::served_at("app", "10.0.0.1:8080"));
@@ -100,8 +99,8 @@ fn base_route() -> Value {
     plain_route("app", "app.example.com", "app")
 }
 
-/// Runs the properties in sequence, because they change the same Gateway. If a property fails, its
-/// name is the last one printed.
+/// Runs the checks in sequence, because they change the same Gateway. If a check fails, its name is
+/// the last one printed.
 #[tokio::test(flavor = "multi_thread")]
 async fn publications_are_whole_minimal_and_kept() {
     let mut shared = Shared::start().await;
@@ -460,8 +459,8 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
-    // This change is written after anything that the restart might write. It uses an existing
-    // Service, because events for objects of different kinds are not ordered.
+    // Any write caused by the restart precedes this change. The change uses an existing Service,
+    // because watches of different kinds are not ordered.
     let later = plain_route("later", "later.example.com", "app");
     cluster.apply_all(&[later]).await;
     let after = published(cluster, &edge_name(), "the later route", |publication| {

@@ -75,7 +75,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let admin = cluster.admin();
     let cloud = StandInCloud::start(&cluster).await;
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
-    // Until the Service exists, the same reason has a different message.
+    // Before the Service exists, the reason is the same but the message differs.
     let why = "no load balancer of class \"example.com/lb\" has assigned Service default/edge-edge an address yet";
     cluster
         .until("an address is awaited", GATEWAY, |gateway| {

@@ -1,5 +1,5 @@
 //! The controller during upgrades of the Gateway API CRDs through each supported release, in both
-//! channels. Stored objects are still served, and the class lists the features that can be used.
+//! channels. Stored objects are still served, and the class lists the supported features.
 
 use std::sync::LazyLock;
 

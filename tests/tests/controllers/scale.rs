@@ -20,7 +20,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
-/// Timeout that allows for thousands of objects, a debug build and a busy machine.
+/// Timeout for thousands of objects with a debug build on a busy machine.
 const LATE: Duration = Duration::from_secs(120);
 
 fn route(index: usize) -> Value {
@@ -76,8 +76,8 @@ async fn count_writes(cluster: &TestCluster) -> Arc<AtomicUsize> {
     let (listed, is_listed) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut listed = Some(listed);
-        // Without a backoff, this would spin after the API server stops, and the test would never
-        // finish.
+        // Without a backoff, this loop would spin after the API server stops, and the test would
+        // never finish.
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let mut watch = std::pin::pin!(watch);
         while let Some(event) = watch.next().await {

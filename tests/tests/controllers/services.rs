@@ -141,8 +141,8 @@ fn nameless(gateway: &Value) -> &Value {
 }
 
 /// Gateway `web` of class `int-edge` and Gateway `web-int` of class `edge` need the same Service
-/// name. The first one gets it, and the condition of the second one reports that. The controller
-/// must not rewrite the Service.
+/// name. The first Gateway gets it, and a condition on the second one reports the conflict. The
+/// controller must not rewrite the Service.
 async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &ControllerUnderTest) {
     let admin = cluster.admin();
     let path = |name: &str| {
@@ -167,7 +167,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     assert!(why.ends_with("belongs to Gateway default/web"), "{why}");
     assert_eq!(nameless(&told)["status"], "False");
 
-    // Change both Gateways, so that there are two chances of a fight over the Service.
+    // Change both Gateways, because either change could start a fight over the Service.
     let writes = controller
         .metric("publish_writes_total", "\"Service\"")
         .await;

@@ -101,7 +101,8 @@ async fn telemetry_policies_trace_and_report_status() {
     let others = |entry: &Value| entry["controllerName"] == foreign["controllerName"];
     assert!(all.iter().any(others), "{found:#}");
 
-    // This policy is created in the same second or later, so it loses by name or by age.
+    // This policy is created in the same second or later, so the first policy wins by name or by
+    // age.
     cluster.apply_all(&[policy("b", "collector")]).await;
     let b = format!("{POLICIES}/b");
     cluster

@@ -1,6 +1,6 @@
-//! Gateways that are published through a second Gateway, against a real API server. The test first
-//! acts as the second Gateway's controller. Later, Sesame also controls the second Gateway, with
-//! two real Envoys.
+//! Gateways that are published through a second Gateway, against a real API server. At first, the
+//! test acts as the second Gateway's controller. Later, Sesame controls both Gateways, with two
+//! real Envoys.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! Checks that the book lists every page once, that every link has a target, and that task pages
-//! are short.
+//! Checks that the book lists every page once, that every link resolves, and that task pages are
+//! short.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Keeps the documentation correct. Links resolve, an API server accepts the objects, the tasks
-//! print the output that they show, commands parse, and the reference matches the code.
+//! Keeps the documentation correct. Links resolve, an API server accepts the objects, commands
+//! parse and print the output that the pages show, and the reference matches the code.
 
 mod commands;
 mod links;

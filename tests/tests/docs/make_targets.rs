@@ -75,7 +75,7 @@ fn a_machine_without_descriptors_is_told_the_remedy() {
     assert!(words.contains(words_of_it), "{words}");
 }
 
-/// Recipes call scripts, which a dry run does not run.
+/// Checks the syntax of scripts, because a dry run of `make` does not run them.
 #[test]
 fn scripts_are_valid_shell() {
     let found = Command::new("find")
@@ -110,7 +110,7 @@ fn make_and_sh_read_the_same_pins() {
     }
 }
 
-/// A message in a recipe could be a syntax error that only a fresh clone reveals.
+/// A message in a recipe could contain a syntax error that only a fresh clone reveals.
 #[test]
 fn recipes_of_a_fresh_clone_are_valid_shell() {
     let nothing = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use sesame_tests::controller::deployed;
 
 use crate::pages::{Block, Page, all};
 
-/// YAML for other programs, which this module cannot check, by page and first key.
+/// YAML for other programs, which this module cannot check. Each entry has a page and a first key.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
     // Chart values, which tests/tests/clusters/chart.rs renders.

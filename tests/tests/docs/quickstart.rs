@@ -1,4 +1,4 @@
-//! Checks that the quickstart's demo responds to every example as documented.
+//! Checks that the quickstart demo responds to every example as documented.
 
 use sesame_tests::agent::{Setup, TEST_TIMEOUT};
 use sesame_tests::demo;

@@ -1,4 +1,4 @@
-//! Follows the task pages from top to bottom: a real agent and Envoy serve their YAML, and their
+//! Follows the task pages from top to bottom: a real agent and Envoy serve the pages' YAML, and the
 //! commands must print the output shown.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Input that a running agent gets from other processes: responses from Envoy's admin interface,
-//! requests to the agent's socket, and a command line.
+//! Input from outside a running agent: responses from Envoy's admin interface, requests to the
+//! agent's socket, and a command line.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -113,7 +113,7 @@ fn orders() {
         .to_vec();
     seeds.push(include_bytes!("../../data/status.json").to_vec());
     run("orders", Form::Text, &seeds, |bytes| {
-        // `status` parses messages in the other direction: an agent's reports.
+        // `status` parses messages in the other direction, which are an agent's reports.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
         let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());

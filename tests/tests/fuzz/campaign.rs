@@ -26,7 +26,7 @@ const SHRINKS: usize = 500;
 /// A file system in memory, where fsync costs nothing.
 const MEMORY: &str = "/dev/shm";
 
-/// `Ok(true)` if the input was understood. An `Err` fails the test.
+/// `Ok(true)` if the target parsed the input. An `Err` fails the test.
 pub(crate) type Verdict = Result<bool, String>;
 
 /// Tries mutations of `seeds` until the time is up.

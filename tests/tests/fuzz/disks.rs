@@ -115,8 +115,8 @@ fn snapshot_directory() {
     });
 }
 
-/// If any single file is damaged in any way, one of the two accepted generations is found, and the
-/// next one is stored.
+/// However a single file is damaged, the agent finds one of the two accepted generations and can
+/// store the next one.
 #[test]
 fn state_directory() {
     let root = scratch();
@@ -154,7 +154,7 @@ fn state_directory() {
     });
 }
 
-/// Like [`state_directory`], but with matching digests, as after manual edits.
+/// Like [`state_directory`], but with updated digests, as after manual edits.
 #[test]
 fn kept_generations() {
     let mut inputs = Vec::new();

@@ -38,7 +38,7 @@ fn statement(content: &[u8]) -> Statement<'_> {
     }
 }
 
-/// However a signature is changed, it is only valid for the stamp and content that were signed.
+/// However a signature is mutated, it is valid only for the stamp and content that were signed.
 #[test]
 fn signatures() {
     let keys = keys();
@@ -56,7 +56,7 @@ fn signatures() {
     });
 }
 
-/// However a bundle is changed, only signed content is accepted.
+/// However a bundle is mutated, only signed content is accepted.
 #[test]
 fn bundles() {
     let keys = keys();

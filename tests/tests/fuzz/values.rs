@@ -110,8 +110,8 @@ fn snapshots() {
     });
 }
 
-/// Each input is read as a shard twice: as it is, and after compressing it. The digests match,
-/// because anyone with write access could create such shards.
+/// Reads each input as a shard twice: unchanged, and compressed. The digests match, because anyone
+/// with write access could create such shards.
 #[test]
 fn shards() {
     let mut inputs = Vec::new();

@@ -1,4 +1,4 @@
-//! `run --snapshot-dir`: the agent serves each snapshot copied or mounted into the directory either
+//! `run --snapshot-dir`: the agent serves each snapshot in the directory, copied or mounted, either
 //! completely or not at all.
 
 use std::fs::Permissions;
@@ -89,7 +89,7 @@ async fn snapshot_directory_is_replaced_only_as_a_whole() {
         })
         .await;
     wait(&agent, "/two").await;
-    // The same is true if a shard does not match its digest in the manifest.
+    // The previous revision is also served if a shard does not match its digest in the manifest.
     std::fs::write(dir.join(&lost), b"not this one").unwrap();
     agent
         .wait_status("what is wrong is named", |status| {

@@ -114,8 +114,8 @@ async fn unused_cluster_is_removed_by_next_switch() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Kills the agent at each of its await points in turn, while unused resources from the previous
-/// change exist.
+/// Simulates a kill of the agent at each await point in turn, while unused resources from the
+/// previous change exist.
 #[tokio::test]
 async fn next_agent_removes_unused_resources_after_kill() {
     let host = Host::new();

@@ -1,5 +1,5 @@
-//! Continuous changes to a real agent with a real Envoy, under load. Expensive changes are batched
-//! and applied without a further trigger, and endpoint updates overtake them.
+//! Continuous changes to a real agent with a real Envoy, under load. Expensive changes are batched,
+//! and endpoint updates overtake them. Delayed changes are applied without another trigger.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
@@ -63,7 +63,7 @@ async fn endpoints_apply_before_delayed_routes_without_failed_request() {
             agent.write("slices.yaml", &slices(backend));
             agent.wait_backend(&kept, name).await;
             let ahead = status_of(&agent, 0).await != status;
-            // The delayed change is applied without a further trigger.
+            // The delayed change is applied without another trigger.
             let request = agent.get(80, "h0.test", "/");
             agent
                 .wait_served(&request, |reply| reply.status == status)

@@ -288,7 +288,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         );
     }
     assert!(names[1..].is_sorted(), "{names:?}");
-    // The archive must still describe this host.
+    // The archive must still contain this host's information.
     assert!(holds(&files, b"collect.test").is_some());
 
     let key = leaf.key().unwrap();

@@ -42,7 +42,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     objects.push(http_route("app", &["export.test"], &[rule]));
     cluster.apply_all(&objects).await;
 
-    // Set up the host, which has only bundles.
+    // Set up the host, which gets its configuration only from bundles.
     let directory = tempfile::tempdir().unwrap();
     let name = |name: &str| directory.path().join(name).to_string_lossy().into_owned();
     let signer = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
@@ -59,7 +59,7 @@ async fn exported_keys_are_sealed_to_host_and_served() {
     assert!(identity.status.success(), "{}", words(&identity));
     let host = String::from_utf8(identity.stdout).unwrap();
 
-    // The agent's RBAC permissions are sufficient.
+    // The agent's RBAC permissions suffice for an export.
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
     let config = config.to_string_lossy();

@@ -53,7 +53,7 @@ async fn reload_applies_live_settings_without_restart() {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let reload = ["reload", "--output", "json", "--runtime-dir", &runtime];
 
-    // The file is still unchanged.
+    // At this point the file is unchanged.
     let output = agent.command(&reload);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output)["applied"], Value::Array(Vec::new()));
@@ -104,7 +104,7 @@ async fn reload_applies_live_settings_without_restart() {
     report.tell("settings are reloaded four times");
     report.assert_clean();
 
-    // After a restart, no settings are pending.
+    // After a restart, no setting is waiting for one.
     agent.restart();
     let new = |status: &Value| status["agent"]["pid"].as_i64() != Some(pid) && !waits(status);
     agent.wait_status("the new agent has them all", new).await;

@@ -1,5 +1,5 @@
-//! A broken manifest among valid ones. The error contains the file and line, and everything that
-//! worked before is still served.
+//! A broken manifest among valid ones. The error contains the file and line, and the last valid
+//! configuration is still served.
 
 use std::process::Output;
 
@@ -181,7 +181,7 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // Restart both, as in a reboot.
+    // Restart both the agent and Envoy, as in a reboot.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

@@ -99,8 +99,8 @@ async fn endures(setup: Setup) {
     let requests = [0, SERVICES / 2, SERVICES - 1]
         .map(|index| agent.get(80, "many.test", &format!("/{}", name(index))));
     let load = Load::start(&Plan::new(requests.to_vec()));
-    // Change every seventh Service, a few at a time. All changes must arrive, whether or not their
-    // file is watched.
+    // Change every seventh Service, a few at a time. All changes must take effect, whether or not
+    // Envoy watches the Service's file.
     let changed: Vec<usize> = (0..SERVICES).step_by(7).collect();
     for some in changed.chunks(4) {
         for index in some {

@@ -1,4 +1,4 @@
-//! Limits that Gateways set for untrusted clients never cut off a client that makes progress.
+//! The limits for untrusted clients never cut off a client that makes progress.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of bytes sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// A timeout that is shorter than all drips combined, but longer than a busy machine may delay one.
+/// A timeout that is shorter than all bytes take, but longer than a busy machine delays a single
+/// byte.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -34,7 +35,7 @@ fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     }
 }
 
-/// Sends bytes that no client library would send. The response is empty if there is none.
+/// Sends bytes that no client library would send, and returns the response, which may be empty.
 async fn raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream

@@ -184,13 +184,13 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
     let address = agent.address(80);
     let mut attack: Vec<Repeater> = Vec::new();
     for _ in 0..15 {
-        // Send the requests in waves, because Envoy decodes bytes that arrive together regardless
-        // of the limits.
+        // Send the requests in waves, because Envoy decodes everything that arrives at once before
+        // it applies the limits.
         let wave = (0..10).map(|_| Repeater::open(address, "held.test", 100, 7));
         attack.extend(join_all(wave).await.into_iter().flatten());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // Envoy has read every connection that is still open, and at least its SETTINGS have arrived.
+    // Envoy has read from every connection that is still open, and has at least sent its SETTINGS.
     join_all(attack.iter_mut().map(Repeater::answered)).await;
     // The attackers' connections are still open, but Envoy closes silent ones.
     answers(&get).await;

@@ -1,5 +1,5 @@
-//! Malformed, endless or stalled requests to the agent's own sockets must not block other callers,
-//! and the agent must release their resources.
+//! Malformed, endless or stalled requests to the agent's own sockets must not block other callers.
+//! The agent must release the resources of such requests.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -63,7 +63,7 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-/// Strings in the warning that an agent without enough placeholders reports.
+/// Strings in the agent's warning about a lack of inotify instances.
 const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {
@@ -177,7 +177,7 @@ impl Others {
         held.extend(std::iter::from_fn(one));
     }
 
-    /// Keeps taking all free instances until the result is dropped.
+    /// Keeps taking all free instances until the returned value is dropped.
     fn keep_taking(&self) -> Taking {
         let taking = Taking(Arc::default());
         let (others, ended) = (self.clone(), Arc::clone(&taking.0));
@@ -304,7 +304,7 @@ async fn with_others() {
 
     others.let_go(usize::MAX);
     wait_well(&agent).await;
-    // The host is healthy before Envoy watches all files.
+    // The host reports that it is healthy before Envoy watches all files again.
     eventually(
         "all is in files again",
         Duration::from_secs(60),

@@ -1,5 +1,5 @@
-//! Ports below 1024 for an agent that does not run as root, with and without the one capability
-//! that it needs.
+//! Ports below 1024 for an agent that does not run as root, with and without the capability that it
+//! needs.
 //!
 //! Runs in a separate network namespace, where all ports are free and `ip_unprivileged_port_start`
 //! has the kernel's default.

@@ -30,7 +30,7 @@ use sesame_tests::envoy_files::{
 const TABLE: &str = "http/80";
 /// A regular expression that is valid for Rust's regex crate, but not for RE2.
 const BAD_REGEX: &str = "(?x)a";
-/// An origin that Sesame treats as literal text, with an escape that RE2 does not support.
+/// An origin with an escape that RE2 does not support. Sesame treats the origin as literal text.
 const BAD_ORIGIN: &str = r"https://\u0041\.test";
 
 /// Valid objects, to which the tests add invalid configuration.
@@ -67,8 +67,8 @@ fn bad_string(name: &str) -> StringMatch {
     }
 }
 
-/// Creates a key whose certificate has a serial number that ends with `number`. Envoy rejects a key
-/// that does not match its certificate.
+/// Creates a key whose certificate's serial number ends with `number`. Envoy rejects a key that
+/// does not match its certificate.
 fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     let key = rcgen::KeyPair::generate().unwrap();
     let shown = if wrong_key {
@@ -211,7 +211,7 @@ impl World {
         (keys[place], pairs[place]) = (key, pair);
     }
 
-    /// Adds invalid configuration, and returns the piece that must be blamed.
+    /// Adds invalid configuration, and returns the piece that quarantine must exclude.
     fn poison(&mut self, poison: Poison, number: usize) -> Piece {
         let name = format!("bad{number}");
         let mut bad = route(&name, "Service/ns/good/80");
@@ -313,7 +313,7 @@ impl World {
                         ..VirtualHost::default()
                     });
                 }
-                // The upper-case domain sorts first and is valid; this one repeats it.
+                // The upper-case domain sorts first and is valid, but this one is its duplicate.
                 return Piece::VirtualHost {
                     table: TABLE.to_owned(),
                     domain: format!("{name}.com"),
@@ -326,7 +326,7 @@ impl World {
     }
 }
 
-/// A host with Envoy and a quarantine. Tests publish worlds to it.
+/// A host with Envoy and a quarantine, to which tests publish worlds.
 struct Publisher {
     host: Host,
     at: SocketAddr,
@@ -366,7 +366,7 @@ impl Publisher {
             .start(&sesame_render::render(snapshot, keys, &options))
             .await;
         let applier = applier.with_patience(Patience {
-            // The search waits this long for each rejected certificate, so keep the time short.
+            // The search waits this long for each rejected certificate, so use a short time.
             serial: Duration::from_millis(500),
             ..Patience::default()
         });
@@ -545,7 +545,8 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
         |port| port.port,
     );
     assert_eq!(affected.refused.len(), 40);
-    // A key affects its listeners if it has any. Bundles and backends affect their routes.
+    // A rejected key affects the listeners that use it. Rejected bundles and backends affect their
+    // routes.
     assert_eq!(affected.listeners.len(), 4);
     let lost = affected
         .routes

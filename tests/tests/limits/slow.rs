@@ -1,5 +1,5 @@
-//! A gateway is slow for a different reason in each test, and the commands in `docs/slow.md` find
-//! the reason. Uses a real Envoy.
+//! In each test, a gateway is slow for a different reason, which the commands in `docs/slow.md`
+//! find. Uses a real Envoy.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
@@ -138,7 +138,7 @@ async fn too_little_of_the_processor() {
         let envoy = &report["envoys"][0];
         let percent = envoy["waitingPercent"].as_u64();
         let seconds = envoy["waiting"].as_f64();
-        // The alert has the same thresholds.
+        // The alert uses the same thresholds.
         (percent >= Some(50) && seconds > Some(0.2))
             .then_some(())
             .ok_or_else(|| report["envoys"].to_string())

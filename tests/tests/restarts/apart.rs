@@ -1,9 +1,9 @@
 //! The agent and its Envoy run in two containers, so stopping the agent's container must not affect
 //! Envoy.
 //!
-//! An environment variable simulates a container: all its processes inherit the variable from the
-//! first one. To stop a container, the test kills every process with that variable, as the kernel
-//! and container runtimes would.
+//! Each container is simulated by an environment variable, which all its processes inherit. To stop
+//! a container, the test kills every process with that variable, as the kernel and container
+//! runtimes would.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -115,7 +115,7 @@ async fn envoy_survives_end_of_agent_container() {
         .wrapper(&["env", &mark("agent")])
         .prepare();
     agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
-    // Containers start in any order, so here the agent starts before its launcher.
+    // Containers may start in any order. Here, the agent starts before its launcher.
     agent.restart();
     agent
         .wait_status("the launcher is missed", |status| {

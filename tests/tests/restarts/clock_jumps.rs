@@ -1,5 +1,5 @@
-//! The wall clock of the agent and its Envoy jumps by years in both directions. Only the displayed
-//! timestamps may jump; everything else keeps working.
+//! The wall clock of the agent and its Envoy jumps by years in both directions. Only displayed
+//! timestamps may change; everything else must keep working.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn well(status: &Value) -> bool {
     status["healthy"] == true && status["gateways"][0]["envoy"]["state"] == "Live"
 }
 
-/// Returns true if a displayed timestamp is from a clock that is `ahead` seconds ahead.
+/// Returns true if a displayed timestamp is about `ahead` seconds after the real time.
 fn of_clock(shown: &Value, ahead: i64) -> bool {
     let shown: Option<Timestamp> = shown.as_str().and_then(|text| text.parse().ok());
     let off = shown.map(|shown| shown.as_second() - Timestamp::now().as_second() - ahead);
@@ -131,7 +131,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Writes a GatewayAgent and its status, as an agent whose clock shows `heartbeat` would.
+/// Writes a GatewayAgent and its status, as an agent would whose clock shows `heartbeat`.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
     let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await

@@ -1,5 +1,5 @@
-//! Draining a host and undoing it: the host becomes unready, clients are asked to disconnect, and
-//! no connection is refused.
+//! Draining a host and undoing the drain: the host becomes unready, clients are asked to
+//! disconnect, and no connection is refused.
 
 use std::net::SocketAddr;
 use std::process::Output;
@@ -73,7 +73,7 @@ async fn drained_host_is_unready_but_still_serves() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // An idle connection counts as remaining. Without any connections, the drain ends immediately.
+    // Idle connections count as open. Without any connections, the drain ends immediately.
     let idle = tokio::net::TcpStream::connect(agent.address(80))
         .await
         .expect("connect");

@@ -50,7 +50,7 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     agent::shared_memory(&agent.envoys()[0]).expect("a base id")
 }
 
-/// Outcome of killing the second Envoy.
+/// Outcome of trying to kill the second Envoy.
 #[derive(Debug, PartialEq, Eq)]
 enum Second {
     NeverCame,
@@ -275,7 +275,8 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     assert!(!exists(&third));
 }
 
-/// After the takeover only the second Envoy is left, so its death must be handled like any other.
+/// After the takeover, the second Envoy is the only one, so its death must be handled like any
+/// other.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_envoy_is_replaced_if_killed_after_takeover() {
     let backend = Backend::start("a").await;

@@ -1,4 +1,4 @@
-//! Holding back revisions, accepting them, rolling back to earlier ones, and resuming.
+//! Tests of holding back revisions, accepting them, rolling back to earlier ones, and resuming.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
@@ -228,7 +228,7 @@ async fn wait_gone(agent: &AgentUnderTest) {
     wait_nothing_served(agent).await;
     // Envoy drains and exits without further commands.
     agent.wait_envoys(0).await;
-    // If any stored state were left behind, the next agent would restore the Gateway and remove it
+    // If any stored state remained, the next agent would restore the Gateway and then remove it
     // again.
     sesame_tests::wait::eventually("nothing is kept of it", TEST_TIMEOUT, async || {
         let kept = std::fs::read_dir(agent.state().join("gateways"));

@@ -55,7 +55,7 @@ async fn handovers_in_a_row_drop_nothing() {
 }
 
 /// Opens as many new connections as the machine can handle, so that some arrive exactly when an
-/// Envoy closes its ports. The listeners are bound to all addresses.
+/// Envoy closes its ports. The listeners bind to all addresses.
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_no_new_connections_under_load() {
     crowd(setup().everywhere(), "").await;
@@ -90,7 +90,7 @@ async fn crowd(setup: Setup, how: &str) {
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
-        // Envoy responds to these requests itself, because the backend would only slow them down.
+        // Envoy itself responds to these requests, because a backend would only slow them down.
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });
@@ -108,7 +108,7 @@ async fn crowd(setup: Setup, how: &str) {
 }
 
 /// Returns the maximum number of clusters that can have 16 connections each. With fewer connections
-/// per cluster, requests would wait for this test's streams.
+/// per cluster, this test's streams would block its requests.
 fn most_clusters() -> usize {
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).expect("a process has limits");
     let limits = Limits::new(files, 1 << 30).expect("an Envoy can serve");

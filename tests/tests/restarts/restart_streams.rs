@@ -66,7 +66,7 @@ async fn endures(strategy: &str) {
     });
     restart(&agent, strategy).await;
     let start = Instant::now();
-    // The first Envoy still holds this stream.
+    // The first Envoy still owns this stream.
     ping(&mut stream)
         .await
         .expect("not cut by the restart itself");

@@ -106,8 +106,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     agent.restart();
     agent.wait_numbered(HOST, 0).await;
 
-    // Test with an Envoy left behind by a stopped agent, and with one left behind by a killed
-    // agent.
+    // Test both with an Envoy whose agent was stopped, and with one whose agent was killed.
     for is_orderly in [true, false] {
         if is_orderly {
             assert!(agent.stop().success(), "{}", agent.log_tail());

@@ -58,7 +58,7 @@ async fn a_killed_envoy_is_started_again_and_serves() {
     let after = live_pid(&until_state(&supervisor, State::is_live).await);
     assert_ne!(before, after);
     assert_eq!(get(at, "/").await.unwrap(), (200, "hello".to_owned()));
-    // The next transaction works with the new Envoy.
+    // The next transaction must work with the new Envoy.
     let mut wanted = applier.on_disk().content.clone();
     wanted.endpoints = [endpoints("c", &[backend("other").await])].into();
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
@@ -305,7 +305,7 @@ async fn the_binary_says_its_version() {
     assert!(sesame_agent::envoy::locate::version(other).await.is_err());
 }
 
-/// One of the two formats has route table names as labels, which works only if Envoy's tag
+/// One of the two formats contains route table names as labels. This works only if Envoy's tag
 /// extraction matches them.
 #[tokio::test]
 async fn both_forms_of_statistics_tell_the_same_versions() {

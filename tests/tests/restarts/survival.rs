@@ -14,10 +14,10 @@ fn rounds() -> usize {
     count("SESAME_DEATHS", 9, 50)
 }
 
-/// Maximum pause between a change and the kill, in milliseconds. Changes take less time.
+/// Maximum pause between a change and the kill, in milliseconds. It is longer than a change takes.
 const LONGEST_PAUSE_MS: u64 = 150;
-/// Maximum pause between the start of a restart and the kill, in milliseconds. A restart takes less
-/// time unless the machine is busy.
+/// Maximum pause between the start of a restart and the kill, in milliseconds. It is longer than a
+/// restart takes on an idle machine.
 const LONGEST_RESTART_MS: u64 = 900;
 
 /// Returns the configuration of one round, which shares nothing with other rounds: it has a
@@ -127,7 +127,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
         agent.write("round.yaml", &round(number, &backend));
         tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
         agent.kill9();
-        // No agent is supervising Envoy now.
+        // At this point, no agent is supervising Envoy.
         load.pass(50).await;
         agent.restart();
         wait_round(&agent, number).await;
@@ -168,7 +168,8 @@ async fn agent_dies_during_restarts_without_failed_request() {
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
 
-/// An upgrade replaces the agent's binary. The new agent must start, however the old one stopped.
+/// An upgrade replaces the agent's binary. The new agent must start whether the old one was stopped
+/// or killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn upgraded_agent_continues_with_existing_envoy() {
     let backend = Backend::start("a").await;

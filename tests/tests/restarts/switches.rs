@@ -43,7 +43,7 @@ async fn route_switches_backend_repeatedly_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/")]));
     for switch in 0..switches {
         let to = if switch % 2 == 0 { "b" } else { "a" };
-        // Write in place as tools do, or rename a new file as editors do.
+        // Write in place or rename a new file, as different tools and editors do.
         if switch % 5 == 0 {
             agent.write_in_place("route.yaml", &route_to(to));
         } else {
@@ -195,8 +195,8 @@ async fn endpoints_change(setup: Setup, how: &str) {
     report.clean(&format!("{changes} endpoint changes, {how}"));
 }
 
-/// Waits until the old endpoint is out of rotation. If it were not, the probability of 20
-/// consecutive responses from the new endpoint would be one in a million.
+/// Waits until the old endpoint is out of rotation. Otherwise, the probability of 20 consecutive
+/// responses from the new endpoint would be one in a million.
 async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;

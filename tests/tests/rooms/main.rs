@@ -2,8 +2,8 @@
 //! row allows.
 //!
 //! A room is a crate's root (`lib.rs`, `main.rs`) or a top-level module. In `gateway-api/resolve`,
-//! it is a child module that has child modules. A row that lists several small modules makes them
-//! one room. Test code does not belong to any room.
+//! it is a child module that has child modules. Small modules that share a row form one room. Test
+//! code does not belong to any room.
 //!
 //! `make regenerate` writes the current imports into the table, for review. `shape` checks type
 //! names and function lengths. `dependencies` checks the dependencies of pure crates.
@@ -35,7 +35,7 @@ const CRATES: [(&str, &str); 10] = [
     ("render", "agent/render/src"),
     ("spans", "controller/spans/src"),
 ];
-/// A module that is too large for one room. Its child modules with children are rooms.
+/// A module that is too large for one room. Its child modules are rooms if they have children.
 const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];
 
 /// Returns the workspace directory.
@@ -99,8 +99,8 @@ fn arrows(
     arrows
 }
 
-/// Returns the arrows within crates whose removal breaks all circles: from each circle, the arrow
-/// with the fewest imports.
+/// Returns the edges within crates whose removal breaks all cycles: from each cycle, the edge with
+/// the fewest imports.
 fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
     let mut left: BTreeMap<String, BTreeSet<String>> = arrows
         .iter()
@@ -123,7 +123,7 @@ fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(Stri
     closing
 }
 
-/// Returns the imported rooms of the same crate. Cargo already forbids circles between crates.
+/// Returns the imported rooms of the same crate. Cargo already forbids cycles between crates.
 fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
     imports.keys().filter(|to| !to.starts_with("sesame-"))
 }
@@ -193,7 +193,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
             }
         }
     }
-    // Marked imports are known to point in the wrong direction.
+    // Marked imports are known to close a cycle.
     let marked = |from: &String, to: &str| {
         rows.get(from)
             .is_some_and(|row| row.may_import.get(short(to)) == Some(&true))

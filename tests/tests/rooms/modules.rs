@@ -1,7 +1,8 @@
 //! Reads a crate's modules and their imports from its sources.
 //!
-//! Tokens are sufficient because paths look the same in `use` items, expressions and macros. The
-//! code is neither compiled nor expanded. Code that is compiled only for tests is skipped.
+//! Reading tokens is sufficient, because paths look the same in `use` items, expressions and
+//! macros. The code is neither compiled nor expanded. Code that is compiled only for tests is
+//! skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -38,7 +39,8 @@ impl Modules {
         }
     }
 
-    /// Resolves a path to its module through re-exports. Returns `None` outside of the workspace.
+    /// Resolves a path to its module through re-exports. Returns `None` for paths outside the
+    /// workspace.
     pub(crate) fn target(&self, path: &[String]) -> Option<ModulePath> {
         let mut at = vec![path.first()?.clone()];
         let mut module = self.0.get(&at)?;

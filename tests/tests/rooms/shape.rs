@@ -1,4 +1,4 @@
-//! Forbids misleading shapes: one name for two types, and functions too long to read at a glance.
+//! Forbids two types with the same name, and functions that are too long.
 //!
 //! `shape.txt` lists the known exceptions and may only shrink: `make regenerate` removes lines from
 //! it, and adds none. A function that must be long states the reason in a preceding comment that

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const HEADER: &str = "| room | what it is for | must never | may import |";
-/// Mark on an import that closes a circle, for as long as the import exists.
+/// Marks an import that closes a cycle.
 const CIRCLE: &str = "(circle)";
 
 /// One row of the table.
@@ -15,7 +15,7 @@ pub(crate) struct Row {
     pub(crate) purpose: String,
     pub(crate) never: String,
     /// Allowed imports: rooms of the same crate by short name, the crate root as `lib`, and other
-    /// crates as `sesame-…`. The value is true if the import closes a circle.
+    /// crates as `sesame-…`. The value is true if the import closes a cycle.
     pub(crate) may_import: BTreeMap<String, bool>,
 }
 
@@ -90,7 +90,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the sets of rooms that import each other in circles.
+/// Returns the sets of rooms that import each other in a cycle.
 pub(crate) fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()

@@ -1,5 +1,5 @@
-//! AccessPolicies on a real Envoy: requests must pass every filter that applies to their rule,
-//! whichever object sets it.
+//! AccessPolicies on a real Envoy: a request must pass every filter that applies to its rule,
+//! whichever object the filter is in.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -51,7 +51,7 @@ fn objects() -> Vec<Value> {
         ),
         plain_route("exempt", "exempt.test", "a"),
         access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
-        // A wider network does not relax the Gateway's policy.
+        // Allowing a wider network does not relax the Gateway's policy.
         access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
         access_policy(
             "admin",
@@ -114,7 +114,8 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("SHOP.test:80", "/admin", "203.0.113.1", 403),
     ] {
         let request = agent.get(80, host, path);
-        // Envoy trusts only the address that the last proxy added, not the client's own header.
+        // Envoy trusts only the address that the last proxy added, not the addresses that the
+        // client sent.
         let forwarded = format!("198.51.100.1, {client}");
         let request = request.header("x-forwarded-for", &forwarded);
         if let Some(reply) = checks.reply(&request).await {

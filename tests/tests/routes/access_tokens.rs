@@ -84,7 +84,7 @@ fn bearer(request: Request, token: &str) -> Request {
     request.header("authorization", &format!("Bearer {token}"))
 }
 
-/// Returns tokens that no policy accepts, each with a description of its fault.
+/// Returns tokens that no policy accepts, each with a description of the problem.
 fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
     let header = json!({"alg": "ES256", "kid": "a"});
     let claims = json!({"iss": ISSUER, "aud": "shop", "exp": 4_000_000_000_u64});
@@ -266,7 +266,7 @@ async fn rules_judge_claims_and_headers_come_from_them() {
     checks.finish();
 }
 
-/// Checks that the backend gets claims instead of the client's headers, and no token.
+/// Checks that claims replace the client's headers, and that the backend does not get the token.
 async fn seen(agent: &AgentUnderTest, admin: &str, checks: &mut Checks) {
     for (host, path, user, groups) in [
         (
@@ -309,7 +309,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
         let mut policy = provider("", &json!({"jwks": {"configMapRef": {"name": "keys"}}}));
         let mut objects = vec![map, access_policy("users", of_gateway(), &policy)];
         if !number.is_multiple_of(3) {
-            // This policy changes which token set the route references.
+            // This policy makes the route reference a different token set.
             policy["authorization"] = json!({"rules": [{"action": "Allow",
                 "claims": [{"name": "sub", "values": ["ann", number.to_string()]}]}]});
             objects.push(access_policy("own", of_route("shop"), &policy));

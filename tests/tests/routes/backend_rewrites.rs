@@ -66,7 +66,7 @@ async fn each_backend_gets_its_share_with_own_rewrites() {
         expect("rewriting", "own.test", "/own/a?b=c", 1),
     ];
     assert_eq!(seen.keys().cloned().collect::<Vec<_>>(), expected);
-    // A quarter is expected. Six standard deviations are 52.
+    // A quarter is expected; 52 is six standard deviations.
     let rewritten = seen[&expected[1]];
     assert!((48..=152).contains(&rewritten), "{rewritten} of {REQUESTS}");
 }

@@ -1,4 +1,4 @@
-//! Tests how endpoints are chosen, checked and protected, on a real Envoy.
+//! Load balancing, health checks and limits of endpoints, on a real Envoy.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ impl Endpoint {
                         "HTTP/1.1 {status} -\r\nx-end: {name}\r\nconnection: close\r\n\
                          content-length: 0\r\n\r\n"
                     );
-                    // The test may already be finished.
+                    // Ignore errors, because the client may already have disconnected.
                     let _ = stream.write_all(answer.as_bytes()).await;
                 });
             }
@@ -136,8 +136,8 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker may prefer one endpoint for as many requests as that
-        // endpoint's weight has increased.
+        // After a slow start, a worker may prefer one endpoint for a number of requests equal to
+        // the increase in its weight.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";
@@ -239,7 +239,7 @@ async fn dead_backend_does_not_hold_up_a_change() {
         took < Duration::from_secs(10),
         format_args!("took {took:?}"),
     );
-    // All endpoints of this Service have failed, so Envoy still tries them.
+    // All endpoints of this Service have failed, so Envoy keeps using them.
     checks.status(get("/dead"), 504).await;
     checks.finish();
 }
@@ -259,7 +259,7 @@ async fn first_lines() -> SocketAddr {
                     "HTTP/1.1 200 -\r\nx-line: {line}\r\nconnection: close\r\n\
                      content-length: 0\r\n\r\n"
                 );
-                // The test may already be finished.
+                // Ignore errors, because the client may already have disconnected.
                 let _ = stream.write_all(answer.as_bytes()).await;
             });
         }

@@ -46,7 +46,7 @@ async fn routes_authorize_every_request_before_it_passes() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("main", &[main.address()]));
     objects.extend(served(auth.name(), &[auth.address()]));
-    // Nothing listens on a port that is reserved.
+    // The port is only reserved, so nothing listens on it.
     let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     objects.extend(served("closed", &[closed]));
     objects.push(service("nobody", ""));
@@ -327,8 +327,8 @@ async fn listeners_authorize_in_order_before_route_selection() {
             vec![Some("0")],
         );
         counts();
-        // Headers that listener filters set affect route selection. The filters of the selected
-        // route then apply.
+        // Headers set by listener filters affect route selection. The selected route's filters then
+        // apply.
         let gold = as_user(get("/gold"), "everybody");
         checks.backend(gold, "gold").await;
         let third = services[2].take();
@@ -343,7 +343,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
     checks.finish();
 }
 
-/// A wider listener and a wider route exist, and would serve any request without a narrower match.
+/// The wider listener and route would serve any request that has no narrower match.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotectable_requests_are_refused_despite_wider_routes() {
     let main = Backend::start("main").await;

@@ -144,8 +144,8 @@ async fn invalid_protected_route_keeps_requests_from_wider_route() {
     checks.finish();
 }
 
-/// Returns routes for `shared.test`. The last route requires authorization, but the expressions of
-/// the other routes leave no room for its expression.
+/// Returns routes for `shared.test`. The last route requires authorization, but the other routes'
+/// expressions already use up the limit for expressions.
 fn expressions() -> Vec<Value> {
     let costs = |prefix: &str| {
         let value = format!("/{prefix}/[ab]*a?[ab]{{0,300}}c");
@@ -188,8 +188,8 @@ async fn rejected_gateway_keeps_hostnames_from_merged_gateways() {
     objects.extend(served("main", &[main.address()]));
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let mut checks = Checks::default();
-    // The rejecting configuration must not count as the last good configuration, either in the next
-    // resolution or after a restart.
+    // The configuration that rejects requests must not become the last good configuration, either
+    // in the next resolution or after a restart.
     for number in 0..3 {
         agent
             .wait_backend(&agent.get(80, "free.test", &format!("/{number}")), "main")

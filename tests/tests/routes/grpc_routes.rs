@@ -25,7 +25,7 @@ async fn outcome(checks: &mut Checks, request: &Request) -> String {
         return "no answer".to_owned();
     };
     match (grpc::status(&reply), grpc::echo(&reply)) {
-        // Over HTTP/1.1, trailers are lost.
+        // HTTP/1.1 loses the trailers.
         (Some(code::OK) | None, Some(echo)) => format!("{} over {}", echo.backend, echo.protocol),
         (status, _) => format!("grpc-status {status:?}, HTTP {}", reply.status),
     }
@@ -195,7 +195,7 @@ async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// Checks that an invalid backend's share of the calls gets UNAVAILABLE, and that all other calls
+/// Checks that an invalid backend's share of calls fails with UNAVAILABLE, and that all other calls
 /// succeed.
 async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
     let request = grpc::call(agent.address(80), "shares.test", "shop.Cart/Add");

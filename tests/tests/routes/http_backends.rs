@@ -133,7 +133,7 @@ async fn shares(
 }
 
 async fn weights(agent: &AgentUnderTest, checks: &mut Checks) {
-    // Each bound is more than five standard deviations away.
+    // Each bound is more than five standard deviations from the expected number.
     for (host, expected) in [
         (
             "even.weight.test",

@@ -21,13 +21,13 @@ const PREFIX_TABLE: [(&str, &str, &str, &str); 14] = [
     ("/foo", "", "/foo", "/"),
     ("/foo", "/", "/foo/", "/"),
     ("/foo", "/", "/foo", "/"),
-    // More cases that follow from the table.
+    // More cases that can be derived from the table.
     ("/foo", "/", "/foo/bar", "/bar"),
     ("/foo", "/xyz", "/foo/bar/", "/xyz/bar/"),
     ("/", "/xyz", "/bar", "/xyz/bar"),
 ];
 
-/// Values that have a special meaning in Envoy's format strings, but must arrive unchanged.
+/// Values that are special in Envoy's format strings, but must be sent unchanged.
 const PERCENTS: [(&str, &str); 4] = [
     ("x-percent", "100%"),
     ("x-twice", "50%%"),
@@ -494,7 +494,7 @@ async fn mirrored(
         (now.0 - before.0, now.1 - before.1)
     };
     if let Some(expected) = expected {
-        // Envoy does not wait for mirrored requests, so the test has to.
+        // Envoy does not wait for mirrored requests, so the test must wait for them.
         sesame_tests::wait::eventually(host, sesame_tests::agent::TEST_TIMEOUT, async || {
             if so_far() == expected {
                 Ok(())

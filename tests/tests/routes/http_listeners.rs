@@ -153,7 +153,7 @@ async fn server_name_selects_listener_and_certificate() {
         "a server name that no listener has is refused",
     );
 
-    // A different listener would serve that host, so the client must open another connection.
+    // A different listener serves that host, so the client must open another connection.
     for (sni, host) in [
         ("a.tls.test", "b.tls.test"),
         ("b.tls.test", "a.tls.test"),

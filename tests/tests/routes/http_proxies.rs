@@ -1,5 +1,5 @@
 //! `HTTPProxy` on a real Envoy: requests reach the correct backends, even if Ingresses and
-//! HTTPRoutes have the same hosts. A host moves between the three kinds without a failed request.
+//! HTTPRoutes have the same hosts. Moving a host between the three kinds causes no failed request.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};

@@ -213,7 +213,7 @@ async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
         let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
         stream.write_all(answer).await.expect("an answer is sent");
         while stream.read(&mut request).await.is_ok_and(|read| read > 0) {}
-        // The test may already be finished.
+        // The test may already have dropped the receiver.
         let _ = ended.send(());
     });
     (address, end)

@@ -1,6 +1,6 @@
-//! `Ingress` with a real agent and a real Envoy. Tests which backend gets a request, and that no
-//! other rule takes over requests for a rule that cannot be served. A host moves to the Gateway API
-//! without a failed request.
+//! `Ingress` with a real agent and a real Envoy. Tests which backend gets a request, and that
+//! requests for an invalid rule do not fall through to another rule. Moving a host to the Gateway
+//! API causes no failed request.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -133,7 +133,7 @@ async fn tls_host_moves_to_gateway_api_without_failed_request() {
         secure("x.wild.test"),
     ]));
     load.pass(200).await;
-    // The route gets the plaintext requests. The Gateway has no HTTPS listener yet.
+    // The route gets the plaintext requests; the Gateway has no HTTPS listener yet.
     let to_b = http_route("shop", &["shop.test"], &[rule_to("b", &[])]);
     agent.write("route.yaml", &yaml(&[to_b]));
     agent.wait_backend(&plain, "b").await;

@@ -57,7 +57,7 @@ struct Claim {
     name: Option<String>,
     namespace: Option<String>,
     class: Option<String>,
-    /// Defaults to the row's host; `none` means no host.
+    /// If unset, the row's host; `none` means no host.
     host: Option<String>,
     path: String,
     to: String,

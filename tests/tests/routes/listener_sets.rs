@@ -1,5 +1,5 @@
-//! `ListenerSet` with a real agent and a real Envoy: listeners added to a Gateway, and which of
-//! them win conflicts. Changes to them do not affect other listeners.
+//! `ListenerSet` with a real agent and a real Envoy: adding listeners to a Gateway, and resolving
+//! conflicts between them. Changes to them do not affect other listeners.
 
 #[path = "../../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
 mod tls_override_rows;
@@ -230,7 +230,7 @@ async fn set_changes_fail_no_request_to_others() {
         plain("gateway.test"),
         secure("gateway.test"),
         secure("gateway.test").http2(),
-        // At any time, one of the sets has this hostname.
+        // At any time, one of the sets serves this hostname.
         plain("set.test"),
     ]));
     for change in 0..CHANGES {

@@ -1,4 +1,4 @@
-//! Rate limits on a real Envoy: counts are exact, and survive changes to other routes.
+//! Rate limits on a real Envoy: counters are exact, and changes to other routes do not reset them.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};

@@ -60,7 +60,7 @@ const TAKEN: &[&str] = &[
     "é(?:ü)+",
 ];
 
-/// Expressions that are valid in Rust, or likely mistakes, but that RE2 rejects.
+/// Expressions that RE2 rejects: some are valid in Rust, and others are likely mistakes.
 const REFUSED: &[&str] = &[
     "(?x)a b",
     "(?u)a",
@@ -99,7 +99,7 @@ const REFUSED: &[&str] = &[
     "[[:foo:]]",
 ];
 
-/// Expressions that RE2 accepts, but with a different meaning than intended, or than Sesame
+/// Expressions that RE2 accepts, but with a meaning that differs from what users intend or Sesame
 /// assumes.
 const MISREAD: &[&str] = &[
     "[a&&b]",
@@ -134,7 +134,7 @@ async fn regex_validation_agrees_with_envoy() {
     checks.finish();
 }
 
-/// Returns, for each expression, whether Sesame accepts a route that contains it.
+/// Returns true for each expression for which Sesame accepts a route with that expression.
 fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for (i, pattern) in patterns.iter().enumerate() {
@@ -168,7 +168,7 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
 }
 
 /// Returns true if Envoy accepts a route table with this expression. The expression replaces a
-/// placeholder in the rendered table, because rendering could omit it.
+/// placeholder in the rendered table, because the renderer could omit it.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let placeholder = "q".repeat(pattern.len());
     let route = Route {
@@ -230,8 +230,8 @@ fn encoded(pattern: &str) -> Vec<u8> {
     field
 }
 
-/// Sesame's count limits the work of an Envoy worker, so it must not be below RE2's own count. It
-/// must also not be so high that ordinary expressions are rejected.
+/// Sesame's instruction count limits the work of an Envoy worker, so it must not be lower than
+/// RE2's own count. It must also not be so high that ordinary expressions are rejected.
 #[tokio::test]
 async fn no_program_has_more_instructions_than_we_count() {
     let mut patterns: Vec<String> = TAKEN.iter().map(|pattern| (*pattern).to_owned()).collect();

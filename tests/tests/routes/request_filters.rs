@@ -108,7 +108,7 @@ async fn filters_of_policies_apply_to_requests_and_responses() {
         ("dead.test", "/", all, (503, "", PAGE)),
         ("aborted.test", "/", "", (418, "", "fault filter abort")),
         ("wrong.test", "/", "", (500, "", PAGE)),
-        // No route has this host, but the listener covers it.
+        // No route has this hostname, but the listener covers it.
         ("none.test", "/", "", (404, "", PAGE)),
     ] {
         let request = get(host, path).header("accept-encoding", accepted);

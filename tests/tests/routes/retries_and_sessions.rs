@@ -120,7 +120,7 @@ async fn rule_sets_retries_sessions_and_ports() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_connection_is_retried_unless_retries_are_off() {
     let there = Backend::start("there").await;
-    // Nothing listens on a port that is reserved.
+    // The port is only reserved, so nothing listens on it.
     let gone = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[there.address(), gone]));
@@ -201,8 +201,8 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// The two ways to carry a session. Each has a host, the response header that sets the session, and
-/// the request header that returns it.
+/// The two ways to persist a session. Each entry has a host, the response header that sets the
+/// session, and the request header that returns it.
 const CARRIERS: [(&str, &str, &str); 2] = [
     ("cookie.test", "set-cookie", "cookie"),
     ("header.test", "x-sid", "x-sid"),

@@ -1,6 +1,6 @@
 //! Access logs as text, with selected fields, and sent over the network by a real Envoy to an
 //! in-process receiver. Clients cannot break a line, forge a field or suppress the lines of other
-//! requests. An unavailable receiver does not cause failed requests.
+//! requests. Requests succeed even if the receiver is unavailable.
 
 use std::net::TcpListener;
 
@@ -147,7 +147,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
         checks.same("forged", forged.attribute("forged"), None);
         checks.same("tenant", forged.attribute("tenant"), Some("a\",\"b"));
         checks.same("agent", forged.attribute("user_agent"), Some(FORGED));
-        // The path, user agent and tenant of this record are not valid UTF-8, so find it by host.
+        // Find the record by host, because its path, user agent and tenant are not valid UTF-8.
         let bytes = collecting.record(path, "host", "bytes.test").await;
         for (name, value) in [
             ("status", Some("404")),

@@ -64,7 +64,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     agent
         .wait_served(&unknown, |reply| reply.status == 404)
         .await;
-    // The initial configuration has no steps, but this change has one.
+    // Applying the initial configuration takes no steps, but this change takes one.
     let other = http_route("other", &["other.test"], &[rule_to("a", &[])]);
     agent.write("other.yaml", &yaml(&[other]));
     agent.wait_ok(&unknown).await;
@@ -284,7 +284,7 @@ async fn metrics_guard_requires_certificate_and_token_and_reloads() {
         status(plain.clone().header("authorization", &token)).await,
         None
     );
-    // Damaged or missing files neither admit nor lock out clients.
+    // Damaged or missing files neither admit new clients nor lock out existing ones.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     assert_eq!(status(with(&files.servers, NEXT_TOKEN)).await, Some(401));
@@ -324,7 +324,7 @@ async fn route_requests_are_counted_if_configured() {
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
-    // The value is the sum of both virtual hosts. Envoy merges its histograms every five seconds.
+    // The value is the sum over both virtual hosts. Envoy merges its histograms every five seconds.
     eventually(
         "the route is counted, and no other",
         TEST_TIMEOUT,

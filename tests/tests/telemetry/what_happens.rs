@@ -139,7 +139,7 @@ async fn without_logs_in_files_top_takes_the_metrics() {
     .await;
 }
 
-/// Waits until the events contain these in this order. Other events may occur in between.
+/// Waits until these events have occurred in this order. Other events may occur in between.
 async fn wait_events(agent: &AgentUnderTest, wanted: &[&str]) -> Vec<Value> {
     let what = format!("events {wanted:?}");
     eventually(&what, TEST_TIMEOUT, async || {

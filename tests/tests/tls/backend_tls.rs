@@ -333,7 +333,7 @@ async fn backend_policies_and_keys_change_without_failed_request() {
                 agent.write("client.yaml", &client(&shown));
             }
         }
-        // A new server name forces new connections, which use the newest key.
+        // A new server name forces new connections, which use the latest key.
         let name = names[change % 2];
         agent.write("policy.yaml", &policy(name));
         let certificate = STANDARD.encode(&shown.der);
@@ -348,7 +348,7 @@ async fn backend_policies_and_keys_change_without_failed_request() {
     }
     load.stop().await.assert_clean();
 
-    // Backends with other certificates are rejected once the old connections close.
+    // Backends with other certificates are rejected once the old connections are closed.
     agent.write("bundle.yaml", &bundle(&[&new]));
     agent.write("policy.yaml", &policy(names[1]));
     agent

@@ -121,8 +121,8 @@ enum Expected {
     /// Resolution rejects the pair with a message that contains this string. Envoy would reject it
     /// too.
     Refused(&'static str),
-    /// Envoy rejects the pair with a message that contains this string, and resolution warns of
-    /// that beforehand.
+    /// Envoy rejects the pair with a message that contains this string, and resolution warns that
+    /// it will.
     Judged(&'static str),
     /// Envoy would reject the pair, so resolution repairs it and reports this string, if any.
     Mended(&'static str),
@@ -156,7 +156,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("authority", Judged("certificate chain")),
     ("md5", Served),
     ("nameless", Judged("neither subject CN nor SAN")),
-    // Resolution has no clock, so expiry is reported elsewhere.
+    // Resolution does not read the clock, so expiry is reported elsewhere.
     ("expired", Advised("no host name or address")),
     ("sec1", Served),
     ("sec1-parameters", Served),

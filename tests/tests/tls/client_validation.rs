@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Lifetime of the expiring certificate, long enough for a few connections.
+/// Lifetime of a certificate that expires during the test, but long enough for a few connections.
 const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {
@@ -178,7 +178,7 @@ async fn expired_clients_cannot_resume_sessions() {
         }
     }
     for client in &clients {
-        // Resuming the session would admit the client for days.
+        // Resuming the session would admit the client for days after its certificate expires.
         eventually(
             "an expired client is refused",
             3 * LIFE,

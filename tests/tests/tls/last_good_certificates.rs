@@ -83,8 +83,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // Other changes are applied. The certificate survives a restart of just the agent, or of the
-    // agent and Envoy.
+    // Other changes are applied. The certificate survives a restart of the agent, alone or together
+    // with Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{
@@ -224,7 +224,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     );
     agent.wait_ok(&new).await;
     agent.wait_healthy().await;
-    // Deleting the Secret also removes the last good key that replaced it.
+    // Deleting the Secret also discards its last good key.
     agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
     agent.wait_status("the weak key is refused", said).await;
     agent.remove("secret.yaml");
@@ -338,7 +338,7 @@ async fn published_keys_survive_broken_secret_in_cluster() {
     published("the first is kept", "", Some(&first.certificate_pem)).await;
 
     controller.kill9();
-    // Force a new revision, because the old publication would pass the check.
+    // Force a new revision, because the old publication would already pass the check.
     let route = http_route("a", &["a.test"], &[rule_to("none", &[])]);
     cluster.apply_all(&[route]).await;
     controller.restart();

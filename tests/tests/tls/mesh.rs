@@ -1,5 +1,5 @@
-//! Mutual verification between a Gateway outside the cluster and the mesh that it routes to. Each
-//! rejects peers with certificates from other authorities. Uses a real agent with a real Envoy, and
+//! Mutual verification between a Gateway outside the cluster and the mesh that it routes to. Both
+//! reject peers with certificates from other authorities. Uses a real agent with a real Envoy, and
 //! a real API server.
 
 use base64::Engine as _;
@@ -105,7 +105,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
         ("false", &false_peer, true),
         ("unencrypted", &plain, true),
         ("plain", &plain, false),
-        // The mesh rejects connections without TLS and a client certificate.
+        // The mesh requires TLS with a client certificate.
         ("unmeshed", &meshed, false),
     ] {
         objects.extend(routed(name, backend, is_meshed));
@@ -140,7 +140,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     checks.finish();
 
     // Use a client certificate that the mesh does not trust. Changed names force new connections,
-    // which use the newest key.
+    // which use the latest key.
     let unknown = stranger.issue(&["gateway.test"]);
     agent.write("gateway.yaml", &yaml(&gateway(&unknown)));
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));

@@ -159,8 +159,8 @@ async fn client_gets_certificate_of_supported_key_type() {
             client()
                 .tls12()
                 .suites(&[CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256])
-                // If a client lists its TLS versions, Envoy chooses the certificate only by its
-                // signature schemes.
+                // If a client lists its TLS versions, Envoy chooses the certificate only by the
+                // client's signature schemes.
                 .signatures(&[SignatureScheme::RSA_PSS_SHA256]),
             &rsa,
         ),

@@ -70,7 +70,8 @@ async fn demonstrate() -> Result<()> {
     std::fs::write(&ca, &certificate)?;
     let log = directory.path().join("log");
 
-    // Register before starting the agent: a Ctrl-C in between would leave the agent running.
+    // Register the handler before starting the agent, because a Ctrl-C in between would leave the
+    // agent running.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
     let mut child = start(&agent, &manifests, directory.path(), &log)?;
@@ -118,7 +119,7 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // Ctrl-C should stop everything without waiting for idle connections.
+        // Do not wait for idle connections after Ctrl-C.
         .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
@@ -130,8 +131,8 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .with_context(|| format!("start {}", agent.display()))
 }
 
-/// Waits until everything is served and prints commands to try. Then runs until stopped, or returns
-/// if this is only a check.
+/// Waits until everything is served. Then runs the check and returns, or prints commands to try and
+/// runs until stopped.
 async fn serve(
     child: &mut Child,
     examples: &[demo::Example],
@@ -150,7 +151,7 @@ async fn serve(
                 if check {
                     return Err(late);
                 }
-                // This is not an error, because users are invited to edit the files.
+                // Do not fail, because users are invited to edit the files and may break them.
                 println!("# {late:#}\n");
                 break;
             }
@@ -191,7 +192,7 @@ async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
     };
     kill(Pid::from_raw(pid), Signal::SIGTERM)?;
     let ended = tokio::time::timeout(TIMEOUT, child.wait()).await;
-    // No process of the demo may outlive it.
+    // The demo's processes must not outlive it.
     processes::kill_below(directory);
     let status =
         ended.with_context(|| format!("sesame-agent did not stop within {TIMEOUT:?}"))??;

@@ -23,7 +23,7 @@ pub(crate) struct Churned {
 impl Stage {
     /// Measures two route changes and a hundred endpoint changes per second. The route changes
     /// affect a third of the routes, and the endpoint changes another third. Also measures
-    /// individual endpoint changes in the last third.
+    /// individual endpoint changes to the remaining third.
     pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;

@@ -1,5 +1,5 @@
-//! Measures the floors: how long Envoy needs to apply the agent's files while no agent is running.
-//! The benchmark renames the files into place in the same run.
+//! Measures the floors: how long Envoy needs to apply files of the agent while no agent is running.
+//! The benchmark itself renames these files into place.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

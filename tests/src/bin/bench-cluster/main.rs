@@ -3,8 +3,8 @@
 //!
 //! A size is the number of HTTPRoutes and Services behind one Gateway. For each size, the benchmark
 //! starts a real API server, and a controller and an agent with the permissions of
-//! `controller/deploy`. The *floor* is the time that the same Envoy needs to apply the same bytes
-//! when the benchmark renames the files itself. Everything runs in its own network namespace,
+//! `controller/deploy`. The *floor* is the time that the same Envoy needs for the same bytes when
+//! the benchmark itself renames the files into place. Everything runs in its own network namespace,
 //! because the API server rejects loopback endpoints.
 
 mod churn;

@@ -1,5 +1,5 @@
 //! A process with many clients that only watch one ConfigMap. Their cost is a lower bound for any
-//! fan-out.
+//! way to distribute changes.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ pub(crate) struct Crowd {
     lines: mpsc::UnboundedReceiver<(usize, Told)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
     /// For each process, the time at which the last of its clients began to follow the cluster.
-    /// `None` while any client does not follow it.
+    /// `None` while any client is disconnected.
     following: Vec<Option<f64>>,
 }
 
@@ -67,7 +67,7 @@ impl Crowd {
         })
     }
 
-    /// Waits until all clients have a revision other than `than`. Returns the revision and the
+    /// Waits until all clients have a revision other than `than`. Returns the revision and its
     /// sorted arrival times.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {

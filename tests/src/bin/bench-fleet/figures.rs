@@ -84,7 +84,7 @@ pub(crate) struct Figures {
     pub(crate) agent_mib: f64,
 }
 
-/// A table row: its name, and a function that returns its value.
+/// A table row: its name, and a function that returns the value for one size.
 type Row = (&'static str, fn(&Figures) -> f64);
 
 const ROWS: &[Row] = &[
@@ -173,7 +173,8 @@ const ROWS: &[Row] = &[
 ];
 
 /// Prints all sizes side by side, and extrapolations from a line fitted to all of them. Also prints
-/// that line's error at the largest size, and the error of a line fitted to the smaller sizes only.
+/// the errors of two lines at the largest size: that line, and one fitted to the smaller sizes
+/// only.
 pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(first) = all.first() {

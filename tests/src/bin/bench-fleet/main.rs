@@ -2,12 +2,12 @@
 //! a change takes to reach all hosts.
 //!
 //! A size is a number of hosts. For each size, the benchmark starts a real API server, a controller
-//! with the permissions of `controller/deploy`, and one light agent per host. A few processes share
-//! these agents, and all hosts serve one Gateway. A light agent has the real agent's source and
-//! reporter, with its own connections and identity, but no Envoy. The *floor* is measured in the
-//! same run, with the same number of clients that only watch one ConfigMap. A line fitted to the
-//! smaller sizes is checked against the largest size. Extrapolations to larger fleets use a line
-//! fitted to all sizes.
+//! with the permissions of `controller/deploy`, and one light agent per host. The agents run in a
+//! few processes, and all hosts serve the same Gateway. A light agent has the real agent's source
+//! and reporter, with its own connections and identity, but no Envoy. The *floor*, measured in the
+//! same run, is the cost of the same number of clients that only watch one ConfigMap. A line fitted
+//! to the smaller sizes is checked against the largest size. Extrapolations to larger fleets use a
+//! line fitted to all sizes.
 
 mod bare;
 mod crowd;

@@ -186,8 +186,8 @@ async fn restart_api_server(
     let stage = &*stage;
     let mut peaks = Peaks::default();
     let back = async {
-        // In practice another replica would be the leader. Here, the only replica may have to
-        // reacquire its Lease.
+        // In practice another replica would take over. Here, the only replica may have to reacquire
+        // its Lease.
         stage.controller.wait_leads().await;
         stage.change_route(0, "back").await?;
         let changed = now_ms();
@@ -246,7 +246,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    /// Polls until dropped. Returns only on error.
+    /// Polls until the future is dropped. Returns only on error.
     async fn watch(&mut self, stage: &Stage) -> anyhow::Error {
         loop {
             match Page::read(&stage.cluster)

@@ -37,7 +37,7 @@ pub(crate) struct Churn {
 
 /// Measures a host with this number of routes for the given time. The route changes affect a third
 /// of the routes, and the endpoint changes another third. Also measures individual endpoint changes
-/// in the last third.
+/// to the remaining third.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,

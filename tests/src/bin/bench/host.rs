@@ -133,7 +133,7 @@ impl Host {
         Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    /// Returns, for each endpoint set, whether it has a file.
+    /// Returns true for each endpoint set that has a file.
     pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
         let layout = self.layout()?;
         Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
@@ -333,7 +333,7 @@ fn agent_program() -> anyhow::Result<PathBuf> {
     Ok(own.parent().context("no directory")?.join("sesame-agent"))
 }
 
-/// Returns the part of the report about the measured Gateway.
+/// Returns the measured Gateway's part of the agent's report.
 fn measured(report: &Value) -> &Value {
     let name = format!("bench/{}", WrittenManifests::gateway());
     let gateways = report["gateways"].as_array();

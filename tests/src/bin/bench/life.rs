@@ -17,7 +17,8 @@ pub(crate) struct Life {
     pub(crate) agent_restart_ms: f64,
     /// From killing Envoy until the first response of the next Envoy.
     pub(crate) envoy_killed_ms: f64,
-    /// Hot restart, until the new Envoy serves and the old one has stopped accepting connections.
+    /// From starting a hot restart until the new Envoy serves and the old one accepts no more
+    /// connections.
     pub(crate) hot_restart_ms: f64,
     pub(crate) handover_ms: f64,
     /// Number of requests during the replacements, each on a new connection, and how many of them

@@ -2,8 +2,8 @@
 //!
 //! A size is a number of HTTPRoutes (or HTTPProxies or Ingresses), by default with one Gateway.
 //! Each route shares a file with its Service and EndpointSlice. The *floor* of a route change is
-//! the time that the same Envoy needs for the same bytes when the benchmark renames the file
-//! itself. The rest of the time is spent in Sesame.
+//! the time that the same Envoy needs for the same bytes when the benchmark itself renames the file
+//! into place. Sesame accounts for the rest of the time.
 
 mod churn;
 mod client;
@@ -44,7 +44,7 @@ struct Args {
     /// to be resolved again.
     #[arg(long, value_enum, default_value_t = RouteKind::HttpRoute)]
     kind: RouteKind,
-    /// Number of Gateways that share the routes, each with its own Envoy; changes apply to the first.
+    /// Number of Gateways that share the routes; changes apply to the first.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     gateways: u16,
     /// Number of endpoints of each Service.
@@ -297,7 +297,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // Only the serving status reveals which Envoy to kill.
+    // Later steps read the ID of the Envoy to kill from this status.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");

@@ -84,8 +84,8 @@ impl ClusterLists {
         })
     }
 
-    /// Alternates between both lists for an Envoy without an agent. Envoy has the route's cluster
-    /// both before and after the measurement.
+    /// Switches an Envoy without an agent back and forth between both lists. The route's cluster is
+    /// in the list both before and after the measurement.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {

@@ -23,7 +23,7 @@ const KINDS: &[&str] = &[
     "udproutes",
 ];
 
-/// Returns everything that still exists after the timeout. Normally the list is empty.
+/// Waits until all leftovers are gone, and returns those that still exist after the timeout.
 pub(crate) async fn wait_gone(
     admin: &Client,
     agent: &AgentUnderTest,

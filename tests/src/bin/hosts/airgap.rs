@@ -112,7 +112,7 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// Checks that the last version is served again.
+/// Checks that the latest version is served again.
 pub(crate) fn serve_again(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;

@@ -1,5 +1,5 @@
-//! `sesame-agent doctor` on a serving host: its findings are correct for root and for the agent's
-//! user, and its remedies work.
+//! Tests `sesame-agent doctor` on a serving host: its findings are correct for root and for the
+//! agent's user, and its remedies work.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ const AS_USER: [&str; 4] = ["runuser", "--user", "sesame", "--"];
 const DOCTOR: [&str; 5] = ["sesame-agent", "doctor", "--all", "--output", "json"];
 const MIGRATION: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
-/// The complete output of a doctor run.
+/// The output of one doctor run.
 pub(crate) struct Diagnosis(Value);
 
 impl Diagnosis {
@@ -76,8 +76,7 @@ impl Diagnosis {
     }
 }
 
-/// Checks to ignore, because the test machine shares the clock and the limits of the machine it
-/// runs on.
+/// Checks to ignore, because the machine under test shares its clock and limits with the host.
 pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "clock",
     "port-steering",

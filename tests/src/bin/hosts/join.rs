@@ -75,7 +75,7 @@ async fn lives(packages: &Packages) {
     answers(2, TIMEOUT).await;
 
     let first = credential(&inside);
-    // Set the agent's clock past half of the credential's lifetime.
+    // Move the agent's clock past half of the credential's lifetime.
     clock(310);
     inside.wait_for("the credential is renewed", |inside| {
         let now = credential(inside);
@@ -101,7 +101,7 @@ async fn lives(packages: &Packages) {
     revoked(&life.site, &inside).await;
 }
 
-/// A serving host and everything it needs.
+/// A serving host, with its site, controller and backend.
 struct Life {
     site: Site,
     controller: ControllerUnderTest,
@@ -110,8 +110,8 @@ struct Life {
 }
 
 impl Life {
-    /// Checks that the host serves without the cluster, even after a reboot, until the API server
-    /// is back.
+    /// Checks that the host keeps serving while the cluster is down, even after a reboot, and then
+    /// receives changes again.
     async fn without_cluster(&mut self, load: Load) {
         let Self {
             site,

@@ -262,7 +262,7 @@ fn remove_group(group: &Path) {
 /// Removes the remains of an earlier machine with this name.
 fn clear(directory: &Path) {
     let root = directory.join("root");
-    // The root may not be mounted.
+    // Ignore errors, because the root may not be mounted.
     let _ = Command::new("umount")
         .args(["--recursive", "--lazy"])
         .arg(&root)

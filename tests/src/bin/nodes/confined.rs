@@ -26,7 +26,8 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
     let guard = Guard::start(&tools::directory());
     let own = std::env::current_exe().expect("this program has a path");
-    // unshare blocks SIGTERM while it waits. Only SIGKILL stops it and everything inside.
+    // unshare blocks SIGTERM while it waits. Only SIGKILL stops it together with all processes in
+    // its namespaces.
     let mut inner = guard.spawn(
         Command::new("unshare")
             .args(["--mount", "--net", "--pid", "--ipc", "--uts"])

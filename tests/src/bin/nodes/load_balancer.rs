@@ -182,7 +182,8 @@ impl Balancer {
             let via = node.at(0).ip();
             ip(&format!("rule add fwmark {mark} lookup {table}"));
             ip(&format!("route replace {ADDRESS} via {via} table {table}"));
-            // This route only determines the client's address; the mark selects the node.
+            // This route only determines the source address of connections; the mark selects the
+            // node.
             ip(&format!("route replace {ADDRESS} via {via}"));
         }
         choose(0);

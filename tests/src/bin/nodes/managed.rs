@@ -216,7 +216,7 @@ fn objects(number: u32) -> [Value; 4] {
     let [configuration, class] = class_with_parameters(NAME, NAME, &spec);
     let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
     gateway["spec"]["gatewayClassName"] = json!(NAME);
-    // Agents of the fleet `default` are on the same nodes and must not take the Gateway over when
+    // Agents of the fleet `default` run on the same nodes and must not take over the Gateway when
     // its fleet is released.
     gateway["metadata"]["labels"] = json!({"projectsesame.io/fleet": NAME});
     [configuration, class, gateway, shop_route(number)]

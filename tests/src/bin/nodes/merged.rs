@@ -1,6 +1,7 @@
-//! Gateways of a class that share one managed fleet, under load. One moves in from a class with
-//! isolated Gateways, another joins, the images change, and one is deleted. No request to the
-//! remaining Gateways may fail. Also prints how a change to the class itself affects clients.
+//! Gateways of a class that share one managed fleet, under load. One Gateway moves here from a
+//! class with isolated Gateways, another one is added, the images change, and one is deleted. No
+//! request to the remaining Gateways may fail. Also prints how a change to the class itself affects
+//! clients.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

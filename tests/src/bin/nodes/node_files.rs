@@ -36,8 +36,8 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     }
 }
 
-/// containerd's configuration, with the section names of containerd 1.6 and 1.7, which containerd 2
-/// changed. It does not raise process limits, because some test containers do not permit that.
+/// Configuration for containerd 1.6 and 1.7; containerd 2 has other section names. It does not
+/// raise process limits, because some test environments do not permit that.
 const CONTAINERD: &str = r#"
 version = 2
 root = "/var/lib/containerd"

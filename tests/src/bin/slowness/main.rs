@@ -1,4 +1,4 @@
-//! Starts a gateway with a performance problem, for practicing its diagnosis. Stops on Ctrl-C.
+//! Starts a gateway with a performance problem, for practicing diagnosis. Stops on Ctrl-C.
 
 use clap::{Parser, ValueEnum as _};
 use sesame_tests::slowness::{self, Cause, HOST};

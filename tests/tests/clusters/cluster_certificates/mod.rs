@@ -1,5 +1,5 @@
 //! Certificates with a cluster: the Gateway's status reports the problems that hosts find, and
-//! memory suffices for thousands of certificates.
+//! thousands of certificates do not exhaust memory.
 
 mod poisoned;
 
@@ -21,10 +21,10 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Time limit for the first attempt to observe handshakes that miss Envoy.
+/// Time limit for the first attempt to make a verification handshake miss Envoy.
 const ROUND: Duration = Duration::from_secs(15);
-/// Time limit for the longest attempt. It must be shorter than the wait for the condition inside
-/// the attempt.
+/// Maximum time limit for an attempt. It must be shorter than the attempt's own wait for the
+/// condition.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
 /// Number of listeners per ListenerSet.
 const OF_A_SET: usize = 64;
@@ -95,7 +95,7 @@ async fn gateway_gains_and_loses_certificate_conditions() {
     path.wait_shown(&authority, "a.test", &first).await;
 
     let beside = stand_beside(path.agent.address(443), &authority.issue(&["a.test"]));
-    // All handshakes may reach Envoy by chance. In that case there is nothing to report, so try
+    // By chance, all handshakes may reach Envoy. The agent then has nothing to report, so make
     // another change.
     let mut round = ROUND;
     let gateway = eventually("the listener is named", 3 * TEST_TIMEOUT, async || {

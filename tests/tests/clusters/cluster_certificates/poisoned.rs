@@ -1,6 +1,6 @@
-//! Certificate pairs of every kind, from a Secret in the API server to Envoy's handshake. An
-//! unusable pair leaves the previous pair in place, sets a condition, and does not affect other
-//! listeners.
+//! Certificate pairs of every kind, from a Secret in the API server to Envoy's handshake. With an
+//! unusable pair, the previous pair stays in use, a condition reports the problem, and other
+//! listeners are not affected.
 
 use std::process::Command;
 

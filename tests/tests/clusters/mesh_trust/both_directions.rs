@@ -19,13 +19,13 @@ use super::{
     published, told,
 };
 
-/// Sends requests in both directions. Each side must reject peers that do not belong to the other
-/// side.
+/// Sends requests in both directions. The Gateway must reject peers outside the mesh, and the mesh
+/// must reject all peers but the Gateway.
 async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
     let meshed = agent.get(80, "meshed.test", "/");
     agent.wait_ok(&meshed).await;
     let mut checks = Checks::default();
-    // The peer rejects connections without TLS and a client certificate.
+    // The peer requires TLS with a client certificate.
     let plain = agent.get(80, "plain.test", "/");
     if let Some(reply) = checks.reply(&plain).await {
         let refused = matches!(reply.status, 502 | 503);

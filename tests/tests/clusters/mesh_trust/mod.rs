@@ -1,6 +1,6 @@
 //! A Gateway outside the cluster and a mesh authenticate each other in both directions. Also tests
-//! the conditions about the authorities that they trust. Runs real agents and Envoys with
-//! manifests, a snapshot directory and a cluster.
+//! the conditions that report problems with their trusted authorities. Runs real agents and Envoys
+//! with manifests, a snapshot directory and a cluster.
 
 mod both_directions;
 mod dates;

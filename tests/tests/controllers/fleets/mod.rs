@@ -301,7 +301,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         assert_eq!(now["rules"], before["rules"]);
     }
 
-    // Make the fleet managed again. Adoption of the objects has not been approved.
+    // Make the fleet managed again, without approval to adopt its objects.
     manage(&cluster, "Managed").await;
     let path = format!("{GATEWAYS}/edge");
     cluster

@@ -19,7 +19,7 @@ pub(crate) struct Case {
     pub(crate) reason: &'static str,
 }
 
-/// Inputs for the table of cases.
+/// Inputs from which the cases are built.
 pub(crate) struct Material<'a> {
     /// The bundle that is being served.
     pub(crate) served: &'a [u8],

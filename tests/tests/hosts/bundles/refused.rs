@@ -82,7 +82,7 @@ async fn damaged_forged_replayed_or_foreign_bundle_is_rejected() {
         .await
         .clean("bundles: none of the bad ones taken");
 
-    // `apply` also reports the rejection and leaves nothing behind, and the next valid bundle is
+    // `apply` also reports the rejection and leaves no files behind, and the next valid bundle is
     // accepted.
     for case in all
         .iter()

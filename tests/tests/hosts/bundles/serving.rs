@@ -54,7 +54,7 @@ async fn host_without_network_serves_bundles() {
     if !network::inside_own("serving::host_without_network_serves_bundles") {
         return;
     }
-    // First check the counter itself with a connection that has no route.
+    // First check that the counter counts a connection without a route.
     let before = lost();
     let outside = std::net::TcpStream::connect_timeout(
         &"198.51.100.1:80".parse().unwrap(),
@@ -186,7 +186,7 @@ async fn host_without_network_serves_bundles() {
     );
     assert_eq!(output.status.code(), Some(1));
     wait(&agent, &b).await;
-    // If the user allows it, the older bundle is served until a newer one is applied.
+    // If the user explicitly allows the older bundle, it is served until a newer one is applied.
     let output = apply(&agent, &first, &["--allow-older"]).await;
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
@@ -231,8 +231,8 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
     agent.wait_status("the agent answers", up).await;
 }
 
-/// If only endpoints change, the bundle is new, even though its revision is the same. If the bundle
-/// has no keys, the host uses its own keys.
+/// A bundle with only new endpoints counts as new, even though its revision is the same. If the
+/// bundle has no keys, the host uses its own keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_without_keys_uses_keys_of_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
@@ -293,7 +293,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     );
 }
 
-/// The agent is stopped while its engine waits for a timer.
+/// Stops the agent while its engine is waiting for a timer.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_without_bundles_stops_without_panic() {
     let workshop = Workshop::new();

@@ -1,4 +1,4 @@
-//! The workshop that creates bundles, and a host that serves them.
+//! Helpers that create bundles, and a host that serves them.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -66,8 +66,8 @@ impl Workshop {
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends listen on the loopback interface. Some commands lack the equivalent flag, so set
-        // the variable.
+        // Backends listen on the loopback interface. Set the variable, because some commands do not
+        // accept the equivalent flag.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())
         .output()

@@ -185,7 +185,7 @@ async fn other_manifests_say_which_matches_they_answer_differently() {
     };
     let old = objects(&backend);
     let mut new = old.clone();
-    // The new route takes a more specific path away from `older`.
+    // The new route has a more specific path, so `older` no longer gets its requests.
     new.push(http_route(
         "taker",
         &["a.test"],

@@ -21,7 +21,7 @@ pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("tls-narrow", true),
 ];
 
-/// A setting for all Gateways in a world.
+/// A setting that applies to all Gateways of a world.
 pub(crate) struct Setting {
     /// Field in `spec.edge` of a configuration.
     field: &'static str,

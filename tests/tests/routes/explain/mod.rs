@@ -87,7 +87,7 @@ async fn explanations_are_what_envoy_does() {
     );
 }
 
-/// Starts an agent with these objects, on the same host as the first agent, if any.
+/// Starts an agent with these objects, on the same host as the first agent if there is one.
 fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
     let setup = Setup::with_ports(&PORTS);
     let Some(first) = first else {

@@ -192,7 +192,7 @@ fn any_rule(marker: &str, grpc: bool, moments: &mut Moments) -> Value {
         5 => json!([{"name": "shop", "port": 80, "filters": [changed_header("x-two", moments)]}]),
         _ => json!([{"name": "shop", "port": 80}]),
     };
-    // Changed headers must not affect matching, and mirrored requests must not affect the response.
+    // Changing headers must not affect matching, and mirroring must not affect the response.
     if rarely(moments, 5) {
         filters.push(changed_header("x-one", moments));
     }

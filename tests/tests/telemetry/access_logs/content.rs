@@ -1,4 +1,5 @@
-//! Content of access log lines: where requests went. Clients cannot forge a line or a field.
+//! Content of access log lines, such as the backend of a request. Clients cannot forge a line or a
+//! field.
 
 use std::time::Duration;
 
@@ -236,7 +237,7 @@ async fn connections_and_udp_sessions_are_logged_at_end() {
         ] {
             checks.same(field, line.get(field), Some(&expected));
         }
-        // A digest of the connection's other properties may follow.
+        // The value may continue with a digest of the connection's other properties.
         let backend = line
             .get("backend")
             .and_then(Value::as_str)

@@ -1,4 +1,4 @@
-//! Tests where access logs are written, and how they are limited.
+//! Tests the location of access log files, and the limits on their size.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
         }
     });
     // The two files may use a quarter of the 1 MiB disk, so each may grow to 128 KiB. The fourth
-    // file therefore starts once three have been filled.
+    // file is therefore started once three have been full.
     eventually("the fourth file", TEST_TIMEOUT, async || {
         let found = files(&agent);
         let numbers = found
@@ -183,7 +183,7 @@ async fn access_log_goes_to_stdout_if_configured() {
     assert_eq!(files(&agent), [] as [PathBuf; 0]);
 }
 
-/// A launcher with a separate standard output, killed when dropped.
+/// A launcher whose standard output is captured. It is killed when dropped.
 struct Launcher(Child);
 
 impl Launcher {

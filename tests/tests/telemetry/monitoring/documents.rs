@@ -21,8 +21,8 @@ pub(crate) fn files() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns a dashboard's expression with its label selection. The selection uses these values or
-/// Grafana's variables.
+/// Returns a dashboard's expression with a label selection, which uses these values or Grafana's
+/// variables.
 pub(crate) fn selected(
     expression: &str,
     dashboard: &Dashboard,

@@ -108,7 +108,7 @@ fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (metrics, labels.collect())
 }
 
-/// Returns the exported labels by metric.
+/// Returns the exported labels of each metric.
 fn exported(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -1,4 +1,4 @@
-//! Searches everything that a host leaves behind for its private keys. Unsealed keys may only be in
+//! Searches a host's files, processes and output for its private keys. Unsealed keys may only be in
 //! files for Envoy with mode 0600.
 
 use std::fs;
@@ -122,7 +122,7 @@ async fn private_keys_are_only_sealed_or_for_envoy() {
         }
     }
 
-    // Check the search itself with planted keys.
+    // Check that the search finds planted keys.
     let planted = state.join("planted");
     fs::write(&planted, yaml(&[in_files.secret("planted")])).expect("written");
     let found = open_files(&traces, &state, &runtime);

@@ -143,7 +143,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // Half of a renewal: the new key is still missing.
+    // Renew the certificate first; the new key is still missing.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
     let kept = |status: &Value| says(status, "does not belong") && says(status, "stays in use");
     agent.wait_status("it is told", kept).await;
@@ -166,8 +166,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     agent.wait_healthy().await;
     assert!(!agent.log().contains("PRIVATE"), "{}", agent.log());
 
-    // Only the setting permits the use of the key. Without the setting, the key is no longer
-    // served.
+    // Only the setting permits the use of the key, so the key is not served without it.
     agent.wait_stored().await;
     agent.kill9();
     agent.change_flag(

@@ -77,8 +77,8 @@ fn dumps(directory: &Path) -> Vec<PathBuf> {
     all.filter(is_dump).collect()
 }
 
-/// Crashes a process with a signal that dumps core. Do not use SIGSEGV for the agent, because the
-/// handler in Rust's runtime merely returns on the first signal.
+/// Crashes a process with a signal that dumps core. Do not send SIGSEGV to the agent, because the
+/// Rust runtime's handler returns after the first signal.
 fn crash(pid: i32, signal: &str) {
     let killed = Command::new("kill")
         .args([signal, &pid.to_string()])

@@ -1,5 +1,6 @@
-//! Certificates for keys that the agent generates, issued by people, a command or a cluster signer.
-//! They are renewed under load, and never used with another key, even if the agent is killed.
+//! Certificates for keys that the agent generates, issued by an operator, a command or a cluster
+//! signer. They are renewed under load, and never used with another key, even if the agent is
+//! killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -245,7 +246,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     };
     agent.wait_status("it is not taken", refused).await;
     agent.wait_ok(&request).await;
-    // Restart repeatedly while the certificate arrives, possibly truncated.
+    // Kill and restart the agent after writing each part of the certificate.
     let answer = site.clients.answer(&second, LONG);
     for cut in [0, answer.len() / 2, answer.len()] {
         carried.put(&answer[..cut]);

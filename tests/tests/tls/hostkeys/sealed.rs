@@ -83,7 +83,7 @@ impl Host {
         self.agent.get(80, "a.test", "/")
     }
 
-    /// Kills everything, then starts the agent with only its state directory.
+    /// Kills the agent and Envoy, then starts the agent with only its state directory.
     fn start_alone(&mut self) {
         self.agent.kill9();
         self.agent.kill9_envoy();
@@ -190,7 +190,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
         host.agent.wait_ok(&host.in_clear()).await;
         host.wait_stored().await;
     }
-    // A sealing key that was temporarily missing still unseals the state.
+    // Once a missing sealing key is back, the agent can unseal the state again.
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     std::fs::rename(&away, &seal).expect("rename");
@@ -201,7 +201,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     host.start_alone();
-    // Listeners without keys are served. All others wait for the source.
+    // Listeners without keys are served. All other listeners wait for the source.
     host.agent.wait_ok(&host.in_clear()).await;
     let log = host.agent.log();
     assert!(
@@ -246,7 +246,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 
-    // Older agents cannot unseal keys, so sealing can be turned off.
+    // Sealing can be turned off, because older agents cannot unseal keys.
     host.agent.change_flag("--seal=auto", "--seal=off");
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;

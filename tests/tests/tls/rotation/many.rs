@@ -149,7 +149,7 @@ async fn added_listeners_are_not_held_as_removal() {
     agent.restart();
     let status = |number: usize| {
         let host = host(number);
-        // Use a connection to the first listener.
+        // Use the existing connection to the first listener.
         let request = agent.get(443, &host, "/");
         request.tls("h0.test", &authority.trust())
     };
@@ -158,7 +158,7 @@ async fn added_listeners_are_not_held_as_removal() {
     assert_eq!(misdirected.status, 421);
 
     agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
-    // This fails if the change is held back as a removal, because the agent then waits for five
+    // This fails if the agent mistakes the change for a removal, which it would hold back for five
     // minutes.
     wait_shown(&agent, &authority, 129, &leaves[129]).await;
     let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;

@@ -33,7 +33,7 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
             && why.contains(", not the one of Secret/default/pair-0")
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
     };
-    // If the agent's handshake happens to reach Envoy, nothing is reported, so try again with
+    // If the agent's handshake happens to reach Envoy, the agent reports nothing, so try again with
     // another change.
     let status = eventually("the listener is named", TEST_TIMEOUT, async || {
         Site::write(&agent, 0, &site.issue(0));

@@ -38,8 +38,8 @@ fn put(agent: &AgentUnderTest, keys: &[[u8; 80]]) {
     agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
 }
 
-/// Starts a host whose listener refers to the Secret. The Secret contains these keys. If there are
-/// none, the Secret does not exist.
+/// Starts a host whose listener refers to a Secret with these keys. If `keys` is empty, the Secret
+/// does not exist.
 async fn host(
     site: &Site,
     mut agent: AgentUnderTest,

@@ -123,7 +123,7 @@ async fn sessions_resume_after_rotations_and_hot_restart() {
     site.wait_shown(&agent, 0, &leaf).await;
     assert_all_resume(&all, "the certificate was rotated").await;
 
-    // Tickets stay valid for two rotations of their keys.
+    // Tickets survive two rotations of the ticket keys.
     for round in 1..=2 {
         let before = keys(&agent);
         agent.wait_stored().await;

@@ -153,8 +153,7 @@ impl Spire {
         next
     }
 
-    /// Returns the serial number of the host's certificate, or an empty string in the middle of a
-    /// renewal.
+    /// Returns the serial number of the host's certificate, or an empty string during a renewal.
     pub(crate) fn serial(&self) -> String {
         let pem = fs::read(self.path("files/svid.pem")).unwrap_or_default();
         let leaf = CertificateFacts::from_pem(&pem).into_iter().next();

@@ -1,6 +1,5 @@
-//! Peers that lose trust are cut off while other peers are still served. They lose trust through a
-//! revocation list and a restart, or because a ReferenceGrant is deleted. Covers clients and
-//! backends.
+//! Clients and backends that lose trust are cut off while all others are still served. They lose
+//! trust through a revocation list and a restart, or because a ReferenceGrant is deleted.
 
 use std::sync::Arc;
 
@@ -64,7 +63,8 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let good_backend = Backend::start_tls("first", &backends.issue(&["backend.test"])).await;
     let bad_backend = Backend::start_tls("second", &bad_leaf).await;
     let mut all = objects(&servers);
-    // Envoy has no open connection to the third Service. An open one would survive the revocation.
+    // Envoy has no connection to the third Service, because an open connection would survive the
+    // revocation.
     for (name, backend) in [
         ("first", &good_backend),
         ("second", &bad_backend),

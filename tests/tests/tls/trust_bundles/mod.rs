@@ -74,8 +74,8 @@ fn applied(status: &Value) -> String {
     applied.unwrap_or_default().to_owned()
 }
 
-/// Waits until a backend is rejected. Envoy must not have an open connection to it, because that
-/// connection would survive.
+/// Waits until a backend is rejected. Envoy must not have an open connection to it, because open
+/// connections survive.
 async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
     agent
         .wait_served(request, |reply| reply.status == 503)
@@ -112,7 +112,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     let mut all = objects(&servers);
     all.extend(endpoint_slices("first", &[first.address()]));
     all.extend(endpoint_slices("second", &[second.address()]));
-    // This Service has the same backend as the first one. Envoy has no open connection for it that
+    // This Service has the same backend as the first one, but Envoy has no open connections that
     // would survive.
     all.extend(endpoint_slices("third", &[first.address()]));
     let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
@@ -152,7 +152,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     old_load.pass(50).await;
     agent.wait_stored().await;
     agent.restart();
-    // The overlaps still end at the same time, and no request has failed.
+    // The overlaps must still end at the same time, and no request may have failed.
     assert_eq!(wait_retained(&agent, 2).await, before);
     old_load.pass(50).await;
     old_load
@@ -160,7 +160,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
         .await
         .clean("the old authority, in rotation");
 
-    // An overlap starts when the bundle changes. Here it is short.
+    // An overlap starts when the bundle changes, and is short in this test.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();

@@ -1,4 +1,4 @@
-//! Authorities with the same subject and serial number that differ only in their keys.
+//! Authorities with the same subject and serial number, but different keys.
 
 use serde_json::json;
 use sesame_tests::agent::{Setup, listener_condition};
@@ -52,7 +52,7 @@ async fn twin_authorities_are_trusted_only_if_listed() {
     }
     wait_untrusted(&agent, &request("/third", &by_first)).await;
     // Without a key identifier, Envoy matches by name and tries only the key of the first
-    // authority. Both sides report that.
+    // authority. The statuses for the listener and for the backends' policies report this.
     for (authority, status) in [(first, Some(200)), (second, None)] {
         let client = authority.issue(&["client.test"]);
         let reply = request("/first", &client).send().await.ok();
