@@ -46,7 +46,7 @@ def of_packages(directory, epoch, level):
         fields = _control(path)
         with open(path, "rb") as file:
             packages.append({**fields, "digest": digest(file.read())})
-        # Other small images use the same path, so scanners find the packages.
+        # Scanners know this path, because other small images also use it.
         text = "".join(f"{field}: {fields[field]}\n" for field in _FIELDS if field in fields)
         tree.file(f"var/lib/dpkg/status.d/{fields['Package']}", (text + "Status: install ok installed\n").encode())
         _unpack(path, tree, roots)

@@ -20,7 +20,7 @@ from layers import CAP_NET_BIND_SERVICE, USER, Image, Layer, Tree, archive, dige
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKSPACE = os.path.dirname(HERE)
 SOURCE = "https://projectsesame.io"
-# No registry has this name. Use the name of your own registry when you push the images.
+# A placeholder that is not a registry. To push the images, use your own registry's name.
 REGISTRY = "localhost"
 TITLES = {
     "sesame-agent": "Sesame agent: turns Gateway API objects into the files that Envoy watches",

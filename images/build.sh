@@ -5,8 +5,8 @@
 #
 # $BASE is an image archive or a tar of a root file system to build on. Without it, the base comes
 # from the Debian release $SUITE; the programs must run with its C library. $IMAGE_LEVEL is the
-# compression level, 1 to 9. $PROFILE and $ENVOY_VERSION only describe the programs; an Envoy for
-# this machine's architecture reports its own version.
+# compression level, 1 to 9. $PROFILE and $ENVOY_VERSION only describe the programs. If Envoy runs on
+# this machine, its own version is used instead.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
@@ -19,8 +19,8 @@ suite=${SUITE:-$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Fetches the Debian packages of the base, from this machine's mirrors if its release is the same:
-# fetch ARCH DIRECTORY
+# fetch ARCH DIRECTORY: fetches the base's Debian packages, from this machine's mirrors if it runs
+# the same release.
 fetch() {
   mkdir -p "$2"
   # shellcheck disable=SC2016 # mmdebstrap sets $1.

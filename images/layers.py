@@ -40,7 +40,7 @@ class Tree:
         entry = self._add(path, mode, 0, tarfile.REGTYPE, content)
         if capability is not None:
             # Revision 2 of the kernel's format: the effective flag, then the permitted and
-            # inheritable sets, twice 32 bits each.
+            # inheritable sets, each as two 32-bit words.
             value = struct.pack("<5I", 0x02000001, 1 << capability, 0, 0, 0)
             entry.pax_headers["SCHILY.xattr.security.capability"] = value.decode("ascii")
 

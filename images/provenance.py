@@ -13,7 +13,7 @@ def statement(subjects, revision, parameters, materials, builder):
         ]
 
     source = {"uri": "git+https://projectsesame.io"}
-    # The revision of sources with uncommitted changes is not a digest.
+    # With uncommitted changes, the revision is not a commit digest.
     if re.fullmatch("[0-9a-f]{40,64}", revision):
         source["digest"] = {"gitCommit": revision}
     return {

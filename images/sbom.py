@@ -62,7 +62,7 @@ class Crates:
             "version": package["version"],
         }
         if package.get("license"):
-            # Some crates still separate licenses by a slash, which is not a valid SPDX expression.
+            # Some crates still separate licenses with a slash, which is not valid in an SPDX expression.
             component["licenses"] = [{"expression": package["license"].replace("/", " OR ")}]
         checksum = self.checksums.get((package["name"], package["version"]))
         if checksum:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the archive for a site without a network, and prints its path: build.sh DIRECTORY PACKAGES
+# Builds the archive for an air-gapped site, and prints its path: build.sh DIRECTORY PACKAGES
 # IMAGES DEFINITIONS. DEFINITIONS is a directory with the Gateway API's standard and experimental
 # CRDs and its license.
 #

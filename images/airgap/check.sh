@@ -1,7 +1,7 @@
 #!/bin/sh
-# Checks that the archive is reproducible. Its install.sh must reject the archive, and report the
-# reason, unless it is complete, unchanged and signed by the key. Each package and image is a small
-# dummy file; other tests install real ones.
+# Checks that the archive is reproducible. Also checks that install.sh rejects an archive, with the
+# reason, unless it is complete, unchanged and signed with the key. All packages and images are small
+# dummy files; other tests install real ones.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$here/../../tests
@@ -60,7 +60,7 @@ expect 0 "usage: " --help
 
 tar -tzf "$work/tree/cluster"/sesame-*.tgz | grep -qx sesame/Chart.yaml
 
-# A changed file stops every command before it does anything.
+# With a changed file, every command fails before it does anything.
 printf x >>"$work/tree/docs/images.md"
 for command in verify host images cluster; do
   expect 1 "changed: docs/images.md" "$command" --key "$ours"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the packages, the images and the archive for sites without a network, in target/airgap, for
+# Builds the packages, the images and the archive for air-gapped sites, in target/airgap, for
 # `make airgap`. $SIGNING_KEY is a file with the private ed25519 key to sign with.
 set -eu
 cd "$(dirname "$0")/../.."

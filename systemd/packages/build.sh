@@ -2,8 +2,8 @@
 # Builds the packages of a gateway host: build.sh AGENT ENVOY DIRECTORY. Needs dpkg-dev and binutils.
 #
 # The packages are reproducible: owners, modes and order are fixed, and times are $SOURCE_DATE_EPOCH
-# or the time of the last commit. dpkg-deb is sufficient and part of every Debian, so no other tool
-# has to be pinned.
+# or the time of the last commit. dpkg-deb is part of every Debian system, so no packaging tool has
+# to be pinned.
 #
 # $PACKAGE_REVISION is appended to both versions; $PACKAGE_LEVEL is the compression level, 0 to 9.
 set -eu
@@ -22,12 +22,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 
-# Puts a file into the tree: file MODE FROM TO
+# file MODE FROM TO: copies a file into the tree.
 file() {
   install -D -m "$1" "$2" "$tree/$3"
 }
 
-# Completes the tree of a package and packs it: pack NAME VERSION SOURCE HOLDER
+# pack NAME VERSION SOURCE HOLDER: completes the tree of a package and packs it.
 pack() {
   doc=$tree/usr/share/doc/$1
   mkdir -p "$doc" "$tree/DEBIAN"
@@ -37,7 +37,7 @@ pack() {
   file 644 "$here/packages/$1/lintian-overrides" "usr/share/lintian/overrides/$1"
   find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
-  # Pack the tree alone, for systems without dpkg.
+  # Also pack the tree as a tarball, for systems without dpkg.
   tar -C "$tree" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --exclude=./DEBIAN \
     -c . | gzip -n -"$((level ? level : 1))" >"$out/$1_$2_$arch.tar.gz"
 

@@ -36,7 +36,6 @@ fn class(publishing: &str) -> Vec<Value> {
     objects
 }
 
-/// Returns a Gateway of the class.
 fn member(name: &str, listeners: &[Value]) -> Value {
     let mut gateway = gateway(name, listeners);
     gateway["spec"]["gatewayClassName"] = json!("edge");

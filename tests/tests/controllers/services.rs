@@ -135,7 +135,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     }
 }
 
-/// Returns the condition that reports a missing Service.
+/// Returns the Gateway's condition about its Service.
 fn nameless(gateway: &Value) -> &Value {
     condition(&gateway["status"]["conditions"], "projectsesame.io/Service")
 }

@@ -108,7 +108,6 @@ fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
     }
 }
 
-/// Returns the names of the agent's settings.
 fn settings() -> BTreeSet<String> {
     let program = sesame_agent::cli::command();
     let run = program.find_subcommand("run").expect("a command");

@@ -142,7 +142,6 @@ impl Page {
     }
 }
 
-/// Removes the code spans from a line.
 fn without_code(line: &str) -> String {
     let parts = line.split('`').enumerate();
     parts

@@ -59,7 +59,6 @@ fn key(object: &Value) -> [String; 3] {
     ]
 }
 
-/// Returns the ports of all listeners.
 fn ports<'a>(objects: impl Iterator<Item = &'a Value>) -> Vec<u16> {
     let listeners =
         objects.flat_map(|one| one["spec"]["listeners"].as_array().into_iter().flatten());

@@ -9,7 +9,6 @@ use sesame_tests::golden;
 
 use super::campaign::scratch;
 
-/// Returns the inputs of the golden cases.
 pub(crate) fn manifests() -> Vec<Vec<u8>> {
     let cases = golden::cases().expect("golden cases");
     let inputs = cases.iter().map(|case| case.input().expect("its input"));

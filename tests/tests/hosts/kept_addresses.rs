@@ -11,7 +11,6 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, gateway, http_listener, http_route, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
-/// Returns a Gateway of class `edge`.
 fn another(name: &str) -> String {
     let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
     gateway["spec"]["gatewayClassName"] = json!("edge");

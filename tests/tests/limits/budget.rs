@@ -40,7 +40,6 @@ fn name(index: usize) -> String {
     format!("s-{index:03}")
 }
 
-/// Returns the YAML of a Service and its endpoint.
 fn backend(index: usize, endpoint: SocketAddr) -> String {
     yaml(&served(&name(index), &[endpoint]))
 }

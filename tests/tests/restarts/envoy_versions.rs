@@ -37,7 +37,6 @@ async fn envoy_upgrades_and_downgrades_without_failed_request() {
     assert_eq!(seen[..2], seen[2..], "by turns");
 }
 
-/// Returns the version of the running Envoy.
 fn version(agent: &AgentUnderTest) -> String {
     let status = agent.status().expect("a status");
     let version = status["gateways"][0]["envoy"]["version"].as_str();

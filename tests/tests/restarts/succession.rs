@@ -162,7 +162,6 @@ async fn launcher_leaves_replaced_envoy_to_successor() {
         .clean("a launcher ended after a hot restart");
 }
 
-/// Returns the logs of all the agent's Envoys.
 fn logs_of_envoys(runtime: &Path) -> String {
     let gateways = std::fs::read_dir(runtime.join("gateways")).expect("directories of Gateways");
     let logs = gateways

@@ -168,8 +168,8 @@ async fn agent_dies_during_restarts_without_failed_request() {
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
 
-/// An upgrade replaces the agent's binary. The new agent must start whether the old one was stopped
-/// or killed.
+/// An upgrade replaces the binary of a running agent. The new agent must start and keep the
+/// existing Envoy.
 #[tokio::test(flavor = "multi_thread")]
 async fn upgraded_agent_continues_with_existing_envoy() {
     let backend = Backend::start("a").await;

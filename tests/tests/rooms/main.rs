@@ -38,7 +38,6 @@ const CRATES: [(&str, &str); 10] = [
 /// A module that is too large for one room. Its child modules are rooms if they have children.
 const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];
 
-/// Returns the workspace directory.
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")

@@ -51,7 +51,6 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
     (agent, backends)
 }
 
-/// Returns a route with one match.
 fn one(name: &str, hostname: &str, backend: &str, of: Value) -> Value {
     http_route(name, &[hostname], &[rule_to(backend, &[of])])
 }

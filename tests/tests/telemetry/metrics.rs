@@ -31,7 +31,6 @@ async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
-/// Returns the values, by series.
 fn values(text: &str) -> BTreeMap<&str, f64> {
     let series = text.lines().filter(|line| !line.starts_with('#'));
     series
@@ -162,7 +161,6 @@ const BACKENDS: u32 = 1_000;
 /// The agent's default limit on series per Gateway.
 const MAX_SERIES: usize = 1_000;
 
-/// Returns the request counts by backend.
 fn requests_by_backend(text: &str) -> BTreeMap<String, f64> {
     let mut all: BTreeMap<String, f64> = BTreeMap::new();
     for (series, value) in values(text) {

@@ -18,7 +18,6 @@ use sesame_tests::wait::eventually;
 /// The header with the details of a client's certificate.
 const FORWARDED: &str = "x-forwarded-client-cert";
 
-/// Returns a Secret with one entry.
 fn entry(name: &str, key: &str, text: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": name, "namespace": "default"}, "data": {key: STANDARD.encode(text)}})

@@ -320,7 +320,7 @@ impl Stage {
         Ok(u32::try_from(*pids.first().context("no Envoy")?)?)
     }
 
-    /// Waits until the effects of a change have settled.
+    /// Waits until the effects of a change are over.
     pub(super) async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }

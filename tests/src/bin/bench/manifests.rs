@@ -118,7 +118,6 @@ impl Shape {
         ]
     }
 
-    /// Returns the index of a route's Gateway.
     fn gateway(self, route: usize) -> usize {
         (route / self.measured()).min(self.gateways - 1)
     }
@@ -147,7 +146,6 @@ impl WrittenManifests {
         &self.dir
     }
 
-    /// Returns the number of Gateways.
     pub(crate) fn gateways(&self) -> usize {
         self.shape.gateways
     }

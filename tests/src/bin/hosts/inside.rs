@@ -163,7 +163,6 @@ impl Inside {
         ]);
     }
 
-    /// Returns a unit's property.
     pub(crate) fn property(&self, unit: &str, property: &str) -> String {
         let said = self.ok(&["systemctl", "show", "--property", property, "--value", unit]);
         said.trim().to_owned()

@@ -51,12 +51,10 @@ impl Packages {
         &self.first
     }
 
-    /// Returns the first version of both packages.
     pub(crate) fn first(&self) -> Vec<PathBuf> {
         debs(&self.first, "")
     }
 
-    /// Returns the second version of both packages.
     pub(crate) fn second(&self) -> Vec<PathBuf> {
         let names = ["sesame-agent", "sesame-envoy"].into_iter();
         let files = names.flat_map(|name| debs(&self.second.join(name), name));

@@ -67,7 +67,6 @@ pub(crate) fn group_of(node: &str) -> String {
     format!("/{GROUP}/{node}")
 }
 
-/// Creates a node's control groups.
 pub(crate) fn make_groups(node: &str) {
     for group in groups() {
         let group = group.join(node);

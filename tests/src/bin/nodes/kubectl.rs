@@ -86,7 +86,6 @@ impl Kubectl {
         checked(&arguments, &self.run(&arguments, &yaml(objects)));
     }
 
-    /// Returns an object or a list.
     pub(crate) fn get(&self, arguments: &[&str]) -> Value {
         let mut all = vec!["get", "--output", "json"];
         all.extend(arguments);
@@ -122,7 +121,6 @@ impl Kubectl {
         }
     }
 
-    /// Waits until a rollout is complete.
     pub(crate) fn rolled_out(&self, what: &str) {
         let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
         self.ok(&[

@@ -104,7 +104,6 @@ impl Node {
         self.boot(&[]);
     }
 
-    /// Kills kubelet.
     pub(crate) fn kill_kubelet(&mut self) {
         let running = self.running.as_mut().expect("the node runs");
         // `running.kubelet` is nsenter, which waits for its child, so kill the child.
@@ -113,7 +112,6 @@ impl Node {
         running.kubelet.wait().expect("it is our child");
     }
 
-    /// Starts kubelet again.
     pub(crate) fn start_kubelet(&mut self) {
         let kubelet = self.kubelet(self.init());
         self.running.as_mut().expect("the node runs").kubelet = kubelet;
@@ -159,7 +157,6 @@ impl Node {
         Ipv4Addr::new(10, 77, 0, self.number + 1)
     }
 
-    /// Returns the node's Pod network.
     fn pods(&self) -> String {
         format!("10.88.{}.0/24", self.number)
     }

@@ -69,7 +69,6 @@ pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// Returns a backend with its Service.
 fn backend() -> [Value; 3] {
     let labels = json!({"app": APP});
     let deployment = pods("default", APP);

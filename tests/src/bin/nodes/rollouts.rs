@@ -150,7 +150,6 @@ pub(crate) async fn image_of_fleet(
     kubectl.until("the workload has the image", look).await;
 }
 
-/// Returns the Envoys of each node.
 fn envoys(nodes: &[Node]) -> Vec<Vec<i32>> {
     nodes.iter().map(Node::envoys).collect()
 }

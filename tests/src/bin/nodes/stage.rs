@@ -54,7 +54,6 @@ impl Stage {
         stage
     }
 
-    /// Waits until both nodes are ready.
     pub(crate) async fn ready(&self) {
         for node in &self.nodes {
             let node = format!("node/{}", node.name());

@@ -11,7 +11,6 @@ pub(crate) fn directory() -> PathBuf {
     workspace().join("target/nodes")
 }
 
-/// Returns the directory of the last run's logs.
 pub(crate) fn logs() -> PathBuf {
     directory().join("log")
 }

@@ -128,7 +128,6 @@ pub(crate) fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Returns a route and its Service.
 pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     let mut objects = served("app", &[backend.address()]);
     let rule = rule_to("app", &[path("PathPrefix", "/")]);

@@ -40,7 +40,6 @@ pub(crate) enum GatewayCount {
     Merged,
 }
 
-/// Returns the Gateways and their class.
 pub(crate) fn gateways(count: GatewayCount, settings: &[Setting]) -> Vec<Value> {
     let wide = [
         http_listener("http", 80, ""),

@@ -143,7 +143,7 @@ fn missing(exported: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     missing
 }
 
-/// Starts an agent that uses many features.
+/// Starts an agent that uses many features, so that it exports many metrics.
 fn agent(backend: &Backend, authority: &Authority, metrics: SocketAddr) -> AgentUnderTest {
     let mut objects = edge(&[
         http_listener("http", 80, ""),

@@ -100,7 +100,7 @@ fn says(status: &Value, words: &str) -> bool {
         .any(|all| all.to_string().contains(words))
 }
 
-/// Returns the number of pending requests from the metrics.
+/// Returns the number of pending requests, as reported by the metrics.
 async fn waiting(agent: &AgentUnderTest) -> f64 {
     let stream = UnixStream::connect(agent.runtime().join("agent.sock")).await;
     let mut stream = stream.expect("the agent's socket");

@@ -121,13 +121,11 @@ impl Host {
         gateways.next().expect("a Gateway").path()
     }
 
-    /// Returns the number of the accepted generation.
     fn accepted(&self) -> u64 {
         let text = std::fs::read_to_string(self.gateway().join("accepted")).expect("a number");
         text.trim().parse().expect("a number")
     }
 
-    /// Returns the number of the oldest generation.
     fn oldest(&self) -> u64 {
         let generations = std::fs::read_dir(self.gateway().join("generations"));
         let entries = generations.expect("a directory").flatten();

@@ -114,7 +114,6 @@ impl Site {
     }
 }
 
-/// Returns the admin client of the agent's Envoy.
 pub(crate) async fn admin(agent: &AgentUnderTest) -> Admin {
     let status = agent.wait_healthy().await;
     let path = status["gateways"][0]["envoy"]["admin"].as_str();

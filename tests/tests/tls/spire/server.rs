@@ -85,7 +85,6 @@ impl Spire {
         spire
     }
 
-    /// Returns the path of a file in SPIRE's directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }

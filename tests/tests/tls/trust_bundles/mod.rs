@@ -68,7 +68,6 @@ async fn wait_refused(agent: &AgentUnderTest, request: &Request) {
     .await;
 }
 
-/// Returns the revision that Envoy has accepted.
 fn applied(status: &Value) -> String {
     let applied = status["gateways"][0]["applied"].as_str();
     applied.unwrap_or_default().to_owned()
