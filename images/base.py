@@ -1,4 +1,4 @@
-"""The file system below the programs: a C library, the roots of the public authorities, and a user. No shell, no program."""
+"""The base file system: a C library, the public root certificates and a user, but no shell or other programs."""
 
 import gzip
 import io
@@ -25,7 +25,7 @@ _FIELDS = ("Package", "Version", "Architecture", "Source", "Maintainer", "Homepa
 
 
 class Base:
-    """Layers below the programs, the packages in them, and a digest of what they were made from."""
+    """The base layers, the packages in them, and a digest of their input."""
 
     def __init__(self, layers, packages, source, config=None):
         self.layers = layers
@@ -35,7 +35,7 @@ class Base:
 
 
 def of_packages(directory, epoch, level):
-    """Makes the base from Debian packages in a directory."""
+    """Builds the base from Debian packages in a directory."""
     tree, roots, packages = Tree(epoch), {}, []
     files = sorted(os.listdir(directory))
     for wanted in PACKAGES:
@@ -61,7 +61,7 @@ def of_packages(directory, epoch, level):
 
 
 def of_archive(path, arch, level):
-    """Takes the base from a file: an image archive in the OCI format, or a tar of a root file system."""
+    """Reads the base from a file: an OCI image archive, or a tar of a root file system."""
     with open(path, "rb") as file:
         content = file.read()
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
@@ -103,7 +103,7 @@ def _control(package):
 
 
 def _unpack(package, tree, roots):
-    """Adds what is kept of a package to the tree, and certificates to `roots`."""
+    """Adds a package's required files to the tree, and its certificates to `roots`."""
     content = subprocess.run(["dpkg-deb", "--fsys-tarfile", package], check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         for entry in tar:
@@ -119,6 +119,6 @@ def _unpack(package, tree, roots):
 
 
 def is_image(path):
-    """Returns whether the file is an image archive, which may have several processors."""
+    """Returns True if the file is an OCI image archive, which may contain several architectures."""
     with tarfile.open(path) as tar:
         return any(name.removeprefix("./") == "oci-layout" for name in tar.getnames())

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes the images from programs that are built already; build.sh calls it, and says how those come about.
+"""Builds the images from existing programs. Called by build.sh, which documents the programs.
 
-The images are tars and JSON, so nothing is run in them, and neither a daemon nor root is needed. The same input gives the
-same bytes.
+The images are written directly as tars and JSON, so a build needs neither a container runtime nor root. The same input
+always produces the same bytes.
 """
 
 import argparse
@@ -89,7 +89,7 @@ def main():
 
 
 class Parts:
-    """What the images for one processor are made from."""
+    """The input for the images of one architecture."""
 
     def __init__(self, arch, stage, options):
         self.arch = arch
@@ -175,7 +175,7 @@ class Parts:
 
 
 def created(options):
-    """Returns the time of the images as RFC 3339 has it."""
+    """Returns the images' timestamp in the format of RFC 3339."""
     return datetime.datetime.fromtimestamp(options.epoch, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

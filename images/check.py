@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks images as their users get them: check.py DIRECTORY REVISION. Runs them with runc, as root, without a network.
+"""Checks finished images: check.py DIRECTORY REVISION. Runs them with runc, as root, without a network.
 
-Programs of another processor run in an emulator, if there is one; what needs containers is for this one's alone. Ends with 1,
-and says which image is not as promised, and how.
+Programs for another architecture run in an emulator, if one is installed. Checks that need containers run only for this
+machine's architecture. Prints each problem with its image, and then exits with 1.
 """
 
 import glob
@@ -34,7 +34,7 @@ def check(what, is_so, seen=""):
 
 
 class Opened:
-    """An image archive, its blobs checked against their digests, and the files that its layers make."""
+    """An image archive with verified digests, and the files that result from its layers."""
 
     def __init__(self, path, arch):
         with tarfile.open(path) as tar:
@@ -61,7 +61,7 @@ class Opened:
         return self.files["blobs/" + descriptor["digest"].replace(":", "/")]
 
     def unpack(self, root):
-        """Writes the files as a container would have them."""
+        """Writes the files as a container would see them."""
         for path, entry in self.entries.items():
             to = os.path.join(root, path)
             if entry.isdir():
@@ -80,8 +80,8 @@ class Opened:
 
 
 def write_bundle(bundle, image, arguments, needs_capability, namespaces, mounts):
-    """Says how to run a program of the image in BUNDLE/root: as its user, read-only, with no new privileges and no capability
-    but that for low ports."""
+    """Writes the configuration to run the image's program in BUNDLE/root: as its user, read-only, without new privileges,
+    and with no capability except, if needed, the one for low ports."""
     capabilities = ["CAP_NET_BIND_SERVICE"] if needs_capability else []
     user, group = (int(number) for number in image.config["User"].split(":"))
     sets = {name: capabilities for name in ("bounding", "permitted", "effective")}
@@ -107,7 +107,7 @@ def write_bundle(bundle, image, arguments, needs_capability, namespaces, mounts)
 
 
 def run(image, root, arguments, needs_capability=True):
-    """Runs a program of the image by itself, to its end."""
+    """Runs a program of the image on its own until it exits."""
     bundle = os.path.dirname(root)
     if os.path.exists(os.path.join(root, "emulator")):
         arguments = ["/emulator", *arguments]
@@ -118,7 +118,7 @@ def run(image, root, arguments, needs_capability=True):
 
 
 def examine(name, path, arch, version, revision, emulator=""):
-    """Looks into an image and runs its programs; those of another processor in an emulator, or not at all if that is None."""
+    """Inspects an image and runs its programs. For another architecture, uses `emulator`, or runs nothing if it is None."""
     image = Opened(path, arch)
     with open("/etc/passwd", "rb") as file:
         host = file.read()
@@ -150,7 +150,7 @@ def examine(name, path, arch, version, revision, emulator=""):
 
 
 def runs(name, image, root, version, revision):
-    """Runs each program in the image: none lacks a library, and each says what it is."""
+    """Runs each program in the image. No library may be missing, and each program must report its version."""
     entrypoint = image.config["Entrypoint"]
     capability = not name.startswith("sesame-controller")
     seen = run(image, root, [*entrypoint, "--version"], capability)
@@ -173,7 +173,7 @@ def runs(name, image, root, version, revision):
 
 
 def named(image):
-    """Checks that the manifests name the image by this tag, wherever they name it."""
+    """Checks that all references to the image in the manifests use this tag."""
     deploy = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../controller/deploy")
     name, tag = image.rsplit(":", 1)
     seen = []
@@ -185,7 +185,7 @@ def named(image):
 
 
 def archive_of(directory, name, arch):
-    """Returns the archive of an image for a processor."""
+    """Returns the archive of an image for an architecture."""
     found = glob.glob(os.path.join(directory, f"{name}_*_*{arch}*.oci.tar"))
     if len(found) != 1:
         sys.exit(f"wrong: {name}: {len(found)} archives in {directory}")

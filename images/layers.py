@@ -1,4 +1,4 @@
-"""Layers, images and archives in the OCI format: bytes that depend on nothing but what is put in."""
+"""Layers, images and archives in the OCI format. Their bytes depend only on their content."""
 
 import gzip
 import hashlib
@@ -26,7 +26,7 @@ def encode(value):
 
 
 class Tree:
-    """Files of a layer. Owners, order and times are the same in every build."""
+    """The files of a layer. Owners, order and times are the same in every build."""
 
     def __init__(self, epoch):
         self.entries = {}
@@ -36,7 +36,7 @@ class Tree:
         self._add(path, mode, owner, tarfile.DIRTYPE)
 
     def file(self, path, content, mode=0o644, capability=None):
-        """Adds a file; `capability` is one that the program gets when it is run, if its container has it."""
+        """Adds a file. The program gets `capability` when it runs, if its container has that capability."""
         entry = self._add(path, mode, 0, tarfile.REGTYPE, content)
         if capability is not None:
             # Revision 2 of the kernel's format: the effective flag, then the permitted and
@@ -60,7 +60,7 @@ class Tree:
         return entry
 
     def tar(self):
-        """Returns the files as a tar, parents before what is in them."""
+        """Returns the files as a tar, with each directory before its content."""
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
             for path in sorted(self.entries):
@@ -70,7 +70,7 @@ class Tree:
 
 
 class Layer:
-    """A compressed tar, and how an image refers to it."""
+    """A compressed tar, and the digests by which an image refers to it."""
 
     def __init__(self, blob, diff_id, media_type=_LAYER):
         self.blob = blob
@@ -83,7 +83,7 @@ class Layer:
 
 
 class Image:
-    """An image for one processor: layers and a configuration."""
+    """An image for one architecture: layers and a configuration."""
 
     def __init__(self, layers, arch, config, created, labels, history):
         self.platform = {"architecture": arch, "os": "linux"}
@@ -115,9 +115,9 @@ class Image:
 
 
 def archive(path, name, images, labels, epoch):
-    """Writes the images, one for each processor, as one archive with this name in it. Returns the digest by which the name is known.
+    """Writes the images, one per architecture, to one archive under this name. Returns the digest that the name refers to.
 
-    Docker before version 29 reads only `manifest.json`, which has the first processor.
+    Docker before version 29 reads only `manifest.json`, which contains only the first architecture.
     """
     top, blobs = images[0].descriptor(), [blob for image in images for blob in image.blobs]
     if len(images) > 1:

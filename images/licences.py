@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collects the licences of the crates in programs: licences.py WORKSPACE FILE. Texts that several share are there once."""
+"""Collects the licenses of all crates in the programs: licences.py WORKSPACE FILE. Shared texts are included only once."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _LINE = "=" * 80
 
 
 def _texts(package):
-    """Returns the texts that a crate brings."""
+    """Returns the license texts in a crate."""
     directory, found = os.path.dirname(package["manifest_path"]), []
     for name in sorted(os.listdir(directory)):
         path = os.path.join(directory, name)
@@ -23,7 +23,7 @@ def _texts(package):
 
 
 def collect(crates, names):
-    """Returns the licences of everything from elsewhere that these crates of ours need."""
+    """Returns the licenses of all third-party crates that these crates depend on."""
     shared = {}
     for key in set().union(*(crates.reached(name) for name in names)):
         package = crates.packages[key]

@@ -1,11 +1,11 @@
-"""The provenance of images: an in-toto statement with the predicate of SLSA, unsigned."""
+"""The provenance of images: an unsigned in-toto statement with an SLSA predicate."""
 
 
 import re
 
 
 def statement(subjects, revision, parameters, materials, builder):
-    """Returns the statement. `subjects` are digests of images by name, `materials` digests of what they were made from."""
+    """Returns the statement. `subjects` has the images' digests by name, and `materials` those of their input."""
 
     def digests(by_name, key):
         return [

@@ -9,7 +9,7 @@ _TRIPLES = {"amd64": "x86_64-unknown-linux-gnu", "arm64": "aarch64-unknown-linux
 
 
 class Crates:
-    """The crates of the workspace and what each needs when it runs, as `Cargo.lock` pins them."""
+    """The workspace's crates and their runtime dependencies, in the versions that `Cargo.lock` pins."""
 
     def __init__(self, workspace, arch, cargo="cargo"):
         command = [cargo, "metadata", "--locked", "--format-version=1", "--filter-platform", _TRIPLES[arch]]
@@ -29,7 +29,7 @@ class Crates:
         self.checksums = {(crate["name"], crate["version"]): crate.get("checksum") for crate in locked}
 
     def reached(self, name):
-        """Returns a crate and all that it needs, by identifier."""
+        """Returns the identifiers of a crate and all its dependencies."""
         root = next(key for key, package in self.packages.items() if package["name"] == name)
         seen, left = set(), [root]
         while left:
@@ -40,7 +40,7 @@ class Crates:
         return seen
 
     def of(self, name):
-        """Returns a crate's component and those of all that it needs, and who needs what."""
+        """Returns the components of a crate and all its dependencies, and the edges between them."""
         seen = self.reached(name)
         components = sorted((self._component(key) for key in seen), key=lambda found: found["bom-ref"])
         needs = [
@@ -99,7 +99,7 @@ def envoy(version, sha256):
 
 
 def document(image, version, image_digest, components, needs, incomplete):
-    """Returns the bill of an image. `incomplete` are the components whose own parts are not listed."""
+    """Returns an image's bill of materials. The parts of the components in `incomplete` are not listed."""
     reference = f"pkg:oci/{image}@{image_digest.replace(':', '%3A')}"
     return {
         "bomFormat": "CycloneDX",

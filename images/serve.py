@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Serves a route on port 80 with the images of the agent and of Envoy, each in a container of its own, as a DaemonSet has them.
+"""Serves a route on port 80 with the images of the agent and of Envoy, in separate containers as in the DaemonSet.
 
-check.py runs it in a network of its own. Neither container is root, and both are read-only.
+check.py runs this in a separate network namespace. Both containers are read-only, and neither runs as root.
 """
 
 import http.client
@@ -45,7 +45,7 @@ class Containers:
         self.running = {}
 
     def make(self, name, mode, owner):
-        """Makes a directory of the node."""
+        """Creates a directory of the node."""
         path = os.path.join(self.directory, name)
         os.mkdir(path)
         os.chown(path, owner, owner)
@@ -71,7 +71,7 @@ class Containers:
         return f"sesame-image-check-{name}-{os.path.basename(self.directory)}"
 
     def tell(self):
-        """Returns what the containers have said."""
+        """Returns the containers' output."""
         said = ""
         for name in self.running:
             with open(os.path.join(self.directory, name, "log"), encoding="utf-8", errors="replace") as file:
@@ -85,7 +85,7 @@ class Containers:
 
 
 def answer():
-    """Returns the status and the location of an answer, or the error."""
+    """Returns the status and location of the response, or the error."""
     try:
         connection = http.client.HTTPConnection("127.0.0.1", 80, timeout=5)
         connection.request("GET", "/here", headers={"Host": "example.com"})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Finishes the book that mdBook has built: links out of docs/ lead to copies in the book, and nothing is fetched from elsewhere.
+"""Postprocesses a book built by mdBook: copies the files that pages in docs/ link to, and rejects external resources.
 
-book.py BOOK: run in the directory of the repository. Ends with 1, and a line for each, if a link leads nowhere.
+book.py BOOK: run in the root of the repository. Prints each broken link, and then exits with 1.
 """
 
 import html
@@ -16,7 +16,7 @@ FETCHED = re.compile(r'<(?:script|img|link|iframe|source)\b[^>]*?\b(?:src|href)=
 
 
 def source(target):
-    """Returns the file of the repository that a link out of the book means; mdBook has changed .md into .html."""
+    """Returns the repository's file for a link that leaves the book, in which mdBook has replaced .md with .html."""
     for candidate in (target, re.sub(r"\.html$", ".md", target)):
         if os.path.exists(candidate):
             return candidate

@@ -2,7 +2,7 @@
 """Sets the version of a release, and checks that every file agrees on it.
 
     release.py set VERSION     writes VERSION everywhere, and dates its section of the changelog
-    release.py check VERSION   fails if a file names another version, or the changelog has no section for it
+    release.py check VERSION   fails if a file contains another version, or the changelog has no section for VERSION
     release.py notes VERSION   prints that section
 """
 
@@ -39,7 +39,7 @@ def current():
 
 
 def mentions():
-    """Yields each file that names a version of ours, with its text and the matches."""
+    """Yields each file that contains a version of Sesame, with its text and the matches."""
     for name in git("ls-files", "--", *PLACES).split():
         text = (TOP / name).read_text()
         found = list(MENTION.finditer(text))
@@ -48,7 +48,7 @@ def mentions():
 
 
 def section(version):
-    """Returns the changelog's section of a version, without its heading, or None."""
+    """Returns the changelog's section for a version, without its heading, or None."""
     found = re.search(
         rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)", CHANGELOG.read_text(), re.MULTILINE | re.DOTALL
     )

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// deployments have their pods without ReplicaSets between.
+// deployments manages the pods of Deployments directly, without ReplicaSets.
 type deployments struct {
 	client client.Client
 }
@@ -29,7 +29,7 @@ func addDeployments(all manager.Manager) error {
 	return builder.ControllerManagedBy(all).For(&appsv1.Deployment{}).Owns(&corev1.Pod{}).Complete(reconciler)
 }
 
-// Reconcile makes the pods that are missing, and deletes those that are not wanted.
+// Reconcile creates missing pods, and deletes unwanted ones.
 func (d *deployments) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	deployment := &appsv1.Deployment{}
 	err := d.client.Get(ctx, request.NamespacedName, deployment)
@@ -68,7 +68,8 @@ func (d *deployments) Reconcile(ctx context.Context, request reconcile.Request) 
 	return reconcile.Result{}, nil
 }
 
-// wanted is the pods of a Deployment by name: that of the Deployment, a hash of the template, and which one it is.
+// wanted returns a Deployment's pods by name. A name consists of the Deployment's name, a hash of the template, and a hash
+// of the pod's number.
 func (d *deployments) wanted(deployment *appsv1.Deployment) (map[string]*corev1.Pod, error) {
 	template := deployment.Spec.Template
 	pods := map[string]*corev1.Pod{}

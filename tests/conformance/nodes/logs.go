@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// How many lines of a pod are kept.
+// Maximum number of log lines to keep for each pod.
 const mostLines = 100_000
 
-// book is what a container has written, line by line.
+// book holds a container's output, line by line.
 type book struct {
 	mutex sync.Mutex
 	lines []line
@@ -28,7 +28,7 @@ type line struct {
 	text []byte
 }
 
-// Write takes whole and broken lines.
+// Write appends output, which may end in the middle of a line.
 func (b *book) Write(text []byte) (int, error) {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -48,7 +48,7 @@ func (b *book) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// since is what was written at that time or later.
+// since returns the lines written at this time or later.
 func (b *book) since(start time.Time) []byte {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -61,13 +61,13 @@ func (b *book) since(start time.Time) []byte {
 	return text
 }
 
-// logServer answers what the API server asks a kubelet for when somebody reads a container's log.
+// logServer is the part of kubelet's API from which the API server reads container logs.
 type logServer struct {
 	node     *node
 	listener net.Listener
 }
 
-// newLogServer listens already. Its certificate is nobody's: an API server does not ask unless told to.
+// newLogServer starts to listen. Its certificate is self-signed, which the API server does not verify by default.
 func newLogServer(node *node) (*logServer, error) {
 	certificate, key, err := cert.GenerateSelfSignedCertKey(nodeAddress, []net.IP{net.ParseIP(nodeAddress)}, nil)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *logServer) port() int32 {
 	return int32(address.Port)
 }
 
-// Start serves until the context ends.
+// Start serves until the context is canceled.
 func (s *logServer) Start(ctx context.Context) error {
 	context.AfterFunc(ctx, func() { _ = s.listener.Close() })
 	pages := http.NewServeMux()

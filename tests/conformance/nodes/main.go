@@ -1,8 +1,8 @@
-// Command nodes stands in for the nodes and the controllers of a cluster: it turns Deployments into Pods, Pods into
-// processes, Services into EndpointSlices, and clears away what belongs to nothing any more. It does what the conformance
-// suite needs and no more: each Pod is one container, and an image is one of the few programs that are known here.
+// Command nodes replaces the nodes and controllers of a cluster. It creates Pods for Deployments, processes for Pods, and
+// EndpointSlices for Services, and deletes objects whose owner is gone. It supports only what the conformance suite needs:
+// each Pod has one container, and an image stands for one of a few known programs.
 //
-// It makes a bridge and addresses, so it must be run in a network of its own.
+// Run it in a separate network namespace, because it creates a bridge and adds addresses.
 package main
 
 import (

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// namespaces empties those that are being deleted, and lets them go when they are empty.
+// namespaces deletes the objects in namespaces that are being deleted, and then finalizes the namespaces.
 type namespaces struct {
 	client    client.Client
 	discovery *discovery.DiscoveryClient
@@ -55,7 +55,7 @@ func (n *namespaces) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
 
-// empty deletes everything in the namespace, and says whether something was there.
+// empty deletes everything in the namespace, and returns true if it contained anything.
 func (n *namespaces) empty(ctx context.Context, namespace string) (bool, error) {
 	lists, err := n.discovery.ServerPreferredNamespacedResources()
 	if err != nil {

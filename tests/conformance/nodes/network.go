@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// Where nodes are, as pods see them.
+	// The node's address on the network of the pods.
 	nodeAddress = "10.244.0.1"
 	podBits     = 16
 )
 
-// network is a bridge; each pod has an address of its own on it.
+// network is a bridge that gives each pod a separate address.
 type network struct {
 	bridge *netlink.Bridge
 	pods   atomic.Uint32
@@ -37,13 +37,13 @@ func newNetwork() (*network, error) {
 	return &network{bridge: bridge}, netlink.LinkSetUp(bridge)
 }
 
-// address is one that no pod has had before.
+// address returns an address that no pod has used before.
 func (n *network) address() string {
 	number := n.pods.Add(1)
 	return fmt.Sprintf("10.244.%d.%d", 1+number/250, 1+number%250)
 }
 
-// start runs a program in a network of its own, where it has this address and nobody else's ports.
+// start runs a program with this address in a new network namespace, where all ports are free.
 func (n *network) start(address string, environment []string, out io.Writer, program ...string) (*exec.Cmd, error) {
 	command := exec.Command("/proc/self/exe", append([]string{"pod", address}, program...)...)
 	command.Env = environment
@@ -64,7 +64,7 @@ func (n *network) start(address string, environment []string, out io.Writer, pro
 	return command, ready.Close()
 }
 
-// connect gives a process's network a device that is on the bridge. It goes with that network.
+// connect links a process's network namespace to the bridge. The link is removed with the namespace.
 func (n *network) connect(pid int) error {
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = fmt.Sprintf("pod%d", pid)
@@ -76,7 +76,7 @@ func (n *network) connect(pid int) error {
 	return netlink.LinkSetUp(pair)
 }
 
-// becomePod waits until its network has a device, gives that its address, and becomes the program.
+// becomePod waits until its network namespace has a device, configures the address, and executes the program.
 func becomePod(address string, program []string) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err

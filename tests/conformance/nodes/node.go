@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// The one node, on which every pod is.
+// The name of the only node, which runs all pods.
 const nodeName = "node"
 
 var errUnknownImage = errors.New("no image that is known here")
@@ -31,7 +31,7 @@ type podKey = types.NamespacedName
 // node runs pods as processes.
 type node struct {
 	client client.Client
-	// Reads past the cache: Secrets and ConfigMaps are wanted one by one.
+	// Bypasses the cache, because only individual Secrets and ConfigMaps are needed.
 	reader    client.Reader
 	network   *network
 	directory string
@@ -56,7 +56,7 @@ func (n *node) add(all manager.Manager) error {
 	return builder.ControllerManagedBy(all).Named("pods").For(&corev1.Pod{}).Complete(n)
 }
 
-// register makes the Node, which says where logs are to be had. At the end it stops every pod.
+// register creates the Node, whose status contains the log server's port. Once the context is canceled, it stops all pods.
 func (n *node) register(ctx context.Context, logs int32) error {
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 	if err := n.client.Create(ctx, object); client.IgnoreAlreadyExists(err) != nil {
@@ -86,7 +86,7 @@ func (n *node) pod(key podKey) *pod {
 	return n.pods[key]
 }
 
-// Reconcile has the pod's process run as long as the Pod is there, and says so in its status.
+// Reconcile runs a process for as long as the Pod exists, and updates the Pod's status.
 func (n *node) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	object := &corev1.Pod{}
 	err := n.client.Get(ctx, request.NamespacedName, object)
@@ -114,7 +114,7 @@ func (n *node) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 			return reconcile.Result{}, nil
 		}
 		if apierrors.IsNotFound(err) {
-			// What a volume is made of may come later than the Pod.
+			// The Secret or ConfigMap of a volume may be created after the Pod.
 			return reconcile.Result{RequeueAfter: 100 * time.Millisecond}, nil
 		}
 		if err != nil {
@@ -153,7 +153,7 @@ func (n *node) startPod(ctx context.Context, object *corev1.Pod) (*pod, error) {
 	return runPod(n.network, object.UID, files, environment, program), nil
 }
 
-// program is what an image stands for.
+// program returns the command line that an image stands for.
 func (n *node) program(image string) ([]string, error) {
 	switch {
 	case imageIs(image, "echo-basic"):

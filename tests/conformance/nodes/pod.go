@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// pod is a process with an address, started again when it ends by itself.
+// pod is a process with an address. It is restarted if it exits on its own.
 type pod struct {
 	uid     types.UID
 	address string
@@ -23,7 +23,7 @@ type pod struct {
 	ended   chan struct{}
 }
 
-// runPod starts the program; its files are removed when it is stopped.
+// runPod starts the program. The pod's files are removed when it is stopped.
 func runPod(network *network, uid types.UID, files string, environment, program []string) *pod {
 	ctx, end := context.WithCancel(context.Background())
 	pod := &pod{
@@ -59,13 +59,13 @@ func (p *pod) once(ctx context.Context, network *network, environment, program [
 	return command.Wait()
 }
 
-// stop returns when the process has ended.
+// stop kills the process and waits until it has exited.
 func (p *pod) stop() {
 	p.end()
 	<-p.ended
 }
 
-// describe writes the status of a Pod that runs.
+// describe sets the status of a running Pod.
 func (p *pod) describe(object *corev1.Pod) {
 	status := &object.Status
 	status.Phase = corev1.PodRunning
@@ -92,7 +92,7 @@ func (p *pod) describe(object *corev1.Pod) {
 	}}
 }
 
-// environment is what the container's `env` says; paths of volumes are those on this machine.
+// environment returns the container's environment, with mount paths replaced by local paths.
 func environment(object *corev1.Pod, paths map[string]string) ([]string, error) {
 	var all []string
 	for _, variable := range object.Spec.Containers[0].Env {
@@ -120,7 +120,7 @@ func environment(object *corev1.Pod, paths map[string]string) ([]string, error) 
 	return all, nil
 }
 
-// imageIs says whether the last part of an image's name is this, whatever its tag.
+// imageIs returns true if the last part of an image's name, without the tag, equals name.
 func imageIs(image, name string) bool {
 	last := image[strings.LastIndex(image, "/")+1:]
 	last, _, _ = strings.Cut(last, ":")

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// endpointSlices has one EndpointSlice for each Service with a selector.
+// endpointSlices maintains one EndpointSlice for each Service with a selector.
 type endpointSlices struct {
 	client client.Client
 }
@@ -29,7 +29,7 @@ func addSlices(all manager.Manager) error {
 		Complete(reconciler)
 }
 
-// selecting is the Services that a Pod belongs to.
+// selecting returns the Services that select a Pod.
 func (s *endpointSlices) selecting(ctx context.Context, pod client.Object) []reconcile.Request {
 	var services corev1.ServiceList
 	if err := s.client.List(ctx, &services, client.InNamespace(pod.GetNamespace())); err != nil {
@@ -45,7 +45,7 @@ func (s *endpointSlices) selecting(ctx context.Context, pod client.Object) []rec
 	return found
 }
 
-// Reconcile writes the slice, or deletes it with its Service.
+// Reconcile writes the Service's slice, or deletes the slice if the Service is gone.
 func (s *endpointSlices) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	slice.Namespace, slice.Name = request.Namespace, request.Name+"-pods"
@@ -90,7 +90,7 @@ func ports(service *corev1.Service, pods []corev1.Pod) []discoveryv1.EndpointPor
 	return all
 }
 
-// target is the number of a port; a name is looked up in the pods, which are assumed to agree.
+// target returns a Service port's target port. All pods are assumed to give a named port the same number.
 func target(port corev1.ServicePort, pods []corev1.Pod) (int32, bool) {
 	if port.TargetPort.Type == intstr.Int {
 		return port.TargetPort.IntVal, true

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// mount writes the volumes of a Pod below the directory, and gives back where each of the container's paths is.
+// mount writes a Pod's volumes below the directory, and returns the local path for each mount path of the container.
 func (n *node) mount(ctx context.Context, object *corev1.Pod, directory string) (map[string]string, error) {
 	for _, volume := range object.Spec.Volumes {
 		files, err := n.volume(ctx, object.Namespace, volume)
@@ -34,7 +34,7 @@ func (n *node) mount(ctx context.Context, object *corev1.Pod, directory string) 
 	return paths, nil
 }
 
-// volume is the files of a volume by name.
+// volume returns the files of a volume by name.
 func (n *node) volume(ctx context.Context, namespace string, volume corev1.Volume) (map[string][]byte, error) {
 	switch {
 	case volume.Secret != nil:
@@ -60,7 +60,7 @@ func (n *node) volume(ctx context.Context, namespace string, volume corev1.Volum
 	}
 }
 
-// choose is all entries, or those that are listed.
+// choose returns the listed entries, or all entries if none are listed.
 func choose(data map[string][]byte, items []corev1.KeyToPath) (map[string][]byte, error) {
 	if len(items) == 0 {
 		return data, nil

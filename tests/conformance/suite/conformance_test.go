@@ -1,5 +1,5 @@
-// Package suite runs the Gateway API's conformance suite as it is. Nothing here changes what is tested: the features are
-// those that the GatewayClass claims.
+// Package suite runs the Gateway API's unmodified conformance suite. The features to test are the ones that the
+// GatewayClass reports.
 package suite
 
 import (
@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// All profiles of gateways; those of meshes are not Sesame's.
+// All profiles for gateways. Sesame is not a mesh, so the mesh profiles do not apply.
 var profiles = []suite.ConformanceProfileName{
 	suite.GatewayHTTPConformanceProfileName,
 	suite.GatewayGRPCConformanceProfileName,
@@ -50,11 +50,11 @@ func TestConformance(t *testing.T) {
 	}
 	running, err := suite.NewConformanceTestSuite(options)
 	require.NoError(t, err, "the suite")
-	// After all tests, also those that run beside others.
+	// Runs after all tests, including parallel ones.
 	t.Cleanup(func() {
 		report, err := running.Report()
 		require.NoError(t, err, "the report")
-		// The suite has them in any order.
+		// The suite reports profiles in no fixed order.
 		slices.SortFunc(report.ProfileReports, func(a, b confv1.ProfileReport) int {
 			return strings.Compare(a.Name, b.Name)
 		})

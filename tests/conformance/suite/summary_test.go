@@ -10,7 +10,7 @@ import (
 	confv1 "sigs.k8s.io/gateway-api/conformance/apis/v1"
 )
 
-// summarize says for each profile how many tests passed, which did not, and what is not claimed.
+// summarize prints, for each profile, the number of passed tests, the failed tests, and the unsupported features.
 func summarize(to io.Writer, report *confv1.ConformanceReport) {
 	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(table, "\nGateway API %s, %s channel\tpassed\tfailed\tskipped\n",
