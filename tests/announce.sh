@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints what `make test` will do, and what it fetches and builds first.
+# Prints what `make test` will do, and what it downloads and builds first.
 set -eu
 cd "$(dirname "$0")"
 cat <<'TEXT'

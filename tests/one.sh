@@ -41,6 +41,6 @@ case $path in
 esac
 # For an area, run all tests.
 if [ -e "tests/tests/$name/main.rs" ] || [ -e "tests/tests/$name.rs" ]; then name=; fi
-# shellcheck disable=SC2086 # The name is empty for an area. Without sesame-tests, Cargo would
-# rebuild crates with other features.
+# shellcheck disable=SC2086 # The name is empty for an area.
+# Without sesame-tests, Cargo would rebuild crates with other features.
 exec tests/machine.sh "$@" --package sesame-tests $name

@@ -152,7 +152,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         .await;
     all.wait("/", &b).await;
 
-    // Without an agent and an Envoy, the Gateway is not programmed.
+    // Without a running agent and Envoy, the Gateway is not programmed.
     assert!(all.agent.end().success());
     all.cluster
         .until("nobody serves any more", GATEWAY, |gateway| {

@@ -214,7 +214,7 @@ async fn new_authorities_and_tokens_are_taken_up() {
     controller.wait_leads().await;
 }
 
-/// Checks that without permission to write ConfigMaps, the Gateway reports the failure and
+/// Checks that if the controller may not write ConfigMaps, the Gateway reports the failure and
 /// publications remain.
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =

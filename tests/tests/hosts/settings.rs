@@ -104,7 +104,7 @@ async fn reload_applies_live_settings_without_restart() {
     report.tell("settings are reloaded four times");
     report.assert_clean();
 
-    // After a restart, no setting is waiting for one.
+    // After a restart, no setting is still waiting to take effect.
     agent.restart();
     let new = |status: &Value| status["agent"]["pid"].as_i64() != Some(pid) && !waits(status);
     agent.wait_status("the new agent has them all", new).await;

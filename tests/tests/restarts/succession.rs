@@ -1,7 +1,7 @@
 //! A launcher takes over from another launcher, as in a rollout that replaces a Pod on the same
 //! node.
 //!
-//! A private copy of Envoy stands in for the file system of each container.
+//! A private copy of Envoy represents the file system of each container.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -1,5 +1,5 @@
-//! Spans for changes: a real controller and a real agent with a real Envoy export how long each
-//! step of a change takes. No change waits for the collector.
+//! Spans for changes: a real controller and a real agent with a real Envoy export a span for each
+//! step of a change. No change waits for the collector.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;

@@ -36,7 +36,7 @@ pub(crate) fn edge() -> Value {
     })
 }
 
-/// Returns an HTTP and an HTTPS listener. The hostname of the second identifies the Gateway's
+/// Returns an HTTP and an HTTPS listener. The HTTPS listener's hostname identifies the Gateway's
 /// revision.
 pub(crate) fn listeners(revision: &str) -> Value {
     json!([

@@ -1,4 +1,4 @@
-//! The cluster, the controller, the agent and the stand-in for nodes.
+//! The cluster, the controller, the agent and the replacement for nodes.
 
 use std::fmt::Write as _;
 use std::fs::File;
