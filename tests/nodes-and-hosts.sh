@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 tools='buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv
   strip systemd-nspawn unshare'
 # Deploy Sesame once in each way: without the Gateway API, as a managed fleet, and as a custom
-# DaemonSet. Then roll out new images. Skip all other scenarios, which would double the time.
+# DaemonSet. Then roll out new images. Skip all other scenarios, which would double the time;
+# test-hosts already covers hosts that join a cluster or have no network.
 nodes='without-gateway-api managed-fleet own-daemonset columns agent envoy'
 if [ "${1:-}" = --tools ]; then
   # shellcheck disable=SC2086 # One line.

@@ -297,7 +297,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // Later steps read the ID of the Envoy to kill from this status.
+    // This status determines which Envoy later steps kill.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");

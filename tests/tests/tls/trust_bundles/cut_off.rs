@@ -63,7 +63,7 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     let good_backend = Backend::start_tls("first", &backends.issue(&["backend.test"])).await;
     let bad_backend = Backend::start_tls("second", &bad_leaf).await;
     let mut all = objects(&servers);
-    // Envoy has no connection to the third Service, because an open connection would survive the
+    // Envoy must not have a connection to the third Service, because open connections survive the
     // revocation.
     for (name, backend) in [
         ("first", &good_backend),
