@@ -131,9 +131,9 @@ impl Engine {
             self.times.take(watch.first_seen());
             take_local(&self.known, &self.host);
             let copies = self.key_sets.newest();
+            let local = Arc::clone(&self.known.borrow().local);
             let namespace = &self.resolve.namespace;
-            let usable = &self.known.borrow().local.usable;
-            self.manifests.take_local(usable, (namespace, &copies));
+            self.manifests.take_local(&local.usable, (namespace, &copies));
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
