@@ -122,6 +122,11 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
+/// Returns a set in canonical form for which no signature is valid.
+pub fn placeholder() -> String {
+    format!(r#"{{"keys":[{UNUSABLE}]}}"#)
+}
+
 /// Returns the usable keys in a set, and `UNUSABLE`, which makes Envoy accept the set even if it
 /// can use no other key.
 pub fn acceptable(text: &str) -> Result<String, JwksError> {

@@ -26,6 +26,7 @@ pub mod golden;
 pub mod guarded;
 pub mod handshakes;
 pub mod http2;
+pub mod issuing;
 pub mod itself;
 pub mod joining;
 pub mod load;

@@ -15,7 +15,7 @@ use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
 use super::host::HostArgs;
-use super::offline;
+use super::offline::{self, RemoteKeys};
 use crate::run::explaining::{ExplainOrder, explain_accepted, explain_one};
 use crate::run::report::{RefusedReport, Report};
 use crate::source::problem::SourceProblem;
@@ -154,7 +154,7 @@ fn of_manifests(
     mut order: ExplainOrder,
 ) -> anyhow::Result<Explanation> {
     let manifests = args.manifests.clone().unwrap_or_default();
-    let read = offline::read(&manifests, &args.host)?;
+    let read = offline::read(&manifests, &args.host, RemoteKeys::Assumed)?;
     for problem in &read.problems {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }

@@ -8,9 +8,10 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::explain::{ChangedAnswer, changed_answers, changes_text};
 use sesame_gateway_api::resolve::ResolvedGateway;
 
+use super::EXIT_FAULT;
 use super::agent::AgentArgs;
 use super::history::DiffArgs;
-use super::{EXIT_FAULT, offline};
+use super::offline::{self, RemoteKeys};
 
 /// Prints the difference. As with `diff`, the exit code is 0 if all responses are the same, and 1
 /// if they differ.
@@ -21,7 +22,7 @@ pub(super) fn main(
 ) -> anyhow::Result<u8> {
     let mut read = Vec::new();
     for directory in directories {
-        let found = offline::read(directory, &args.host)?;
+        let found = offline::read(directory, &args.host, RemoteKeys::Assumed)?;
         for problem in &found.problems {
             tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
         }

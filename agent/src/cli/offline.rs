@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
-use anyhow::bail;
-use sesame_gateway_api::resolve::{Resolution, resolve};
+use anyhow::{Context as _, bail};
+use sesame_gateway_api::resolve::{RemoteKeySets, Resolution, resolve};
+use sesame_proto::encoded::Substitutes;
+use sesame_proto::jwks;
+use sesame_proto::key_sets::{KeySetCopies, KeySetCopy, KeySetRequests};
 
 use super::host::HostArgs;
 use crate::run::system_ca;
@@ -20,19 +23,57 @@ pub(crate) struct Offline {
     pub(crate) resolution: Resolution,
 }
 
+/// Keys used for tokens whose key set is remote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RemoteKeys {
+    /// Assumes that all key sets can be fetched, and uses a placeholder.
+    Assumed,
+    /// Fetches each key set once.
+    Fetched,
+}
+
 /// Reads and resolves the manifests in `dir`.
-pub(crate) fn read(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
+pub(crate) fn read(dir: &Path, host: &HostArgs, keys: RemoteKeys) -> anyhow::Result<Offline> {
     if !dir.is_dir() {
         bail!("--manifests {}: no such directory", dir.display());
     }
     let mut manifests = Manifests::with_limits(dir, LastGood::none(), host.manifest_limits());
-    let scan = manifests.scan();
-    let resolution = resolve(manifests.world(), &host.resolve_options());
+    let mut scan = manifests.scan();
+    let options = host.resolve_options();
+    let requests = RemoteKeySets::of(manifests.world(), &options).requests();
+    if !requests.is_empty() {
+        let copies = copies(&requests, keys)?;
+        manifests.take_local(&Substitutes::default(), (&options.namespace, &copies));
+        scan = manifests.scan();
+    }
+    let resolution = resolve(manifests.world(), &options);
     Ok(Offline {
         manifests,
         problems: scan.problems.to_vec(),
         resolution,
     })
+}
+
+fn copies(requests: &KeySetRequests, keys: RemoteKeys) -> anyhow::Result<KeySetCopies> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let copies = requests.iter().map(|(name, request)| {
+        let uri = request.uri.clone();
+        let jwks = match keys {
+            RemoteKeys::Assumed => jwks::placeholder(),
+            RemoteKeys::Fetched => runtime
+                .block_on(sesame_key_sets::fetch(request))
+                .with_context(|| format!("cannot fetch the key set {uri}"))?,
+        };
+        let copy = KeySetCopy {
+            uri,
+            jwks,
+            ..KeySetCopy::default()
+        };
+        Ok((name.clone(), copy))
+    });
+    copies.collect()
 }
 
 /// Returns the render options that `run` would use, with placeholders for values that only a

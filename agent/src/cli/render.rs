@@ -13,7 +13,7 @@ use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::signature::SigningKeys;
 
 use super::host::HostArgs;
-use super::offline::{self, render_options};
+use super::offline::{self, RemoteKeys, render_options};
 use super::{EXIT_FAULT, output};
 use sesame_render::Rendered;
 use sesame_render::dump::{self, Redact};
@@ -65,7 +65,7 @@ enum RenderFormat {
 }
 
 pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
-    let read = offline::read(&args.manifests, &args.host)?;
+    let read = offline::read(&args.manifests, &args.host, RemoteKeys::Assumed)?;
     let gateways: Vec<&ResolvedGateway> = read
         .resolution
         .gateways

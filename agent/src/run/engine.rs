@@ -133,7 +133,8 @@ impl Engine {
             let copies = self.key_sets.newest();
             let local = Arc::clone(&self.known.borrow().local);
             let namespace = &self.resolve.namespace;
-            self.manifests.take_local(&local.usable, (namespace, &copies));
+            self.manifests
+                .take_local(&local.usable, (namespace, &copies));
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),

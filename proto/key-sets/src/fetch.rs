@@ -47,7 +47,7 @@ pub enum FetchError {
 }
 
 /// Fetches a key set and returns it in canonical form.
-pub(crate) async fn fetch(request: &KeySetRequest) -> Result<String, FetchError> {
+pub async fn fetch(request: &KeySetRequest) -> Result<String, FetchError> {
     let fetched = tokio::time::timeout(TIMEOUT, body(request)).await;
     let body = fetched.map_err(|_| FetchError::Timeout)??;
     Ok(jwks::canonical(&String::from_utf8_lossy(&body))?)

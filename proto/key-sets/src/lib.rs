@@ -22,7 +22,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use sesame_proto::key_sets::KeySetCopy;
 
-pub use self::fetch::FetchError;
+pub use self::fetch::{FetchError, fetch};
 pub use self::keeper::{KeySetKeeper, KeySetStore};
 
 /// Age at which a copy is no longer used. Keys that an issuer has withdrawn must not be valid for

@@ -18,6 +18,7 @@ mod http_proxy_routes;
 mod http_proxy_services;
 mod ingress_nginx;
 mod ingresses;
+mod key_sets;
 mod l4_routes;
 mod layers;
 mod listener_sets;

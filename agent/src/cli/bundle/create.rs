@@ -13,7 +13,7 @@ use sesame_gateway_api::api::NamespacedName;
 use super::inspect::BundleSummary;
 use crate::cli::EXIT_FAULT;
 use crate::cli::host::HostArgs;
-use crate::cli::offline;
+use crate::cli::offline::{self, RemoteKeys};
 use crate::cli::output::Format;
 use crate::cli::render::gateway_name;
 
@@ -48,7 +48,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
         output: format,
     } = args;
     let BundleKeys { signing, hosts } = wanted.keys()?;
-    let read = offline::read(manifests, host)?;
+    let read = offline::read(manifests, host, RemoteKeys::Fetched)?;
     for problem in &read.problems {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }

@@ -135,7 +135,7 @@ pub struct RemoteJwks {
     /// HTTPS URI of the key set. Redirects are not followed.
     #[schemars(length(min = 9, max = 2048))]
     pub uri: String,
-    /// Time between two fetches, from `30s` to `24h`. The default is `5m`.
+    /// Time between two fetches, from `10s` to `24h`. The default is `5m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_duration: Option<String>,
     /// ConfigMap with the CA certificates that verify the server. The default is the certificates

@@ -26,7 +26,7 @@ const DEFAULT_KEY: &str = "ca.crt";
 /// Default time between two fetches.
 const INTERVAL: Duration = Duration::from_secs(300);
 /// Shortest time between two fetches. Shorter times are rounded up.
-const MIN_INTERVAL: Duration = Duration::from_secs(30);
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time between two fetches. Longer times are rounded down.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
