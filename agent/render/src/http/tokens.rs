@@ -209,9 +209,6 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             "provider `{name}`: at most {most} audiences and sources are allowed"
         ));
     }
-    if issuer.is_empty() {
-        return Err(format!("provider `{name}` has no issuer"));
-    }
     let keys = jwks::acceptable(jwks);
     let keys = keys.map_err(|why| format!("provider `{name}`: key set {why}"))?;
     let mut provider = JwtProvider {

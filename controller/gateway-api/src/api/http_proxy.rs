@@ -5,7 +5,10 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{Noted, Object, ProxyHealthCheck, ProxyLoadBalancer, ProxyService, ProxyTcp, ProxyTls};
+use super::{
+    Noted, Object, ProxyHealthCheck, ProxyLoadBalancer, ProxyService, ProxyTcp, ProxyTls,
+    ProxyValidation,
+};
 
 /// `HTTPProxy` v1.
 pub type HttpProxy = Object<HttpProxySpec>;
@@ -50,7 +53,7 @@ pub struct ProxyHost {
     pub cors_policy: Option<ProxyCors>,
     /// Rate limits.
     pub rate_limit_policy: Option<ProxyRateLimits>,
-    /// Not supported; security-relevant.
+    /// Issuers of tokens.
     pub jwt_providers: Vec<ProxyJwtProvider>,
     /// Clients that may send requests.
     pub ip_allow_policy: Vec<ProxyAddressRange>,
@@ -78,7 +81,7 @@ pub struct ProxyCors {
     pub allow_private_network: bool,
 }
 
-/// `JWTProvider`: only the fields that determine which routes need a token.
+/// `JWTProvider`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ProxyJwtProvider {
@@ -86,19 +89,45 @@ pub struct ProxyJwtProvider {
     pub name: String,
     /// True if routes need this provider's token by default.
     pub default: bool,
-    /// Not read.
-    pub issuer: Option<Noted>,
-    /// Not read.
-    pub audiences: Option<Noted>,
-    /// Not read.
+    /// Value of the claim `iss`; not checked if empty.
+    pub issuer: String,
+    /// Accepted audiences; not checked if empty.
+    pub audiences: Vec<String>,
+    /// The key set is fetched from here.
     #[serde(rename = "remoteJWKS")]
-    pub remote_jwks: Option<Noted>,
-    /// Not read.
+    pub remote_jwks: Option<ProxyRemoteJwks>,
+    /// The key set is in a Secret.
     #[serde(rename = "localJWKS")]
-    pub local_jwks: Option<Noted>,
-    /// Not read.
+    pub local_jwks: Option<ProxyLocalJwks>,
+    /// True to forward the token to the Service.
     #[serde(rename = "forwardJWT")]
-    pub forward_jwt: Option<Noted>,
+    pub forward_jwt: bool,
+}
+
+/// `RemoteJWKS`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyRemoteJwks {
+    /// HTTPS URI.
+    pub uri: String,
+    /// CA certificates that verify the server; the system's by default.
+    pub validation: Option<ProxyValidation>,
+    /// Not used: each fetch has the same timeout.
+    pub timeout: String,
+    /// Time between two fetches, as a Go duration.
+    pub cache_duration: String,
+    /// Not used.
+    pub dns_lookup_family: String,
+}
+
+/// `LocalJWKS`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ProxyLocalJwks {
+    /// Secret in the HTTPProxy's namespace.
+    pub secret_name: String,
+    /// Key of the Secret's data.
+    pub key: String,
 }
 
 /// `Include`.

@@ -209,11 +209,11 @@ impl Resolver {
         let ingress_classes = IngressClasses::check(world, options);
         let found_proxies = FoundProxies::find(world, &ingress_classes);
         let implicit = proxies::listeners_of_all(world, &ingress_classes, &found_proxies);
-        let mut cx = ResolveContext::new(world, options);
+        let mut cx = ResolveContext::new(world, options, &mut self.key_sets);
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
 
-        let traffic_policies = TrafficPolicies::check_all(&mut cx, &mut self.key_sets);
+        let traffic_policies = TrafficPolicies::check_all(&mut cx);
         let classes = Classes::check(world, options);
         let unserved = gateways::single::unserved(&classes, world);
         let checked = CheckedBackends {

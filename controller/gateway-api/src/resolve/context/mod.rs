@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use self::grants::Grants;
 use crate::api::{Metadata, NamespacedName, SesameConfiguration};
+use crate::resolve::syntax::parsed::Parsed;
 use crate::world::{Kind, ObjectKey, World};
 
 /// Source of the objects, which also determines where the results go.
@@ -89,10 +90,16 @@ pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) problems: Problems,
     /// Total size in bytes of each published Gateway's routes, before any are excluded.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
+    /// Canonical key sets by their text.
+    pub(crate) key_sets: &'o mut Parsed<Arc<str>>,
 }
 
 impl<'w, 'o> ResolveContext<'w, 'o> {
-    pub(crate) fn new(world: &'w World, options: &'o Options) -> Self {
+    pub(crate) fn new(
+        world: &'w World,
+        options: &'o Options,
+        key_sets: &'o mut Parsed<Arc<str>>,
+    ) -> Self {
         let mut problems = Problems::default();
         for grant in &world.reference_grants {
             problems.add_unknown(Kind::ReferenceGrant, &grant.metadata);
@@ -103,6 +110,7 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
             grants: Grants::new(world),
             problems,
             sizes: BTreeMap::new(),
+            key_sets,
         }
     }
 }

@@ -11,8 +11,8 @@ use sesame_proto::key_sets::{KeySetCopy, KeySetRequest, KeySetRequests, KeySetTr
 use super::targets;
 use crate::api::{JwksAuthorities, NamespacedName, RemoteJwks};
 use crate::resolve::context::{Options, ResolveContext};
+use crate::resolve::proxies;
 use crate::resolve::syntax::durations;
-use crate::resolve::syntax::parsed::Parsed;
 use crate::world::{Kind, ObjectKey, World};
 
 /// Maximum number of key sets that are fetched for the objects of a namespace.
@@ -41,10 +41,10 @@ pub(crate) struct RemoteKeySet<'w> {
 
 /// Entry of an object that contains CA certificates.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Authorities<'w> {
+struct Authorities<'w> {
     kind: Kind,
-    pub(crate) namespace: &'w str,
-    pub(crate) name: &'w str,
+    namespace: &'w str,
+    name: &'w str,
     key: &'w str,
 }
 
@@ -71,6 +71,38 @@ impl<'w> RemoteKeySet<'w> {
             authorities,
             interval: interval.clamp(MIN_INTERVAL, MAX_INTERVAL),
         })
+    }
+
+    /// Creates a key set for an HTTPProxy. `authorities` is a Secret with CA certificates.
+    pub(crate) fn of_proxy(
+        uri: &'w str,
+        interval: Option<Duration>,
+        authorities: Option<(&'w str, &'w str)>,
+    ) -> Result<Self, String> {
+        check_uri(uri).map_err(|why| format!("uri {uri:?} {why}"))?;
+        Ok(Self {
+            uri,
+            authorities: authorities.map(|(namespace, name)| Authorities {
+                kind: Kind::Secret,
+                namespace,
+                name,
+                key: DEFAULT_KEY,
+            }),
+            interval: interval
+                .unwrap_or(INTERVAL)
+                .clamp(MIN_INTERVAL, MAX_INTERVAL),
+        })
+    }
+
+    /// Returns the host in the URI, without a port.
+    pub(crate) fn host(&self) -> &'w str {
+        let rest = self.uri.strip_prefix("https://").unwrap_or(self.uri);
+        let authority = rest.split(['/', '?']).next().unwrap_or_default();
+        let port = authority.rsplit_once(':');
+        match port {
+            Some((host, port)) if port.bytes().all(|it| it.is_ascii_digit()) => host,
+            _ => authority,
+        }
     }
 
     /// Returns the name of the ConfigMap with the copy.
@@ -104,8 +136,7 @@ impl<'w> RemoteKeySet<'w> {
     /// Returns the keys in the copy, and a note if they could not be renewed.
     pub(crate) fn read(
         &self,
-        cx: &ResolveContext<'_, '_>,
-        key_sets: &mut Parsed<Arc<str>>,
+        cx: &mut ResolveContext<'_, '_>,
     ) -> Result<(Arc<str>, Option<String>), String> {
         let uri = self.uri;
         let name = self.name(cx.options);
@@ -119,13 +150,13 @@ impl<'w> RemoteKeySet<'w> {
         } = copy.filter(|it| it.uri == uri).unwrap_or_default();
         if jwks.is_empty() && error.is_empty() {
             return Err(format!(
-                "{uri} has not been fetched yet (a namespace may have {MAX_PER_NAMESPACE} key sets)"
+                "{uri} has not been fetched yet (at most {MAX_PER_NAMESPACE} per namespace are fetched)"
             ));
         }
         if jwks.is_empty() {
             return Err(format!("{uri} cannot be fetched: {error}"));
         }
-        let keys = key_sets.get(&jwks, canonical);
+        let keys = cx.key_sets.get(&jwks, canonical);
         let keys = keys.map_err(|why| format!("{uri}: the fetched key set {why}"))?;
         let note = (!error.is_empty())
             .then(|| format!("{uri} was last fetched at {fetched_at}, and now fails: {error}"));
@@ -155,7 +186,7 @@ impl Authorities<'_> {
 }
 
 /// Reads a key set and returns it in canonical form.
-pub(super) fn canonical(text: &str) -> Result<Arc<str>, String> {
+pub(crate) fn canonical(text: &str) -> Result<Arc<str>, String> {
     let set = jwks::canonical(text).map(Arc::from);
     set.map_err(|why| why.to_string())
 }
@@ -187,7 +218,8 @@ pub struct RemoteKeySets<'w> {
 }
 
 impl<'w> RemoteKeySets<'w> {
-    /// Collects the key sets that AccessPolicies need, oldest policy first.
+    /// Collects the key sets that AccessPolicies need, oldest policy first, and then those of
+    /// HTTPProxies.
     pub fn of(world: &'w World, options: &'w Options) -> Self {
         let policies = targets::by_age(&world.access_policies);
         let all = policies.into_iter().flat_map(|policy| {
@@ -198,8 +230,9 @@ impl<'w> RemoteKeySets<'w> {
                 Some((namespace, RemoteKeySet::of_policy(spec, namespace).ok()?))
             })
         });
+        let of_proxies = proxies::remote_key_sets(world, options);
         Self {
-            all: all.collect(),
+            all: all.chain(of_proxies).collect(),
             world,
             options,
         }

@@ -172,7 +172,7 @@ fn own_tls<'w>(
 
 /// Returns the accepted subject names: the certificate must contain at least one of them. The list
 /// is never empty.
-fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
+pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     let ProxyValidation {
         ca_secret: _,
         subject_name: first,
@@ -196,7 +196,7 @@ fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
 }
 
 /// Splits a reference to a Secret: `name`, or `namespace/name`.
-fn secret(reference: &str) -> (Option<&str>, &str) {
+pub(super) fn secret(reference: &str) -> (Option<&str>, &str) {
     let parts = reference.split_once('/');
     parts.map_or((None, reference), |(namespace, name)| {
         (Some(namespace), name)

@@ -21,6 +21,7 @@ mod rules;
 mod services;
 mod tcp;
 mod tls;
+mod tokens;
 mod tree;
 mod values;
 
@@ -34,6 +35,7 @@ use self::rate_limits::HostLimits;
 pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
 use self::tcp::Connections;
+use self::tokens::TokenProviders;
 use self::tree::{IncludeTree, Place};
 use crate::api::{
     IngressSettings, InvalidProxies, Metadata, MissingBackend, NamespacedName, ProxyRoute,
@@ -45,6 +47,7 @@ use crate::resolve::ingresses::listeners::{ListenersOfHost, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::ingresses::{self, IngressClasses, one_label};
 use crate::resolve::listeners::implicit::ImplicitListeners;
+use crate::resolve::policies::key_sets::RemoteKeySet;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
@@ -71,7 +74,7 @@ pub(crate) struct CheckedProxy<'w> {
 pub struct LayeredReferences<'w> {
     /// The listeners for hosts with TLS.
     pub listeners: Vec<ImplicitListeners<'w>>,
-    /// References to CA certificates for Services.
+    /// References to CA certificates for Services and token issuers, and to key sets.
     pub authorities: Vec<AuthorityRef<'w>>,
 }
 
@@ -81,8 +84,26 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
     let found = FoundProxies::find(world, &classes);
     LayeredReferences {
         listeners: listeners_of_all(world, &classes, &found),
-        authorities: connections::authority_refs(&found.proxies),
+        authorities: connections::authority_refs(&found.proxies)
+            .into_iter()
+            .chain(tokens::secret_refs(&found.roots))
+            .collect(),
     }
+}
+
+/// Returns the key sets that HTTPProxies of Sesame classes need, each with the HTTPProxy's
+/// namespace.
+pub(crate) fn remote_key_sets<'w>(
+    world: &'w World,
+    options: &'w Options,
+) -> Vec<(&'w str, RemoteKeySet<'w>)> {
+    let hosts = (world.http_proxies.iter()).filter_map(|it| it.spec.virtualhost.as_ref());
+    let mut providers = hosts.flat_map(|host| &host.jwt_providers);
+    if !providers.any(|it| it.remote_jwks.is_some()) {
+        return Vec::new();
+    }
+    let classes = IngressClasses::check(world, options);
+    tokens::remote_key_sets(&FoundProxies::find(world, &classes).roots)
 }
 
 /// Returns the listeners for these HTTPProxies, and for all Ingresses of these classes.
@@ -293,6 +314,10 @@ fn rules<'w>(
     let limits = HostLimits::read(root);
     let addresses = addresses::of_host(root);
     let mut cx = lookup.rule_context(owner);
+    let providers = TokenProviders::read(root, &mut cx);
+    for (words, why) in providers.faults() {
+        details.error(&root.name, words, why);
+    }
     for (index, route) in place.routes.iter().enumerate().rev() {
         let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
             Ok(route_match) => one_label.applied_to(route_match),
@@ -310,6 +335,7 @@ fn rules<'w>(
         let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
         read.limit(&limits, place, (index, route));
         read.admit(&addresses, place, (index, route));
+        read.verify(&providers, (index, route));
         read.rule.first = place.number;
         for (words, why) in read.errors {
             details.error(&place.name, words, format!("routes[{index}]: {why}"));
@@ -378,6 +404,8 @@ fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<Che
             action: Action::Redirect(RedirectTo::https()),
             request_headers: None,
             response_headers: None,
+            // The redirect reveals nothing, and tokens must not be sent without TLS.
+            filters: rule.filters.as_ref().map(|it| it.without_tokens().into()),
             ..rule.clone()
         }
     };

@@ -72,7 +72,8 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         authorization,
         cors_policy: _,
         rate_limit_policy: _,
-        jwt_providers,
+        // Tokens are checked with the routes.
+        jwt_providers: _,
         // Filters by client address are read with the routes.
         ip_allow_policy: _,
         ip_deny_policy: _,
@@ -81,19 +82,6 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         |type_, what: &str| Some(((type_, "NotSupported"), format!("{what} is not supported")));
     if authorization.is_some() && !route.auth_policy.is_some_and(|it| it.disabled) {
         return unsupported("AuthError", "authorization of the virtual host");
-    }
-    let verification = route.jwt_verification_policy.as_ref();
-    let by_default = jwt_providers.iter().any(|provider| provider.default);
-    let required = match verification {
-        Some(policy) if policy.disabled && policy.require.is_empty() => false,
-        Some(policy) => by_default || !policy.require.is_empty(),
-        None => by_default,
-    };
-    if required {
-        return unsupported(
-            "JWTVerificationError",
-            "verification of tokens (jwtProviders)",
-        );
     }
     None
 }

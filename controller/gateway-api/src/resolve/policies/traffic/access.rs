@@ -13,7 +13,6 @@ use crate::api::{AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource,
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
-use crate::resolve::syntax::parsed::Parsed;
 use crate::world::Kind;
 
 /// Maximum number of exempt objects per policy.
@@ -29,16 +28,25 @@ pub(crate) struct AccessCheck {
     pub(super) exempt: Vec<String>,
 }
 
+impl AccessCheck {
+    /// Creates a check that consists of these tokens.
+    pub(crate) fn of_tokens(tokens: TokenCheck) -> Self {
+        Self {
+            tokens: Some(tokens),
+            ..Self::default()
+        }
+    }
+}
+
 pub(super) fn check<'w>(
     object: &'w AccessPolicy,
     targets: &mut PolicyTargets<'w>,
     cx: &mut ResolveContext<'w, '_>,
-    key_sets: &mut Parsed<Arc<str>>,
 ) -> CheckedPolicy<'w> {
     let (metadata, spec) = (&object.metadata, &object.spec);
     let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
     let policy = Kind::AccessPolicy.named(metadata.key()).to_string();
-    let read = read(&policy, &metadata.namespace, spec, cx, key_sets);
+    let read = read(&policy, &metadata.namespace, spec, cx);
     let read = read.map_err(|why| format!("spec{why}"));
     if let Some(check) = checked.protecting(read) {
         let access = &mut checked.settings.filters.access;
@@ -61,8 +69,7 @@ fn read(
     policy: &str,
     namespace: &str,
     spec: &AccessPolicySpec,
-    cx: &ResolveContext<'_, '_>,
-    key_sets: &mut Parsed<Arc<str>>,
+    cx: &mut ResolveContext<'_, '_>,
 ) -> Result<AccessCheck, String> {
     let AccessPolicySpec {
         target_refs,
@@ -78,7 +85,7 @@ fn read(
     }
     let addresses = ip_filter.as_ref().map(|it| read_addresses(policy, it));
     let tokens = jwt.as_ref();
-    let tokens = tokens.map(|it| jwt::read(policy, it, namespace, cx, key_sets));
+    let tokens = tokens.map(|it| jwt::read(policy, it, namespace, cx));
     let tokens = tokens.transpose()?;
     let rules = authorization.as_ref();
     let rules = rules.map(|it| authorization::read(policy, it, tokens.as_ref()));

@@ -69,6 +69,20 @@ impl FilterSettings {
         }
     }
 
+    /// Requires tokens on behalf of this object.
+    pub(crate) fn require_tokens(&mut self, object: &str, tokens: Arc<AccessCheck>) {
+        self.access.insert(object.into(), tokens);
+    }
+
+    /// Returns the settings without checks of tokens.
+    pub(crate) fn without_tokens(&self) -> Self {
+        let mut without = self.clone();
+        for check in without.access.values_mut().filter(|it| it.tokens.is_some()) {
+            Arc::make_mut(check).tokens = None;
+        }
+        without
+    }
+
     /// Limits request bodies on behalf of this object.
     pub(crate) fn limit_body(&mut self, object: &str, bytes: u64) {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));

@@ -14,7 +14,6 @@ use crate::api::{
 use crate::resolve::context::ResolveContext;
 use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
 use crate::resolve::syntax::header_names::check_name;
-use crate::resolve::syntax::parsed::Parsed;
 use crate::resolve::syntax::{limits, names};
 
 /// Default ConfigMap entry that contains the public keys.
@@ -42,13 +41,29 @@ pub(crate) struct TokenCheck {
     pub(super) notes: Vec<String>,
 }
 
+impl TokenCheck {
+    /// Creates a check for tokens from one provider. `owner` names the object that requires them.
+    /// Unless `forward` is true, headers with tokens are removed.
+    pub(crate) fn of_provider(owner: &str, provider: TokenProvider, forward: bool) -> Self {
+        let headers = headers_of(&provider).into_iter();
+        Self {
+            name: TokenPolicy::name(owner),
+            token_headers: headers.filter(|_| !forward).collect(),
+            policy: TokenPolicy {
+                providers: vec![provider],
+            },
+            claim_headers: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+}
+
 /// Reads the token requirements of the AccessPolicy named `policy`.
 pub(super) fn read(
     policy: &str,
     spec: &JwtPolicy,
     namespace: &str,
-    cx: &ResolveContext<'_, '_>,
-    key_sets: &mut Parsed<Arc<str>>,
+    cx: &mut ResolveContext<'_, '_>,
 ) -> Result<TokenCheck, String> {
     let JwtPolicy { providers: specs } = spec;
     let filter = TokenPolicy::name(policy);
@@ -65,7 +80,7 @@ pub(super) fn read(
                 "{at}.name {name:?} is taken; expected a unique name"
             ));
         }
-        let (provider, note) = read_provider(&at, spec, namespace, cx, key_sets)?;
+        let (provider, note) = read_provider(&at, spec, namespace, cx)?;
         notes.extend(note);
         if !spec.forward_token.unwrap_or_default() {
             token_headers.extend(headers_of(&provider));
@@ -111,8 +126,7 @@ fn read_provider(
     at: &str,
     spec: &JwtProvider,
     namespace: &str,
-    cx: &ResolveContext<'_, '_>,
-    key_sets: &mut Parsed<Arc<str>>,
+    cx: &mut ResolveContext<'_, '_>,
 ) -> Result<(TokenProvider, Option<String>), String> {
     let JwtProvider {
         name,
@@ -137,7 +151,7 @@ fn read_provider(
     for (i, audience) in audiences.iter().enumerate() {
         check_text(&format!("{at}.audiences[{i}]"), audience)?;
     }
-    let (keys, note) = read_keys(&format!("{at}.jwks"), jwks, namespace, cx, key_sets)?;
+    let (keys, note) = read_keys(&format!("{at}.jwks"), jwks, namespace, cx)?;
     let provider = TokenProvider {
         name: name.clone(),
         issuer: issuer.clone(),
@@ -175,8 +189,7 @@ fn read_keys(
     at: &str,
     spec: &JwksSource,
     namespace: &str,
-    cx: &ResolveContext<'_, '_>,
-    key_sets: &mut Parsed<Arc<str>>,
+    cx: &mut ResolveContext<'_, '_>,
 ) -> Result<(Arc<str>, Option<String>), String> {
     match spec {
         JwksSource {
@@ -184,7 +197,7 @@ fn read_keys(
             config_map_ref: None,
             remote: None,
         } => {
-            let keys = key_sets.get(text, canonical);
+            let keys = cx.key_sets.get(text, canonical);
             Ok((keys.map_err(|why| format!("{at}.inline {why}"))?, None))
         }
         JwksSource {
@@ -198,7 +211,7 @@ fn read_keys(
             let key = key.as_deref().unwrap_or(DEFAULT_KEY);
             let text = map.data.get(key);
             let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
-            let keys = key_sets.get(text, canonical);
+            let keys = cx.key_sets.get(text, canonical);
             Ok((keys.map_err(|why| format!("{at}: {key:?} {why}"))?, None))
         }
         JwksSource {
@@ -208,7 +221,7 @@ fn read_keys(
         } => {
             let remote = RemoteKeySet::of_policy(remote, namespace);
             let remote = remote.map_err(|why| format!("{at}.remote{why}"))?;
-            let read = remote.read(cx, key_sets);
+            let read = remote.read(cx);
             read.map_err(|why| format!("{at}.remote: {why}"))
         }
         JwksSource {

@@ -5,11 +5,11 @@
 //! settings comes from the policy nearest to the rule. If a protective setting is invalid, requests
 //! to the policy's targets are rejected. An invalid tuning setting is ignored.
 
-mod access;
+pub(crate) mod access;
 mod authorization;
 mod check;
 pub(crate) mod filters;
-mod jwt;
+pub(crate) mod jwt;
 pub(crate) mod of_kind;
 mod read;
 mod read_filters;
@@ -23,7 +23,6 @@ use self::filters::FilterSettings;
 use self::of_kind::PoliciesOfKind;
 use super::targets;
 use crate::resolve::context::ResolveContext;
-use crate::resolve::syntax::parsed::Parsed;
 use crate::status::{Condition, ConditionType};
 use crate::world::Kind;
 
@@ -113,10 +112,7 @@ pub(crate) struct TrafficPolicies<'w> {
 }
 
 impl<'w> TrafficPolicies<'w> {
-    pub(crate) fn check_all(
-        cx: &mut ResolveContext<'w, '_>,
-        key_sets: &mut Parsed<Arc<str>>,
-    ) -> Self {
+    pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>) -> Self {
         let of_traffic = ConditionType::TrafficPolicyAffected;
         let mut traffic = PoliciesOfKind::new(Kind::TrafficPolicy, of_traffic);
         for object in targets::by_age(&cx.world.traffic_policies) {
@@ -126,7 +122,7 @@ impl<'w> TrafficPolicies<'w> {
         let of_access = ConditionType::AccessPolicyAffected;
         let mut access = PoliciesOfKind::new(Kind::AccessPolicy, of_access);
         for object in targets::by_age(&cx.world.access_policies) {
-            let checked = access::check(object, &mut access.targets, cx, key_sets);
+            let checked = access::check(object, &mut access.targets, cx);
             access.all.push(checked);
         }
         let mut reserved_headers = ReservedHeaders::new();
