@@ -144,7 +144,7 @@ def examine(name, path, arch, version, revision, emulator=""):
         if emulator:
             shutil.copy(emulator, os.path.join(root, "emulator"))
         if emulator is None:
-            print(f"NOT RUN HERE, without {EMULATORS[arch]} (Debian: qemu-user-static): {name}", file=sys.stderr)
+            print(f"NOT RUN: {name}: {EMULATORS[arch]} not found (Debian: qemu-user-static)", file=sys.stderr)
             return
         runs(name, image, root, version, revision)
 

@@ -44,13 +44,13 @@ def main():
                     if os.path.basename(path) == "README.html" and os.path.exists(index):
                         return match[1] + match[2].replace("README.html", "index.html") + match[3]
                     if not os.path.exists(path):
-                        bad.append(f"{below}: {match[2]} leads nowhere")
+                        bad.append(f"{below}: broken link {match[2]}")
                     return match[0]
                 # The link is relative to the page's directory in docs/.
                 meant = os.path.normpath(os.path.join("docs", os.path.dirname(below), target))
                 found = source(meant)
                 if found is None or meant.startswith(".."):
-                    bad.append(f"{below}: {match[2]} leads nowhere")
+                    bad.append(f"{below}: broken link {match[2]}")
                     return match[0]
                 # Copy as text, so that a browser displays it.
                 copy = os.path.join("sources", found + ("" if found.endswith("/") else ".txt"))

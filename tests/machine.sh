@@ -48,7 +48,7 @@ unshare --user --map-root-user --net true 2>/dev/null ||
 # Tests listen on ports 12000 to 32000, which the kernel must not use for outgoing connections.
 first=$(cut -f 1 /proc/sys/net/ipv4/ip_local_port_range)
 [ "$first" -ge 32000 ] ||
-  lacks "ports from 12000 to 32000; outgoing connections take those from $first: sysctl net.ipv4.ip_local_port_range='32768 60999'"
+  lacks "ports 12000 to 32000, because outgoing connections use ports from $first: sysctl net.ipv4.ip_local_port_range='32768 60999'"
 
 # kilobytes DIRECTORY: prints the directory's free space.
 kilobytes() {

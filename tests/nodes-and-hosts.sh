@@ -21,5 +21,5 @@ if tests/tools.sh $tools && target/debug/hosts --can-run; then
   make test-nodes NODES="$nodes"
   make test-hosts
 else
-  echo 'NOT TESTED HERE, because of the above: images, the archive for sites without a network, nodes, hosts' >&2
+  echo 'NOT TESTED HERE, for the reasons above: images, the archive for air-gapped sites, nodes, hosts' >&2
 fi

@@ -22,7 +22,7 @@ found=$({
 path=$(printf '%s\n' "$found" | head -n 1)
 case $path in
   '')
-    echo "no test, file of tests or golden case is called $name" >&2
+    echo "no test, test file or golden case is named $name" >&2
     exit 2
     ;;
   tests/tests/*)

@@ -124,9 +124,9 @@ async fn attempt(
             return Ok(end(advice, words));
         }
         Outcome::Unseen { subscriptions, .. } => {
-            format!("Envoy did not react to {subscriptions:?}")
+            format!("Envoy neither accepted nor rejected {subscriptions:?} in time")
         }
-        Outcome::Gone { reason, .. } => format!("Envoy does not answer: {reason}"),
+        Outcome::Gone { reason, .. } => format!("Envoy does not respond: {reason}"),
         Outcome::NotRunning => "Envoy is not running".to_owned(),
     };
     Ok(Some(Published::NotYet { reason }))

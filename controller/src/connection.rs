@@ -52,9 +52,9 @@ impl ClusterConnection {
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         config.read_timeout = Some(READ_TIMEOUT);
         config.reset_reader_on_write = true;
-        tracing::info!(url = %config.cluster_url, "the API server");
+        tracing::info!(url = %config.cluster_url, "connecting to the API server");
         Ok(Self {
-            client: Client::try_from(config).context("a client of the API server")?,
+            client: Client::try_from(config).context("cannot create a client for the API server")?,
             kubeconfig,
             fingerprint,
         })

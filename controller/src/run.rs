@@ -135,7 +135,7 @@ async fn controller(
     };
     replica.metrics.built_from(revision);
     if let WatchedNamespaces::Only(names) = &replica.watched {
-        tracing::info!(?names, "only these namespaces are read");
+        tracing::info!(?names, "watching only these namespaces");
     }
     let elector = Elector {
         replica: replica.clone(),

@@ -44,7 +44,7 @@ pub enum AtRestError {
         id: String,
     },
     /// The data is damaged, or was encrypted with a different `place`.
-    #[error("is sealed with a key of this host, but is damaged or belongs elsewhere")]
+    #[error("is sealed with this host's key, but is damaged or was sealed for another object")]
     Damaged,
 }
 

@@ -101,7 +101,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
     answer.unwrap_or_else(|_| {
         bail!(
-            "the agent at {} did not answer within {TIMEOUT:?}",
+            "the agent at {} did not respond within {TIMEOUT:?}",
             socket.display()
         )
     })
@@ -184,7 +184,7 @@ async fn send(
         bail!("{why}");
     }
     let words = String::from_utf8_lossy(&body);
-    bail!("the agent answered {status}: {}", words.trim());
+    bail!("the agent returned {status}: {}", words.trim());
 }
 
 /// Posts to the agent's endpoint `path`, and parses the response.
@@ -200,7 +200,7 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
     let answer = runtime()?.block_on(async { tokio::time::timeout(TIMEOUT, answer).await });
     answer.unwrap_or_else(|_| {
         bail!(
-            "the agent at {} did not answer within {TIMEOUT:?}",
+            "the agent at {} did not respond within {TIMEOUT:?}",
             agent.socket().display()
         )
     })
@@ -224,14 +224,14 @@ pub(crate) async fn send_command(
     let mut pending = Vec::new();
     let (mut ended, mut wrong) = (false, false);
     while let Some(frame) = body.frame().await {
-        let Ok(data) = frame.context("the answer is truncated")?.into_data() else {
+        let Ok(data) = frame.context("the response is truncated")?.into_data() else {
             continue;
         };
         pending.extend_from_slice(&data);
         while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = pending.drain(..=end).collect();
             let reply: Reply =
-                serde_json::from_slice(&line).context("the answer cannot be parsed")?;
+                serde_json::from_slice(&line).context("cannot parse the agent's response")?;
             let text = || format!("{}: {}\n", reply.gateway, reply.message);
             agent.output.write_next(&reply, text)?;
             ended |= reply.done.is_some();

@@ -84,7 +84,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
                     match server.take_back() {
                         Ok(false) => {}
                         Ok(true) => tracing::info!("the other launcher has ended; this one responds again"),
-                        Err(error) => tracing::error!(%error, "no launcher answers"),
+                        Err(error) => tracing::error!(%error, "no launcher responds"),
                     }
                     continue;
                 }

@@ -55,7 +55,7 @@ struct ObjectAnswer {
 pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
     if args.kind.cluster_scoped() {
         bail!(
-            "a {} is not served itself; ask about one of its Gateways",
+            "a {} is not served directly; specify one of its Gateways",
             args.kind
         );
     }

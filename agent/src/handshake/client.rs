@@ -54,7 +54,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
         Some(shown) => {
             let serial = serial_of(shown);
             Some(format!(
-                "{with} presents the certificate with serial number {serial}, not the one of {key}"
+                "{with} returned the certificate with serial number {serial}, expected the certificate of {key}"
             ))
         }
         None => {

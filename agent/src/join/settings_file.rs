@@ -93,8 +93,8 @@ pub(crate) fn with(
     }
     new.push_str(END);
     new.push('\n');
-    let read: Value =
-        serde_saphyr::from_str(&new).context("is not YAML with `name: value` lines")?;
+    let read: Value = serde_saphyr::from_str(&new)
+        .context("is not valid YAML; expected one `name: value` setting per line")?;
     ensure!(
         read.get("manifests").is_none(),
         "`manifests` is set on several lines; remove them, then join"

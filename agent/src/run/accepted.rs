@@ -211,7 +211,7 @@ pub(super) fn read(
     let (keys, problems) = found.context("the keys")?;
     for problem in problems {
         let number = generation.meta.number;
-        tracing::warn!(%gateway, generation = number, "{problem}; everything that needs it is not served until the source has it again");
+        tracing::warn!(%gateway, generation = number, "{problem}; listeners and backends that need this key are not served until the source provides it again");
     }
     Ok(ResolvedGateway {
         gateway,

@@ -158,7 +158,7 @@ fn status(report: &Report) -> String {
                 &gateway.applied_revision
             };
             let revision = match short(revision) {
-                "" => "what was accepted last",
+                "" => "the last accepted configuration",
                 revision => revision,
             };
             format!("{} {} with {revision}", gateway.gateway, gateway.state)

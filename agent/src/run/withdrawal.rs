@@ -73,7 +73,7 @@ impl Withdrawal {
             return None;
         }
         Some(format!(
-            "{lost}, which is held; the last accepted configuration is served until `sesame-agent accept` drops it, or for {} s",
+            "{lost}; the withdrawal is held, and the last accepted configuration is served for {} s or until `sesame-agent accept`",
             pause.as_secs()
         ))
     }

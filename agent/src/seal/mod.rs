@@ -26,11 +26,12 @@ pub enum SealMethod {
     /// With `systemd-creds` if it works, else with a key file.
     #[default]
     Auto,
-    /// With a key that `systemd-creds` encrypts for this host; if that fails, nothing is kept.
+    /// With a key that `systemd-creds` encrypts for this host; if that fails, private keys are
+    /// not stored.
     SystemdCreds,
     /// With a key in a separate file of mode 0600.
     KeyFile,
-    /// Not at all: private keys are on disk in clear, in files of mode 0600.
+    /// No sealing: private keys are stored in plaintext, in files with mode 0600.
     Off,
 }
 
@@ -47,7 +48,7 @@ pub struct SealSettings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
     /// Without a usable sealing key, the settings forbid storing keys in plaintext.
-    #[error("private keys cannot be sealed, and are not stored in the clear: {0}")]
+    #[error("cannot seal private keys, and storing them in plaintext is not allowed: {0}")]
     NoKey(String),
     /// The kernel did not return random bytes.
     #[error("cannot get random numbers from the kernel: {0}")]

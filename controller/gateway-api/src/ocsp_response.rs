@@ -56,7 +56,7 @@ enum CertificateStatus {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OcspResponseError {
     /// The response is longer than any real one.
-    #[error("has {0} bytes; at most {MAX_BYTES} are read")]
+    #[error("is too large: {0} bytes, maximum {MAX_BYTES}")]
     TooLong(usize),
     /// The response is text.
     #[error(
@@ -71,16 +71,16 @@ pub enum OcspResponseError {
     #[error("is an OCSP error response (status {0}); query the responder again")]
     Unsuccessful(u8),
     /// Envoy accepts only responses about a single certificate.
-    #[error("is about {0} certificates; Envoy accepts a response about one only")]
+    #[error("covers {0} certificates; Envoy requires exactly one")]
     NotOne(usize),
     /// The response has no expiry.
     #[error("has no nextUpdate, which Envoy requires")]
     NoEnd,
     /// The response is about another certificate.
-    #[error("is about a certificate other than the leaf of tls.crt")]
+    #[error("does not match the leaf certificate in tls.crt")]
     OtherCertificate,
     /// The authority does not vouch for the certificate.
-    #[error("says that the certificate is {0}")]
+    #[error("reports certificate status {0}; expected good")]
     NotGood(&'static str),
 }
 

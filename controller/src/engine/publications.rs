@@ -65,8 +65,8 @@ impl Publications {
                     );
                 }
                 Err(why) => {
-                    tracing::warn!(gateway = %name, %why, "the Gateway cannot be published; the \
-                        previous publication stays");
+                    tracing::warn!(gateway = %name, %why, "cannot publish the Gateway; keeping \
+                        the previous publication");
                     // Endpoints must not wait until the configuration can be published.
                     if let Some(DesiredPublication::Publish(before)) = self.desired.get(&name) {
                         let last = before

@@ -340,7 +340,7 @@ fn after(
         }
         WriteFailure::Refused(why) | WriteFailure::Other(why) => (why, None),
     };
-    tracing::warn!(kind = kind.as_str(), %name, "cannot be written; retrying: {why}");
+    tracing::warn!(kind = kind.as_str(), %name, "cannot write the object; retrying: {why}");
     FailedWrite {
         retry: NextAttempt::after(before, PAUSES, now),
         told: gateway.zip(told),

@@ -239,7 +239,7 @@ impl SnapshotPublisher {
         match tokio::time::timeout(TIMEOUT, write).await {
             Ok(Ok(written)) => Ok(written),
             Ok(Err(WriteRefusal::Foreign)) => Err(format!(
-                "{name}: it exists, but this controller has not written it; delete it"
+                "{name} already exists and was not created by this controller; delete it"
             )),
             Ok(Err(WriteRefusal::Kube(kube::Error::Api(status)))) => Err(format!(
                 "{name}: the API server answered {} {}: {}",

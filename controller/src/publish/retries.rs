@@ -57,7 +57,7 @@ pub(super) fn record_failure(
         tracing::warn!(%why, "cannot remove the publication of a deleted Gateway; retrying");
         return;
     };
-    tracing::warn!(%gateway, %why, "publishing failed; the previous publication stays; retrying");
+    tracing::warn!(%gateway, %why, "cannot publish the Gateway; keeping the previous publication, and retrying");
     failures
         .send_if_modified(|failures| failures.insert(gateway, why.clone()).as_ref() != Some(&why));
 }

@@ -283,7 +283,7 @@ impl Agents {
         stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
             let stale =
-                "it has no Gateway here, its host has been silent for a day, or its Pod has ended";
+                "its Gateway is not served here, its host has not reported for a day, or its Pod no longer exists";
             let refused = self.refused.get(name);
             let why = refused.map_or_else(|| stale.to_owned(), ToString::to_string);
             let (api, name) = (self.api.clone(), name.clone());

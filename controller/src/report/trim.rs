@@ -36,7 +36,7 @@ impl Keep for TrimmedReport {
             {
                 tracing::warn!(
                     agent = name,
-                    "no Gateway or no host has a name that long; the GatewayAgent is skipped"
+                    "skipping a GatewayAgent: its Gateway name or host name is too long"
                 );
                 Self(None)
             }

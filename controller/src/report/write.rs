@@ -74,7 +74,7 @@ pub(super) async fn write(
         Err(kube::Error::Api(refusal)) if refusal.code == 404 => WriteOutcome::Gone,
         Err(kube::Error::Api(refusal)) if refusal.code == 409 => WriteOutcome::Changed,
         Err(error) => {
-            tracing::warn!(object = %key, %error, "its status cannot be written; trying again");
+            tracing::warn!(object = %key, %error, "cannot write the status; retrying");
             WriteOutcome::Failed
         }
     };

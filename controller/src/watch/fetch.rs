@@ -155,7 +155,7 @@ async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, 
                 let answer = match decode(key.kind, "v1", received.kept.value) {
                     Ok(object) => FetchOutcome::Found(object),
                     Err(why) => {
-                        tracing::warn!(object = %key, %why, "skipped");
+                        tracing::warn!(object = %key, %why, "cannot decode a referenced object; keeping the last known version");
                         FetchOutcome::Unreadable
                     }
                 };
@@ -165,7 +165,7 @@ async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, 
             Err(kube::Error::Api(status)) if (400..429).contains(&status.code) => {
                 forbidden += 1;
                 if forbidden >= MAX_REFUSALS {
-                    tracing::warn!(object = %key, reason = status.message, "the object may not be read");
+                    tracing::warn!(object = %key, reason = status.message, "not permitted to read the object");
                     return (key, FetchOutcome::Unreadable);
                 }
             }

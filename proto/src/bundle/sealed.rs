@@ -56,7 +56,7 @@ pub enum SealError {
         given: String,
     },
     /// The text is not a valid private key of a host.
-    #[error("contains no private key of a host, or a damaged one")]
+    #[error("missing or malformed host private key")]
     Identity,
     /// The keys would be sealed for too many hosts.
     #[error("keys for {found} hosts; at most {MAX_HOSTS} are allowed in one bundle")]

@@ -135,7 +135,7 @@ func (n *node) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 
 func (n *node) startPod(ctx context.Context, object *corev1.Pod) (*pod, error) {
 	if count := len(object.Spec.Containers); count != 1 || len(object.Spec.InitContainers) != 0 {
-		return nil, fmt.Errorf("a pod is one container here, not %d", count)
+		return nil, fmt.Errorf("unsupported pod: needs exactly one container and no init containers, has %d containers", count)
 	}
 	program, err := n.program(object.Spec.Containers[0].Image)
 	if err != nil {

@@ -28,7 +28,7 @@ var profiles = []suite.ConformanceProfileName{
 	suite.GatewayUDPConformanceProfileName,
 }
 
-var seed = flag.Int64("shuffle", 0, "Runs the tests in an order that this number decides; 0 is the suite's own")
+var seed = flag.Int64("shuffle", 0, "Shuffle the tests with this seed; 0 keeps the suite's order")
 
 func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)

@@ -182,12 +182,12 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
             .keys()
             .filter(|to| !may_import.contains_key(short(to)))
         {
-            problems.push(format!("{from} imports {to}, which it may not"));
+            problems.push(format!("{from} must not import {to}"));
         }
         for (to, _) in may_import.iter().filter(|(_, circle)| **circle) {
             if !imports.keys().any(|room| short(room) == to) {
                 problems.push(format!(
-                    "{from} imports {to} no more: take it and \"(circle)\" away"
+                    "{from} no longer imports {to}: remove it and its \"(circle)\" mark"
                 ));
             }
         }

@@ -1,8 +1,8 @@
 //! Forbids two types with the same name, and functions that are too long.
 //!
 //! `shape.txt` lists the known exceptions and may only shrink: `make regenerate` removes lines from
-//! it, and adds none. A function that must be long states the reason in a preceding comment that
-//! says why the "function is long because" of something.
+//! it, and adds none. A function that must be long has a comment before it with the words
+//! "function is long because" and the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

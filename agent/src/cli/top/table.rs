@@ -46,8 +46,8 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
 
 fn title(source: &str) -> &'static str {
     match source {
-        "metrics" => "By the metrics, which lack routes and backend durations;",
-        _ => "By the access log;",
+        "metrics" => "From metrics, which lack routes and backend durations;",
+        _ => "From the access log;",
     }
 }
 

@@ -32,9 +32,9 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     match (pid, silent) {
         (Some(pid), Some(why)) => finding(
             FindingSeverity::Error,
-            format!("process {pid} is not answering: {why}"),
+            format!("process {pid} is not responding: {why}"),
         )
-        .expected("an agent that answers on its socket")
+        .expected("an agent that responds on its socket")
         .remedy("systemctl restart sesame-agent.service; Envoy keeps serving during the restart"),
         (None, Some(why)) => finding(FindingSeverity::Note, format!("cannot be queried: {why}"))
             .remedy("run doctor as root, or as the agent's user"),

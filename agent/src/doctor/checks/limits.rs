@@ -42,7 +42,7 @@ fn instances(facts: &HostFacts) -> HostFinding {
     let for_next = used.min(MAX_HELD);
     let lacking = held.filter(|held| *held < for_next);
     let found = format!(
-        "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys, and {wanted} would be used{}",
+        "fs.inotify.max_user_instances is {instances}: {each} files for each of two Envoys; each needs {wanted}{}",
         lacking.map_or_else(String::new, |held| format!(
             "; the agent holds {held} for the next Envoys, which need {for_next}"
         ))

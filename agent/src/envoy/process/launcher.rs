@@ -165,7 +165,7 @@ pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
-    known.ok_or_else(|| io::Error::other("the launcher is too old to answer this request"))
+    known.ok_or_else(|| io::Error::other("the launcher is too old to support this request"))
 }
 
 /// Makes the launcher at this socket test whether its Envoys can append to a file. The launcher may
@@ -229,7 +229,7 @@ impl Server {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
             return Err(io::Error::other(format!(
-                "another launcher answers at {}; stop it first, or replace it with --take-over",
+                "another launcher is listening on {}: stop it, or replace it with --take-over",
                 socket.display()
             )));
         }

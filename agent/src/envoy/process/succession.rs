@@ -18,7 +18,7 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {
         Some(next) if next.is_same(&own) => {}
         Some(_) => return Ok(Some("another launcher owns the socket".to_owned())),
-        None => return Ok(Some("no launcher answers".to_owned())),
+        None => return Ok(Some("no launcher responds".to_owned())),
     }
     let others = entries(&runtime.join("gateways"))?
         .into_iter()

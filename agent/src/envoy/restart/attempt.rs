@@ -216,7 +216,7 @@ impl Attempt<'_> {
             .and_then(|line| {
                 Sink::open(line, &self.config.runtime_dir)
                     .inspect_err(|error| {
-                        tracing::error!(%error, "cannot receive the answers of the serving Envoy");
+                        tracing::error!(%error, "cannot receive replies from the serving Envoy");
                     })
                     .ok()
             });

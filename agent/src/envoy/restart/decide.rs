@@ -65,7 +65,7 @@ pub enum RestartRefused {
     },
     /// Envoy's connections could neither be taken over nor drained.
     #[error(
-        "the running Envoy does not answer, so its connections could not be taken over; is it stopped or stuck?"
+        "the running Envoy is unresponsive (stopped or stuck), so its connections cannot be taken over"
     )]
     Silent,
     /// The caller requires a hot restart, which is impossible.

@@ -51,7 +51,7 @@ impl Sink {
                 // request them.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
-                    tracing::debug!(length, "received an Envoy's answer to a dead one");
+                    tracing::debug!(length, "received a reply addressed to a dead Envoy");
                     answers.send_replace(true);
                 }
             });

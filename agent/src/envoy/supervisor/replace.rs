@@ -120,7 +120,7 @@ impl Actor {
         let pid = running.process.pid();
         tracing::info!(
             pid,
-            "a running Envoy does not answer, or is already draining: replacing it"
+            "replacing a running Envoy that is unresponsive or already draining"
         );
         self.state.send_replace(State::Stopping { pid });
         let grace = match self.admin.with_timeout(ANSWER).ready().await {
@@ -257,7 +257,7 @@ impl Actor {
                 }
             }
             if parent.process.exit().is_some() {
-                failures.push("the previous Envoy has ended as well".to_owned());
+                failures.push("the previous Envoy has exited, too".to_owned());
                 break;
             }
             if failures.len() >= ATTEMPTS {

@@ -14,12 +14,12 @@ const PERIOD: Duration = Duration::from_secs(5);
 /// Rule for endpoints that have an address of this host, other than loopback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum HostEndpoints {
-    /// Refused, unless the agent runs in a Pod.
+    /// Reject, unless the agent runs in a Pod.
     #[default]
     Auto,
-    /// Allowed.
+    /// Allow.
     Allow,
-    /// Refused.
+    /// Reject.
     Refuse,
 }
 

@@ -376,7 +376,7 @@ fn gateways_losing_their_class_serve_until_accepted() {
     // The class is removed first, and then one of its Gateways as well.
     let (names, held) = wanted(without(&[1, 2]));
     assert_eq!(names, "default/edge default/wide");
-    let said = "no longer contain GatewayClass \"sesame\", but still have Gateways of it (default/edge, default/wide), which is held";
+    let said = "no longer contain GatewayClass \"sesame\", but still have Gateways of it (default/edge, default/wide); the withdrawal is held";
     assert!(held.contains(said), "{held}");
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");

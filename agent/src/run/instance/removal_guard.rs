@@ -81,7 +81,7 @@ impl RemovalGuard {
         }
         self.held = Some(held);
         Err(format!(
-            "the newest revision would remove {loss} and is held; `sesame-agent accept` applies it, or the agent does if the source still wants it after {} s",
+            "the newest revision would remove {loss} and is held; run `sesame-agent accept` to apply it now; otherwise it is applied after {} s if the source still contains it",
             self.pause.as_secs()
         ))
     }

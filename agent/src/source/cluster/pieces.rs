@@ -102,7 +102,7 @@ pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[St
     let (reason, stuck) = match (key_secrets, faults) {
         (0, _) => (
             format!(
-                "it needs the keys {missing}, but its {KEY_SECRETS_ENTRY} says that there are no key Secrets"
+                "the keys {missing} are required, but {KEY_SECRETS_ENTRY} lists no key Secrets"
             ),
             true,
         ),

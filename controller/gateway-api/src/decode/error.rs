@@ -77,7 +77,7 @@ pub enum Reason {
         expected: &'static str,
     },
     /// A part of the document exceeds a limit.
-    #[error("the {what} has {size} bytes; at most {limit} are read: split it")]
+    #[error("the {what} is too large: {size} bytes, maximum {limit}; split it")]
     TooLarge {
         /// The part that is too large.
         what: &'static str,

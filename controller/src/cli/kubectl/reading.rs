@@ -63,7 +63,7 @@ impl ClusterReader {
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
         Ok(Self {
-            client: Client::try_from(config).context("a client of the API server")?,
+            client: Client::try_from(config).context("cannot create a client for the API server")?,
             namespace: (!all_namespaces).then(|| default_namespace.clone()),
             default_namespace,
             published_in: published_in.clone(),
@@ -81,7 +81,7 @@ impl ClusterReader {
     ) -> Result<()> {
         if self.format == PluginFormat::Name {
             bail!(
-                "--output name: only status and hosts have names; leave it out, or name json or yaml"
+                "--output name is supported only by status and hosts; omit it, or use json or yaml"
             );
         }
         self.print_rows(value, for_people, String::new).map(|_| ())

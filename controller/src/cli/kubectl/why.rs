@@ -36,7 +36,7 @@ struct ServedObject {
 pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bool> {
     let ObjectArgs { kind, name } = args;
     if kind.cluster_scoped() {
-        bail!("a {kind} is not served itself; ask about one of its Gateways");
+        bail!("a {kind} is not served directly; specify one of its Gateways");
     }
     let (namespace, name) = name
         .split_once('/')

@@ -144,7 +144,7 @@ async fn serve(
     for example in examples {
         while let Err(error) = demo::check(example).await {
             if let Some(status) = child.try_wait()? {
-                bail!("sesame-agent ended with {status}");
+                bail!("sesame-agent exited: {status}");
             }
             if start.elapsed() > TIMEOUT {
                 let late = error.context(format!("not served within {TIMEOUT:?}"));
@@ -182,7 +182,7 @@ async fn serve(
     }
     println!("Edit a file there: the change takes effect at once. Ctrl-C ends the demo.");
     let status = child.wait().await?;
-    bail!("sesame-agent ended with {status}");
+    bail!("sesame-agent exited: {status}");
 }
 
 async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
@@ -197,7 +197,7 @@ async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
     let status =
         ended.with_context(|| format!("sesame-agent did not stop within {TIMEOUT:?}"))??;
     if !status.success() {
-        bail!("sesame-agent ended with {status} after SIGTERM");
+        bail!("sesame-agent exited: {status} after SIGTERM");
     }
     Ok(())
 }

@@ -87,7 +87,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
         form("PKCS#8", Shown, &|_| {}),
         form(
             "the key of another",
-            Refused("tls.key does not belong to"),
+            Refused("tls.key does not match any"),
             &|it| {
                 it.key = authority.issue(&["a.test"]).key_pem;
             },

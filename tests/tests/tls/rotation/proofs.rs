@@ -29,8 +29,8 @@ async fn unshown_certificate_is_reported_until_it_is_served() {
     };
     let named = |status: &Value| {
         let why = of_listener(status).to_string();
-        why.contains("presents the certificate with serial number")
-            && why.contains(", not the one of Secret/default/pair-0")
+        why.contains("returned the certificate with serial number")
+            && why.contains(", expected the certificate of Secret/default/pair-0")
             && listener_condition(status, "l0", SHOWN)["status"] == "False"
     };
     // If the agent's handshake happens to reach Envoy, the agent reports nothing, so try again with

@@ -128,12 +128,12 @@ async fn invalid_staple_is_omitted_and_reported() {
             "is text, such as PEM",
             b"-----BEGIN OCSP RESPONSE-----".to_vec(),
         ),
-        ("says that the certificate is revoked", revoked),
+        ("reports certificate status revoked", revoked),
         (
-            "is about a certificate other than",
+            "does not match the leaf certificate",
             site.staple(&other, after(3600)),
         ),
-        ("has 20000 bytes", vec![0xff; 20_000]),
+        ("is too large: 20000 bytes", vec![0xff; 20_000]),
     ];
     for (words, staple) in cases {
         write(&agent, &leaf, &good);

@@ -123,7 +123,7 @@ impl Publisher {
             _ => Instant::now() + RETRY_INTERVAL,
         };
         self.tell_scarcity(Some(format!(
-            "Envoy watches {files} files instead of {wanted}, because other processes of this user have the inotify instances. Endpoints, keys and route tables that have no file of their own are changed more slowly; {REMEDY}"
+            "Envoy watches {files} files instead of {wanted}, because other processes of this user hold the inotify instances. Changes to endpoints, keys and route tables without a separate file take longer; {REMEDY}"
         )));
         self.fitted = Some(FittedTarget {
             whole,
@@ -177,11 +177,11 @@ impl Publisher {
         match self.bring(&fitted.rendered).await {
             Ok(Outcome::Applied | Outcome::Unchanged) => {}
             Ok(outcome) => {
-                tracing::warn!(?outcome, "Envoy does not give up files that it watches");
+                tracing::warn!(?outcome, "Envoy did not stop watching files");
                 return false;
             }
             Err(error) => {
-                tracing::warn!(%error, "Envoy cannot give up files that it watches");
+                tracing::warn!(%error, "cannot make Envoy stop watching files");
                 return false;
             }
         }

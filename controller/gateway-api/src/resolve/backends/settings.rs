@@ -135,7 +135,7 @@ pub(crate) fn http_check(
     let is_sent = |text: &str| text.len() <= most && text.bytes().all(|b| b.is_ascii_graphic());
     if !path.starts_with('/') || !is_sent(path) {
         return Err(format!(
-            "path {path:?}: expected / and at most {most} visible characters of ASCII"
+            "path {path:?}: must start with / and have at most {most} printable ASCII characters, without spaces"
         ));
     }
     if !is_sent(host) || !names::is_field_value(host) {

@@ -70,8 +70,8 @@ pub(crate) fn of_policies(
         let session = policy.object.spec.session_persistence.as_ref();
         check_session(session, &mut verdict);
         let message = match session {
-            Some(_) => "sessions are kept by rules that send to one backend",
-            None => "the policy sets nothing",
+            Some(_) => "session persistence applies to rules with a single backend",
+            None => "the policy has no effect: no setting is configured",
         };
         let condition = accepted(metadata, &verdict, message);
         let ancestor = ancestor(&gateway, &cx.options.controller_name, vec![condition]);

@@ -17,7 +17,7 @@ pub(crate) const LAST: u32 = 7;
 type Releases = RangeInclusive<u32>;
 
 /// Range for a channel that lacks the feature.
-#[expect(clippy::reversed_empty_ranges, reason = "it holds no release")]
+#[expect(clippy::reversed_empty_ranges, reason = "an intentionally empty range")]
 const NEVER: Releases = 1..=0;
 
 /// One feature.

@@ -138,7 +138,7 @@ fn authorities(
     let text = all.concat();
     if all.len() > MAX_PEM_CERTIFICATES || text.len() > MAX_PEM_BYTES {
         return Err(format!(
-            "the Gateways have {} CA certificates of {} bytes; at most {MAX_PEM_CERTIFICATES} of {MAX_PEM_BYTES} bytes are read",
+            "too many CA certificates for the Gateways: {} ({} bytes in total), maximum {MAX_PEM_CERTIFICATES} ({MAX_PEM_BYTES} bytes)",
             all.len(),
             text.len()
         ));

@@ -165,7 +165,7 @@ pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> Result<(), St
     };
     let needed = match known {
         Condition::RetriableStatusCodes if retry.statuses.is_empty() => "status codes",
-        Condition::RetriableHeaders => "names of headers, which nothing sets",
+        Condition::RetriableHeaders => "header names, which cannot be configured",
         Condition::Http3PostConnectFailure => "backends with HTTP/3",
         _ => {
             retry.conditions.push(known.into());

@@ -145,7 +145,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         let count = policy.rate_limits.len() + self.inherited;
         let too_many = (count > most).then(|| {
             format!(
-                "rules[{index}]: TrafficPolicies have {count} limits for its requests; at most {most} are allowed"
+                "rules[{index}]: {count} rate limits from TrafficPolicies apply; at most {most} are allowed"
             )
         });
         (policy, too_many)

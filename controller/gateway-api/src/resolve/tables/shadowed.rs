@@ -193,7 +193,7 @@ fn why_first(
     winner: HiddenBy,
 ) -> &'static str {
     match winner.first {
-        First::TakesAll => "it takes all requests",
+        First::TakesAll => "it matches all requests",
         First::Hostname => "its hostname is more specific",
         First::Place
             if before.object.kind == Kind::HttpProxy && loser.object.kind == Kind::HttpProxy =>

@@ -125,7 +125,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
         && !usage.value.digital_signature()
     {
         advice.push(format!(
-            "the certificate of {name} may not be used for signatures (key usage), which TLS needs; Envoy or clients reject it"
+            "the certificate of {name} lacks the key usage digitalSignature, which TLS requires; Envoy or clients reject it"
         ));
     }
     advice

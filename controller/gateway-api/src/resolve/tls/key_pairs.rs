@@ -153,7 +153,7 @@ pub(super) fn check(
         .position(|certificate| read.belongs_to(certificate.public_key()));
     let Some((place, leaf)) = owner.and_then(|place| Some((place, certificates.get(place)?)))
     else {
-        return Err("tls.key does not belong to any certificate of tls.crt".to_owned());
+        return Err("tls.key does not match any certificate in tls.crt".to_owned());
     };
     let order = chains::order(&certificates, place);
     let shown: Vec<CertificateDer<'_>> = order
