@@ -36,8 +36,8 @@ pub(crate) enum AdoptError {
         source: Box<kube::Error>,
     },
     #[error(
-        "Gateway {0} does not exist; Gateways that are served together are named \
-        CONTROLLER-NAMESPACE/CLASS"
+        "Gateway {0} does not exist; for Gateways that are served together, \
+        use CONTROLLER-NAMESPACE/CLASS"
     )]
     NoGateway(NamespacedName),
     #[error("{what}: {why}; `fleet` and the controller must have the same version")]

@@ -54,7 +54,8 @@ impl ClusterConnection {
         config.reset_reader_on_write = true;
         tracing::info!(url = %config.cluster_url, "connecting to the API server");
         Ok(Self {
-            client: Client::try_from(config).context("cannot create a client for the API server")?,
+            client: Client::try_from(config)
+                .context("cannot create a client for the API server")?,
             kubeconfig,
             fingerprint,
         })
@@ -127,7 +128,7 @@ pub(crate) async fn answer<T>(
 ) -> kube::Result<T> {
     let late = |_| {
         Err(kube::Error::Service(
-            format!("no answer in {limit:?}").into(),
+            format!("no response within {limit:?}").into(),
         ))
     };
     tokio::time::timeout(limit, request)

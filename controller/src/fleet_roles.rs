@@ -52,7 +52,7 @@ impl FleetRoles {
                     .as_ref()
                     .filter(|error| told.as_ref() != Some(*error))
                 {
-                    tracing::warn!(%error, "Roles with keys cannot be updated; hosts may be unable to read keys");
+                    tracing::warn!(%error, "cannot update the Roles for keys; hosts may be unable to read keys");
                 }
                 told = failed;
             }
@@ -100,7 +100,7 @@ impl FleetRoles {
             }
             role.rules = Some(rules);
             match api.replace(&name, &PostParams::default(), &role).await {
-                Ok(_) => tracing::info!(role = name, "updated a Role with keys"),
+                Ok(_) => tracing::info!(role = name, "updated a Role for keys"),
                 // The Role was changed or deleted; the next poll finds its new state.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),

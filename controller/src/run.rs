@@ -77,7 +77,7 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         .worker_threads(2)
         .enable_all()
         .build()
-        .context("start the runtime")?;
+        .context("cannot start the runtime")?;
     let outcome = runtime.block_on(async {
         let mut stop = StopSignals::listen()?;
         let addresses = Addresses::new(settings.listen, settings.metrics.as_ref())?;
@@ -161,7 +161,7 @@ async fn controller(
             }
             () = stop.told() => break End::Told,
             () = connection.outdated() => break End::Outdated,
-            changed = current.changed() => changed.context("the configuration is no longer followed")?,
+            changed = current.changed() => changed.context("the configuration watcher has stopped")?,
         }
         let Ok(settings) = current.borrow_and_update().clone() else {
             continue;
@@ -249,7 +249,7 @@ fn start_resolution(
     std::thread::Builder::new()
         .name("engine".to_owned())
         .spawn(move || engine.run())
-        .context("start the engine's thread")?;
+        .context("cannot start the engine's thread")?;
     tasks.spawn(tell_engine(current.clone(), inputs.clone()));
     tasks.spawn(keep_key_sets(replica.clone(), requests, touch.clone()));
     let (awaited, awaits) = watch::channel(AwaitedKinds::new());

@@ -35,7 +35,7 @@ pub struct SealingKey([u8; 32]);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AtRestError {
     /// The text is not a valid sealing key.
-    #[error("contains no sealing key, or a damaged one")]
+    #[error("missing or malformed sealing key")]
     NoKey,
     /// The data was encrypted with another key.
     #[error("is sealed with key {id}, which this host does not have")]

@@ -130,7 +130,7 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Two resources share a name, so Envoy would reject the file.
-    #[error("{0}: rendered twice; a name must be unique among the resources of its kind")]
+    #[error("{0} is rendered twice; names must be unique within each kind of resource")]
     Duplicate(String),
 }
 

@@ -112,7 +112,7 @@ pub enum StateError {
     #[error(transparent)]
     Io(#[from] PathError),
     /// A part exceeds the size limit for reading it back.
-    #[error("{what}: {len} bytes are too large for the state directory, maximum {max}")]
+    #[error("{what} is too large for the state directory: {len} bytes, maximum {max}")]
     TooLarge {
         /// Name of the part: `snapshot` or `keys`.
         what: &'static str,

@@ -79,7 +79,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     let report = ask(agent)?;
     let Some(directory) = &report.source.bundle_dir else {
         bail!(
-            "the agent takes its configuration from {}; only an agent with --bundle-dir takes bundles",
+            "the agent reads its configuration from {}; only an agent with --bundle-dir accepts bundles",
             report.source.title()
         );
     };

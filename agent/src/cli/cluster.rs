@@ -80,7 +80,7 @@ impl ClusterArgs {
         }
         if !is_host_name(&host) {
             anyhow::bail!(
-                "--host {host:?}: expected up to 253 letters, digits, \"-\", \"_\" and \".\", the first and last a letter or digit"
+                "--host {host:?}: expected up to 253 letters, digits, \"-\", \"_\" and \".\", starting and ending with a letter or digit"
             );
         }
         Ok(Source::Cluster(ClusterSettings {

@@ -91,7 +91,7 @@ pub(crate) fn main(
     secrets.extend(header_values::redact(&mut parts));
     let secrets = Secrets::new(secrets)?;
     let contents = archive::write(&file, parts, &secrets, now)
-        .with_context(|| format!("{} cannot be written", file.display()))?;
+        .with_context(|| format!("cannot write {}", file.display()))?;
     let collected = Collected { file, contents };
     args.output.write(&collected, || text(&collected))?;
     Ok(0)

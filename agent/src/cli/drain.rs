@@ -52,7 +52,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &DrainArgs) -> anyhow::Result<u8> {
     if *is_stop {
         if agent.gateway.is_some() {
             output::error(&anyhow::anyhow!(
-                "--stop ends the agent with all of its Gateways; leave out --gateway"
+                "--stop stops the agent and all of its Gateways; omit --gateway"
             ));
             return Ok(EXIT_USAGE);
         }

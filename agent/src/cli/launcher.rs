@@ -83,7 +83,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
                 () = tokio::time::sleep(PLACE), if *take_over => {
                     match server.take_back() {
                         Ok(false) => {}
-                        Ok(true) => tracing::info!("the other launcher has ended; this one responds again"),
+                        Ok(true) => tracing::info!("the other launcher has exited; this one responds again"),
                         Err(error) => tracing::error!(%error, "no launcher responds"),
                     }
                     continue;
@@ -105,7 +105,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
         } else {
             end_all(&runtime_dir, drain).await?
         };
-        tracing::info!(count, "Envoys have ended");
+        tracing::info!(count, "Envoys have exited");
         Ok(0)
     })
 }

@@ -58,7 +58,7 @@ pub(crate) fn main(
     let rest = settings_file::without(&text);
     if !credentials::is_there(state_dir) && rest == text {
         bail!(
-            "this host has not joined a cluster: nothing from `join` is in {} or {}",
+            "this host has not joined a cluster: neither {} nor {} contains data from `join`",
             state_dir.display(),
             config.display()
         );
@@ -79,7 +79,7 @@ pub(crate) fn main(
         let hint = format!("`sesame-controller hosts revoke {host}` removes it there");
         if !force {
             return Err(error.context(format!(
-                "the cluster still lists this host; {hint}, and --force cleans up here"
+                "the cluster still lists this host; {hint}; to clean up this host anyway, pass --force"
             )));
         }
         output::error(&error.context(format!("the cluster still lists this host; {hint}")));

@@ -62,7 +62,7 @@ impl LocalFilesArgs {
             let object = file.object();
             if files.iter().any(|other| other.object() == object) {
                 anyhow::bail!(
-                    "local-certificate, local-bundle and certificate-request name {object} twice; remove one of them"
+                    "{object} is configured twice in local-certificate, local-bundle or certificate-request; remove one of the entries"
                 );
             }
             files.push(file);

@@ -172,10 +172,10 @@ fn printable(
 
 fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8> {
     let [gateway] = gateways else {
-        bail!("--format pb prints one Gateway; name it with --gateway NAMESPACE/NAME");
+        bail!("--format pb supports only one Gateway; select it with --gateway NAMESPACE/NAME");
     };
     if !args.only.is_empty() {
-        bail!("--format pb prints a whole bootstrap; leave out --only");
+        bail!("--format pb prints the complete bootstrap; omit --only");
     }
     if !gateway.keys.is_empty() && !args.show_secrets {
         bail!("--format pb would print private keys; add --show-secrets to allow this");

@@ -75,7 +75,7 @@ pub(crate) fn main(command: &TrustCommand) -> anyhow::Result<u8> {
             for pem in added.to_pem().values() {
                 if all.add_pem(pem.as_bytes()).is_err() {
                     bail!(
-                        "more than {MAX_KEYS} keys would be trusted; remove an unused one with `sesame-agent trust remove ID`"
+                        "at most {MAX_KEYS} keys can be trusted; remove an unused one with `sesame-agent trust remove ID`"
                     );
                 }
             }
@@ -89,7 +89,7 @@ pub(crate) fn main(command: &TrustCommand) -> anyhow::Result<u8> {
             let state = BundleState::open(&trust.state_dir)?;
             if !state.distrust(id)? {
                 let names = state.trusted()?.names();
-                tracing::error!("no key {id:?} is trusted here (trusted: {names})");
+                tracing::error!("key {id:?} is not trusted on this host (trusted: {names})");
                 return Ok(EXIT_FAULT);
             }
             print(trust, &state.trusted()?)

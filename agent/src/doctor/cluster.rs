@@ -11,7 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) async fn ask(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
     let asked = tokio::time::timeout(TIMEOUT, questions(settings)).await;
     asked.unwrap_or_else(|_| ClusterFacts {
-        unreachable: Some(format!("no answer within {} s", TIMEOUT.as_secs())),
+        unreachable: Some(format!("no response within {} s", TIMEOUT.as_secs())),
         ..ClusterFacts::default()
     })
 }

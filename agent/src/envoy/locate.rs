@@ -27,7 +27,7 @@ pub enum LocateError {
     },
     /// No binary was given, and none was found.
     #[error(
-        "no Envoy found: no path is given, $ENVOY is not set, and no `envoy` is in PATH; install Envoy or give its path"
+        "Envoy not found: no path is set, $ENVOY is unset, and PATH contains no `envoy`; install Envoy or set its path"
     )]
     NotFound,
     /// The binary does not report its version.
@@ -140,7 +140,12 @@ pub(super) async fn ask<T>(
         .output();
     let output = timeout(VERSION_TIMEOUT, output)
         .await
-        .map_err(|_| fail(format!("no answer within {} s", VERSION_TIMEOUT.as_secs())))?
+        .map_err(|_| {
+            fail(format!(
+                "no response within {} s",
+                VERSION_TIMEOUT.as_secs()
+            ))
+        })?
         .map_err(|error| fail(error.to_string()))?;
     read(&output).ok_or_else(|| {
         let said = [output.stdout, output.stderr].concat();

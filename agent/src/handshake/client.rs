@@ -61,7 +61,7 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
             let why = match shaken {
                 Ok(Ok(())) => "there was none".to_owned(),
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {} s", TIMEOUT.as_secs()),
+                Err(_) => format!("no response within {} s", TIMEOUT.as_secs()),
             };
             Some(format!("{with} presents no certificate: {why}"))
         }

@@ -131,7 +131,9 @@ impl InotifyReserve {
                 if let Some(shortage) = &shortage {
                     tracing::warn!("{shortage}");
                 } else {
-                    tracing::info!("the next Envoys have their inotify instances again");
+                    tracing::info!(
+                        "enough inotify instances are reserved for the next Envoys again"
+                    );
                 }
                 told = shortage;
             }

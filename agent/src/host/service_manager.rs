@@ -30,7 +30,7 @@ pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
         // Send nothing: systemd treats a reload without a timestamp as failed.
-        Err(error) => tracing::debug!(%error, "no monotonic time"),
+        Err(error) => tracing::debug!(%error, "cannot read the monotonic clock"),
     }
 }
 

@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) enum JoinError {
     /// The API server does not recognize the token, which may have expired or been revoked.
     #[error(
-        "the API server does not know this join token: it has expired, was revoked, or a host has joined with it; request a new one (`sesame-controller hosts token`)"
+        "the API server rejected this join token: it has expired, was revoked, or was already used; request a new one (`sesame-controller hosts token`)"
     )]
     Unknown,
     /// Another host has claimed the token.

@@ -296,7 +296,10 @@ impl Quarantine {
                 Advice::Resume
             }
             Ok(SearchEnd::Unexplained { envoy_words }) => {
-                tracing::error!(words = envoy_words, "the rejected parts were not found");
+                tracing::error!(
+                    words = envoy_words,
+                    "cannot determine which parts Envoy rejects"
+                );
                 advice(learned)
             }
             Err(error) => {

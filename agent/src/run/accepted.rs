@@ -184,7 +184,7 @@ pub(super) fn load_public(directory: &Path) -> anyhow::Result<Option<ResolvedGat
         return Ok(None);
     };
     let (gateway, snapshot) = read_snapshot(&generation)?;
-    let keys = kept_keys::public(&generation.keys).context("the keys")?;
+    let keys = kept_keys::public(&generation.keys).context("cannot read the keys")?;
     Ok(Some(ResolvedGateway {
         gateway,
         snapshot,
@@ -208,7 +208,7 @@ pub(super) fn read(
 ) -> anyhow::Result<ResolvedGateway> {
     let (gateway, mut snapshot) = read_snapshot(generation)?;
     let found = kept_keys::find(&mut snapshot, &generation.keys, state, sealing);
-    let (keys, problems) = found.context("the keys")?;
+    let (keys, problems) = found.context("cannot read the keys")?;
     for problem in problems {
         let number = generation.meta.number;
         tracing::warn!(%gateway, generation = number, "{problem}; listeners and backends that need this key are not served until the source provides it again");
@@ -230,7 +230,8 @@ pub(super) fn read_snapshot(generation: &Generation) -> anyhow::Result<(Namespac
     if bytes.len() as u64 > MAX_SNAPSHOT_BYTES {
         bail!("the snapshot is larger than {MAX_SNAPSHOT_BYTES} bytes once decompressed");
     }
-    let (snapshot, _) = bounds::snapshot(&bytes, MAX_DECODED_BYTES).context("the snapshot")?;
+    let (snapshot, _) =
+        bounds::snapshot(&bytes, MAX_DECODED_BYTES).context("cannot decode the snapshot")?;
     let gateway = ObjectKey::parse_as(Kind::Gateway, &snapshot.gateway).with_context(|| {
         format!(
             "the snapshot is for {:?}, which is not a Gateway",

@@ -154,7 +154,7 @@ fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
 async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
     let sealing = SealingKeys::prepare(&options.seal).await;
     match sealing.place() {
-        "off" => tracing::warn!("private keys are stored in the clear, because of --seal=off"),
+        "off" => tracing::warn!("private keys are stored in plaintext, because of --seal=off"),
         place => tracing::info!(by = place, "private keys on disk are sealed"),
     }
     for problem in sealing.problems() {
@@ -235,7 +235,7 @@ async fn serve(
         tokio::select! {
             changed = known.changed() => {
                 if changed.is_err() {
-                    anyhow::bail!("the engine has ended; this is a bug, please report it with the log");
+                    anyhow::bail!("the engine stopped unexpectedly; this is a bug, please report it with the log");
                 }
             }
             () = gateways.drained() => {}

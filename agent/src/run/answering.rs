@@ -36,7 +36,7 @@ pub(super) fn start(
         };
         if matches!(request.answerer, Answerer::Signer { .. }) && clients.is_none() {
             anyhow::bail!(
-                "certificate-request for Secret/{}: signerName needs a cluster as the source (--kube); omit it to answer the request with files, or set a command",
+                "certificate-request for Secret/{}: signerName requires a cluster as the source (--kube); omit it to provide the certificate as a file, or set a command",
                 request.secret
             );
         }
@@ -90,7 +90,7 @@ impl Asker {
                 Err(why) => {
                     tracing::warn!(
                         object = self.object,
-                        "cannot get an answer to a certificate request: {why}"
+                        "cannot get the certificate for a certificate request: {why}"
                     );
                     self.troubles.tell(&self.object, Some(why));
                 }

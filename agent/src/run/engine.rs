@@ -212,14 +212,14 @@ impl Engine {
             self.withdrawal.holds(None);
             self.hold(
                 scan,
-                "the manifests cannot be read; the last accepted configuration is served",
+                "the manifests cannot be read; serving the last accepted configuration",
             );
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
         // An unmounted directory is also empty, so waiting would confirm nothing.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
-            self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until one appears, or `sesame-agent accept` drops it");
+            self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until an object appears, or until `sesame-agent accept`");
             self.known.send_modify(|known| known.withdrawn = true);
             return;
         }
@@ -427,14 +427,14 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
         if before.get(name).is_some_and(|old| Arc::ptr_eq(old, wanted)) {
             continue;
         }
-        tracing::debug!(gateway = %name, cause = wanted.cause, "a new configuration is wanted");
+        tracing::debug!(gateway = %name, cause = wanted.cause, "the desired configuration has changed");
         let rendering = wanted.rendered.problems.iter().map(ToString::to_string);
         for problem in rendering.chain(wanted.assignment.problems.iter().cloned()) {
             tracing::warn!(gateway = %name, "{problem}");
         }
     }
     for name in before.keys().filter(|name| !after.contains_key(*name)) {
-        tracing::info!(gateway = %name, "the Gateway is gone or no longer accepted; stopping its Envoy");
+        tracing::info!(gateway = %name, "the Gateway was deleted or is no longer accepted; stopping its Envoy");
     }
 }
 

@@ -134,7 +134,7 @@ impl Gateways {
         }
         if wait != self.waiting {
             for (gateway, other) in &wait {
-                tracing::info!(%gateway, "the Gateway is waiting for the Envoy of {other}, which is draining at one of its addresses, to end");
+                tracing::info!(%gateway, "waiting for the Envoy of {other} to exit, because it is still draining at an address of this Gateway");
             }
             self.waiting = wait;
         }

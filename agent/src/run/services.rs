@@ -240,7 +240,7 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     let runtime = directories.runtime();
     let hint = (!is_in_memory(runtime)).then(|| {
         format!(
-            "the runtime directory {} is on a disk, so private keys for Envoy are stored in the clear there; set --runtime-dir to a directory below /run",
+            "the runtime directory {} is on a disk, so private keys for Envoy are stored there in plaintext; set --runtime-dir to a directory below /run",
             runtime.display()
         )
     });

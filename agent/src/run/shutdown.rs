@@ -138,7 +138,7 @@ pub struct StopRequest {
 #[derive(Debug, thiserror::Error)]
 pub enum EndError {
     /// The agent was asked to stop, but is still running.
-    #[error("{0}; it was asked to stop, but did not within {1:?}")]
+    #[error("{0}; it did not stop within {1:?} of the request")]
     Lives(LockError, Duration),
     /// It is unknown whether an agent is running.
     #[error(transparent)]

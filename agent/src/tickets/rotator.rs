@@ -90,7 +90,7 @@ impl TicketRotator {
                     Ok(()) => tracing::info!("rotated the session ticket keys"),
                     Err(error) => {
                         let path = self.path.display();
-                        tracing::error!(%error, "{path}: the session ticket keys stay unchanged");
+                        tracing::error!(%error, "{path}: keeping the current session ticket keys");
                     }
                 }
             }

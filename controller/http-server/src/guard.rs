@@ -152,12 +152,12 @@ impl Guard {
         if current.fingerprint != now {
             match Guarding::read(&self.files) {
                 Ok(guarding) => {
-                    tracing::info!("reloaded the files that guard an address");
+                    tracing::info!("reloaded the access control files of an address");
                     current.guarding = guarding;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the files that guard an address are invalid; keeping \
-                        the previous ones");
+                    tracing::warn!(%error, "invalid access control files of an address; \
+                        keeping the previous ones");
                 }
             }
             current.fingerprint = now;

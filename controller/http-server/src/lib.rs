@@ -272,6 +272,6 @@ async fn converse<B>(
                 tracing::debug!(%error, "a client disconnected or sent an invalid request");
             }
         }
-        () = overdue => tracing::debug!("a client took too long"),
+        () = overdue => tracing::debug!("closing a connection: the client was too slow"),
     }
 }

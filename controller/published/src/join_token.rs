@@ -58,7 +58,7 @@ impl fmt::Debug for JoinToken {
 pub enum JoinTokenError {
     /// The prefix is missing.
     #[error(
-        "this is not a join token: it does not begin with {PREFIX:?}; make one with \
+        "this is not a join token: it does not begin with {PREFIX:?}; create one with \
         `sesame-controller hosts token`"
     )]
     Prefix,
@@ -67,7 +67,7 @@ pub enum JoinTokenError {
     Damaged(&'static str),
     /// A field has an invalid value.
     #[error(
-        "the join token has no usable {0}; make another one with `sesame-controller hosts token`"
+        "the join token has no usable {0}; create another one with `sesame-controller hosts token`"
     )]
     Field(&'static str),
 }

@@ -160,7 +160,7 @@ impl Collector {
             lasting: false,
         };
         let answer = tokio::time::timeout(TIMEOUT, self.post(body)).await;
-        let answer = answer.map_err(|_| again(format!("no answer in {TIMEOUT:?}")))?;
+        let answer = answer.map_err(|_| again(format!("no response within {TIMEOUT:?}")))?;
         let status = answer.map_err(again)?;
         let busy = matches!(
             status,

@@ -132,7 +132,7 @@ async fn run(
             } else if lost > 0 {
                 tracing::warn!(
                     lost,
-                    "dropped spans, because there were more than could be sent"
+                    "dropped spans, because they arrived faster than they could be sent"
                 );
             }
             lost = 0;

@@ -199,7 +199,7 @@ impl RunArgs {
         let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
         ensure!(
             is_dns_label(&namespace),
-            "namespace {namespace:?}: expected at most 63 lower case letters, digits and `-`"
+            "namespace {namespace:?}: expected at most 63 lowercase letters, digits and `-`"
         );
         let lease = lease_seconds.unwrap_or(DEFAULT_LEASE_SECONDS);
         ensure!(
@@ -294,19 +294,19 @@ fn watched_namespaces(names: Vec<String>, own: &str) -> Result<WatchedNamespaces
     for name in &names {
         ensure!(
             is_dns_label(name),
-            "--watch-namespace {name:?}: expected at most 63 lower case letters, digits and `-`"
+            "--watch-namespace {name:?}: expected at most 63 lowercase letters, digits and `-`"
         );
         ensure!(
             name != own,
-            "--watch-namespace {name:?}: the controller publishes there, and serves no Gateway in \
-            that namespace"
+            "--watch-namespace {name:?}: the controller publishes to this namespace, and does not \
+            serve Gateways there"
         );
     }
     let names: BTreeSet<String> = names.into_iter().collect();
     let count = names.len();
     ensure!(
         count <= MAX_NAMESPACES,
-        "--watch-namespace: {count} namespaces, expected at most {MAX_NAMESPACES}; leave it out to read all"
+        "--watch-namespace: {count} namespaces, expected at most {MAX_NAMESPACES}; omit it to watch all"
     );
     Ok(WatchedNamespaces::Only(names))
 }
@@ -431,7 +431,7 @@ mod tests {
                     watch_namespaces: vec!["sesame-system".to_owned()],
                     ..none()
                 },
-                "the controller publishes there",
+                "the controller publishes to this namespace",
             ),
             (
                 RunArgs {

@@ -126,7 +126,7 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("start the runtime")?;
+        .context("cannot start the runtime")?;
     runtime.block_on(async {
         let cluster = async || Cluster::open(kubeconfig, namespace).await;
         match command {
@@ -352,7 +352,7 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
     let legal = is_dns_label(text);
     legal
         .then(|| text.to_owned())
-        .ok_or_else(|| "expected at most 63 lower case letters, digits and `-`".to_owned())
+        .ok_or_else(|| "expected at most 63 lowercase letters, digits and `-`".to_owned())
 }
 
 pub(super) fn gateway(text: &str) -> Result<NamespacedName, String> {
@@ -371,7 +371,7 @@ fn fleet(text: &str) -> Result<String, String> {
 
 fn host_name(text: &str) -> Result<String, String> {
     is_host_name(text).then(|| text.to_owned()).ok_or_else(|| {
-        "expected up to 253 letters, digits, `-`, `_` and `.`, the first and last a letter or digit"
+        "expected up to 253 letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit"
             .to_owned()
     })
 }

@@ -53,7 +53,7 @@ impl MetricsAddressArgs {
         ensure!(
             metrics_address.is_some() || guard == GuardFiles::default(),
             "--metrics-certificate, --metrics-key, --metrics-client-ca and --metrics-token-file \
-            guard --metrics-address, which is missing; --listen has no guard"
+            require --metrics-address; --listen has no access control"
         );
         Ok(metrics_address.map(|address| MetricsAddress { address, guard }))
     }

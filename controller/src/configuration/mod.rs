@@ -82,7 +82,7 @@ impl ConfigurationFollower {
                     tracing::warn!(
                         from,
                         why,
-                        "the configuration cannot be used; the previous one stays in effect"
+                        "the configuration is invalid; keeping the previous one"
                     );
                 }
             }

@@ -244,7 +244,7 @@ impl ClusterState {
             Err(why) => {
                 if self.broken.get(&key) != Some(&why) {
                     let kept = self.world.contains(&key);
-                    tracing::warn!(object = %key, %why, kept_last_good = kept, "an object cannot be read and is skipped");
+                    tracing::warn!(object = %key, %why, kept_last_good = kept, "cannot decode an object; skipping it");
                     self.broken.insert(key, why);
                     effect.world_changed = true;
                 }

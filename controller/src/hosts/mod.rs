@@ -31,8 +31,8 @@ pub(crate) enum HostsError {
     },
     /// The host has already joined.
     #[error(
-        "host {0} has already joined; `--replace` ends its access and invites it again, and \
-        `sesame-controller hosts revoke {0}` ends it permanently"
+        "host {0} has already joined; `--replace` revokes its access and invites it again, and \
+        `sesame-controller hosts revoke {0}` revokes it permanently"
     )]
     Joined(String),
     /// The admission policy is missing, so one token could be used by several hosts.
@@ -59,7 +59,7 @@ pub(crate) enum HostsError {
     )]
     Insecure,
     /// A host would send its credentials to an unauthenticated server.
-    #[error("{0}: expected an https:// URL; name one with --server")]
+    #[error("{0}: expected an https:// URL; set one with --server")]
     Server(String),
 }
 

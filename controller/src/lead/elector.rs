@@ -72,7 +72,10 @@ impl Elector {
                     self.lead(false);
                 }
                 Ok(Err(error)) => self.replica.failures.record("Lease", &error),
-                Err(_) => self.replica.failures.record("Lease", &"no answer in time"),
+                Err(_) => self
+                    .replica
+                    .failures
+                    .record("Lease", &"no response in time"),
             }
             if held_until.is_some_and(|until| Instant::now() >= until) {
                 held_until = None;

@@ -198,8 +198,8 @@ fn fleet_of(
     let mut unwatched = inventory.unwatched.iter();
     if let Some(kind) = unwatched.find(|kind| kind.is_of_workload(on_pods)) {
         return Err(format!(
-            "the controller may not watch objects of kind {kind}, so it manages no fleets: apply \
-            controller/deploy/fleets.yaml"
+            "the controller is not permitted to watch objects of kind {kind}, so it \
+            manages no fleets: apply controller/deploy/fleets.yaml"
         ));
     }
     let spans = inventory.fleet_spans.as_deref();

@@ -304,7 +304,13 @@ impl Provisioner {
         };
         let request = request.map_err(kube::Error::BuildRequest)?;
         self.replica.metrics.published(kind.as_str(), verb);
-        tracing::debug!(kind = kind.as_str(), namespace, name, verb, "written");
+        tracing::debug!(
+            kind = kind.as_str(),
+            namespace,
+            name,
+            verb,
+            "wrote an object"
+        );
         let deleted = matches!(write, OwnedWrite::Delete { .. });
         match self.replica.client.request::<Received>(request).await {
             Ok(stored) => Ok((!deleted).then_some(stored)),
@@ -325,7 +331,7 @@ fn after(
     let now = Instant::now();
     let (why, told) = match failure {
         WriteFailure::Changed => {
-            tracing::debug!(kind = kind.as_str(), %name, "changed concurrently; retrying");
+            tracing::debug!(kind = kind.as_str(), %name, "the object was changed concurrently; retrying");
             let retry = NextAttempt::after(before, CONFLICT_PAUSES, now);
             return FailedWrite { retry, told: None };
         }

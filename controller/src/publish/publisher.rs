@@ -216,7 +216,7 @@ impl SnapshotPublisher {
         } else {
             tracing::info!(
                 writes = count,
-                "withdrew a Gateway that is gone or no longer served here"
+                "withdrew a Gateway that was deleted or is no longer served here"
             );
         }
         outcome
@@ -242,11 +242,11 @@ impl SnapshotPublisher {
                 "{name} already exists and was not created by this controller; delete it"
             )),
             Ok(Err(WriteRefusal::Kube(kube::Error::Api(status)))) => Err(format!(
-                "{name}: the API server answered {} {}: {}",
+                "{name}: the API server returned {} {}: {}",
                 status.code, status.reason, status.message
             )),
             Ok(Err(WriteRefusal::Kube(error))) => Err(format!("{name}: {error}")),
-            Err(_) => Err(format!("{name}: no answer in {TIMEOUT:?}")),
+            Err(_) => Err(format!("{name}: no response within {TIMEOUT:?}")),
         }
     }
 }

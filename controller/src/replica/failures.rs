@@ -34,7 +34,7 @@ impl ApiFailures {
         let now = Instant::now();
         let Some(outage) = &mut *outage else {
             *outage = Some(Outage::new(subject, now));
-            tracing::warn!(subject, %error, "a request to the API server failed; trying again with the last known objects");
+            tracing::warn!(subject, %error, "a request to the API server failed; retrying with the last known objects");
             return;
         };
         if outage.record(subject, now) {

@@ -44,12 +44,12 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
 
 /// Deletes a GatewayAgent and logs why.
 pub(super) async fn remove(api: Api<GatewayAgent>, name: String, why: String) {
-    tracing::info!(agent = name, "the GatewayAgent is removed: {why}");
+    tracing::info!(agent = name, "deleting a GatewayAgent: {why}");
     match api.delete(&name, &DeleteParams::default()).await {
         Ok(_) => {}
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => {
-            tracing::warn!(agent = name, %error, "the GatewayAgent cannot be removed");
+            tracing::warn!(agent = name, %error, "cannot delete a GatewayAgent");
         }
     }
 }

@@ -282,8 +282,7 @@ impl Agents {
         let mut stale = fleet::stale(agents, is_ours, silence, self.lost_after);
         stale.extend(self.refused.keys().cloned());
         for name in stale.intersection(&self.stale) {
-            let stale =
-                "its Gateway is not served here, its host has not reported for a day, or its Pod no longer exists";
+            let stale = "its Gateway is not served here, its host has not reported for a day, or its Pod no longer exists";
             let refused = self.refused.get(name);
             let why = refused.map_or_else(|| stale.to_owned(), ToString::to_string);
             let (api, name) = (self.api.clone(), name.clone());
@@ -314,7 +313,7 @@ impl Agents {
         let refused = agent.as_ref().and_then(|agent| self.refusal(&name, agent));
         if let Some(why) = refused {
             if self.refused.insert(name.clone(), why).is_none() {
-                tracing::warn!(agent = name, "a GatewayAgent is ignored: {why}");
+                tracing::warn!(agent = name, "ignoring a GatewayAgent: {why}");
             }
         } else {
             self.refused.remove(&name);

@@ -215,7 +215,7 @@ impl Events {
     /// Writes an Event. Returns false on failure.
     async fn tell(&self, key: &ObjectKey, api_version: &str, event: &Event) -> bool {
         if let Err(error) = self.write(key, api_version, event).await {
-            tracing::warn!(object = %key, %error, "an event cannot be written");
+            tracing::warn!(object = %key, %error, "cannot write an Event");
             return false;
         }
         tokio::time::sleep(PACE).await;

@@ -156,7 +156,7 @@ impl StatusReporter {
         // If thousands of conditions turn bad at once, Events are dropped. The statuses still
         // contain the conditions.
         if self.transitions.try_send(turned).is_err() {
-            tracing::debug!(%object, "too many conditions have changed: no Event is written");
+            tracing::debug!(%object, "too many conditions have changed; not writing an Event");
         }
     }
 

@@ -42,7 +42,7 @@ impl Keep for TrimmedReport {
             }
             Ok(agent) => Self(Some(trim(name.clone(), agent, managed))),
             Err(error) => {
-                tracing::warn!(agent = name, %error, "a GatewayAgent cannot be read and is skipped");
+                tracing::warn!(agent = name, %error, "cannot decode a GatewayAgent; skipping it");
                 Self(None)
             }
         }

@@ -35,8 +35,9 @@ impl Addresses {
     /// Reads the guard's files, if a guard is configured.
     pub(super) fn new(listen: SocketAddr, metrics: Option<&MetricsAddress>) -> Result<Self> {
         let guarded = metrics.map(|MetricsAddress { address, guard }| {
-            let guard = Guard::new(guard.clone())
-                .with_context(|| format!("--metrics-address {address} cannot be guarded"))?;
+            let guard = Guard::new(guard.clone()).with_context(|| {
+                format!("--metrics-address {address}: cannot set up access control")
+            })?;
             Ok::<_, anyhow::Error>((*address, Arc::new(guard)))
         });
         Ok(Self {

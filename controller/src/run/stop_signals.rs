@@ -13,8 +13,8 @@ impl StopSignals {
     /// Starts listening for the signals.
     pub(super) fn listen() -> Result<Self> {
         Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("wait for SIGTERM")?,
-            interrupt: signal(SignalKind::interrupt()).context("wait for SIGINT")?,
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
         })
     }
 

@@ -87,7 +87,7 @@ impl Metrics {
         let hosts_lost = add(all, "hosts_lost", help);
         let help = "Watches that failed and were restarted";
         let watch_failures = add(all, "watch_failures", help);
-        let help = "1 while the API server answers this replica";
+        let help = "1 while the API server responds to this replica";
         let api_server = add(all, "api_server_answers", help);
         let help = "1 for the version and the source revision of this program";
         let build = add(all, "build_info", help);

@@ -12,7 +12,7 @@ pub enum BundleError {
     #[error("is not a bundle: it does not begin with \"SESAME-BUNDLE\"")]
     NoBundle,
     /// The format version is not supported.
-    #[error("has format {found}, and this version of Sesame reads format {FORMAT}; {}", advice(*found))]
+    #[error("has format {found}, but this version of Sesame supports format {FORMAT}; {}", advice(*found))]
     Format {
         /// Actual format version.
         found: u32,

@@ -108,7 +108,7 @@ fn a_newer_format_says_what_would_read_it() {
     assert_eq!(error, BundleError::Format { found: 2 });
     let text = error.to_string();
     assert!(
-        text.contains("format 2") && text.contains("reads format 1"),
+        text.contains("format 2") && text.contains("supports format 1"),
         "{text}"
     );
     assert!(text.contains("upgrade this host"), "{text}");

@@ -67,7 +67,7 @@ pub struct Sharded {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
     /// A single item exceeds the limits for a shard, or the snapshot exceeds what readers accept.
-    #[error("{what} would take {size} bytes {form}; at most {limit} are allowed{remedy}")]
+    #[error("{what} would need {size} bytes {form}; at most {limit} are allowed{remedy}")]
     TooLarge {
         /// The item's name.
         what: String,
@@ -87,7 +87,7 @@ pub enum ShardError {
         found: u32,
     },
     /// There are more shards than a manifest may refer to.
-    #[error("{found} shards, more than the {MAX_SHARDS} that a manifest may name")]
+    #[error("{found} shards exceed the limit of {MAX_SHARDS} per manifest")]
     TooMany {
         /// Number of shards.
         found: usize,

@@ -67,7 +67,7 @@ async fn join_token_admits_one_host_with_own_rights() {
     assert!(site.hosts(&["revoke", "c"]).status.success());
     eventually("the invitation has ended", TEST_TIMEOUT, async || {
         let output = host.join(&withdrawn);
-        if text(&output.stderr).contains("does not know this join token") {
+        if text(&output.stderr).contains("rejected this join token") {
             Ok(())
         } else {
             Err(words(&output))

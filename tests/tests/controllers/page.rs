@@ -281,7 +281,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     eventually("it says why", TEST_TIMEOUT, async || {
         let log = controller.log();
         holds(
-            log.contains("cannot be guarded") && log.contains("expected one token"),
+            log.contains("cannot set up access control") && log.contains("expected one token"),
             || log,
         )
     })

@@ -426,7 +426,8 @@ async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publica
         .until("the Gateway says that a name is taken", path, |gateway| {
             let programmed = condition(&gateway["status"]["conditions"], "Programmed");
             let message = programmed["message"].as_str().unwrap_or_default();
-            message.contains(&name) && message.contains("has not written it; delete it")
+            message.contains(&name)
+                && message.contains("was not created by this controller; delete it")
         })
         .await;
     for name in ["copy", "copy-of-nobodys", &name] {

@@ -314,7 +314,7 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
     signal(first, Signal::SIGCONT);
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     assert!(
-        words(&output).contains("does not answer"),
+        words(&output).contains("is unresponsive"),
         "{}",
         words(&output)
     );

@@ -54,7 +54,9 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     }
     let mut gateways = read.resolution.gateways.iter();
     let Some(resolved) = gateways.find(|one| one.gateway == *gateway) else {
-        tracing::error!("no Gateway {gateway} is accepted; see `sesame-agent validate`");
+        tracing::error!(
+            "Gateway {gateway} does not exist or is not accepted; see `sesame-agent validate`"
+        );
         return Ok(EXIT_FAULT);
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
@@ -75,7 +77,7 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
     let names = resolved.keys.len();
     if names > 0 && hosts.is_empty() {
         tracing::warn!(
-            "the {names} private keys of the Gateway are left out; name the hosts that need them with --recipient, or put keys.pb next to the bundle on those hosts"
+            "the bundle omits the {names} private keys of the Gateway; specify the hosts that need them with --recipient, or put keys.pb next to the bundle on those hosts"
         );
     }
     let summary = BundleSummary::of(&bytes)?;

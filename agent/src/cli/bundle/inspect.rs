@@ -257,7 +257,9 @@ fn judge(bytes: &[u8], trusted: &TrustedKeys, required: usize) -> anyhow::Result
         );
     }
     let good = file.verify(trusted, required)?;
-    let snapshot = file.snapshot().context("the signed content")?;
+    let snapshot = file
+        .snapshot()
+        .context("cannot decode the signed content")?;
     Ok(VerifyAnswer {
         valid: true,
         reason: String::new(),

@@ -178,7 +178,7 @@ pub(super) fn files(
             |name| format!("not Gateway {name}"),
         );
         bail!(
-            "{}: {whose} has an access log in a file here; with `--access-log stdout` it is in the journal or the container's log, and `sesame-agent status` shows why a log is off",
+            "{}: {whose} has an access log file here; with `--access-log stdout` it is in the journal or the container's log, and `sesame-agent status` shows why a log is off",
             agent.runtime_dir.display()
         );
     }

@@ -56,7 +56,7 @@ impl MeasuredTraffic {
         let mut tally = Tally::default();
         let first = self.answers.front().zip(self.answers.back());
         let Some(((from, before), (_, after))) = first else {
-            anyhow::bail!("no data was read yet");
+            anyhow::bail!("no data is available yet; try again in a few seconds");
         };
         for (name, counts) in after {
             *tally.of(By::Backend, name) = since(counts, before.get(name));

@@ -132,7 +132,8 @@ fn tasks(facts: &HostFacts) -> HostFinding {
 fn open_files(facts: &HostFacts) -> HostFinding {
     let files = facts.open_files;
     let found = format!("{files} open files for each process");
-    let remedy = "LimitNOFILE=1048576 in the units, or `ulimit -Hn` of whoever starts the agent";
+    let remedy =
+        "LimitNOFILE=1048576 in the units, or `ulimit -Hn` for the process that starts the agent";
     match Limits::new(files, facts.heap.unwrap_or_else(|| heap_of(facts.memory))) {
         Err(why) => HostFinding::new(
             "open-files",

@@ -20,7 +20,7 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
         return HostFinding::new(
             "clock",
             FindingSeverity::Error,
-            format!("the clock says {now}, but a configuration was accepted at {last}"),
+            format!("the clock shows {now}, but a configuration was accepted at {last}"),
         )
         .expected(
             "a clock that never goes backwards, because it decides which certificates are valid",
@@ -32,14 +32,14 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
         Some(false) => HostFinding::new(
             "clock",
             FindingSeverity::Warning,
-            format!("not synchronised; the clock says {now}"),
+            format!("not synchronised; the clock shows {now}"),
         )
         .expected("a synchronised clock, because it decides which certificates are valid")
         .remedy(remedy),
         None => HostFinding::new(
             "clock",
             FindingSeverity::Note,
-            format!("unknown whether it is synchronised; the clock says {now}"),
+            format!("unknown whether it is synchronised; the clock shows {now}"),
         )
         .remedy("compare the clock with another host's"),
     }
@@ -94,7 +94,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     }
     let mut findings = vec![finding(
         FindingSeverity::Ok,
-        format!("the API server answers ({version})"),
+        format!("the API server responds ({version})"),
     )];
     if let Some(why) = unknown {
         findings.push(HostFinding::new(
@@ -113,7 +113,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
             HostFinding::new(
                 "cluster-rights",
                 FindingSeverity::Error,
-                format!("may not: {}", denied.join("; ")),
+                format!("not permitted to: {}", denied.join("; ")),
             )
             .expected("the permissions in controller/deploy/agent/rbac.yaml")
             .remedy("grant them in the cluster"),

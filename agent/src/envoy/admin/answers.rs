@@ -27,7 +27,7 @@ pub enum AdminError {
         reason: String,
     },
     /// No response in time: the main thread is busy or stuck.
-    #[error("{path}: no answer from the admin interface within {} s", .after.as_secs_f32())]
+    #[error("{path}: no response from the admin interface within {} s", .after.as_secs_f32())]
     Timeout {
         /// Path of the request.
         path: String,
@@ -35,7 +35,7 @@ pub enum AdminError {
         after: Duration,
     },
     /// Unexpected response.
-    #[error("{path}: unexpected answer from the admin interface: {reason}")]
+    #[error("{path}: unexpected response from the admin interface: {reason}")]
     Answer {
         /// Path of the request.
         path: String,

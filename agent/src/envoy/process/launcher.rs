@@ -345,7 +345,7 @@ impl Server {
             } => (directory, arguments),
         };
         if state.stopping {
-            return Err(io::Error::other("it is about to stop with its Envoys"));
+            return Err(io::Error::other("it and its Envoys are about to stop"));
         }
         let is_below = directory
             .components()

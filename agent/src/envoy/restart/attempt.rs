@@ -208,7 +208,7 @@ impl Attempt<'_> {
         if timeout(KILLED, child.process.wait()).await.is_err() {
             tracing::warn!(
                 pid = child.process.pid(),
-                "an Envoy did not end after SIGKILL"
+                "Envoy did not exit after SIGKILL"
             );
         }
         let sink = lineage

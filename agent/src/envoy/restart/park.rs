@@ -141,7 +141,7 @@ impl Parked {
         };
         // The BPF program's socket indexes are now stale, so let the kernel choose.
         if let Err(error) = attach(&socket, Choice::Any) {
-            tracing::debug!(%address, %error, "cannot let the kernel distribute connections again");
+            tracing::debug!(%address, %error, "cannot reset the steering program");
         }
     }
 }

@@ -57,7 +57,7 @@ impl Retiring {
                     RestartMethod::Handover => line.remove(&directory),
                 }
             }
-            tracing::info!(pid = parent.process.pid(), "the previous Envoy has ended");
+            tracing::info!(pid = parent.process.pid(), "the previous Envoy has exited");
         };
         let task = tokio::spawn(retires.in_current_span());
         Self { process, task }
@@ -101,7 +101,7 @@ async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Dura
         () = sleep(latest_end(drain_time)) => {
             tracing::warn!(
                 pid = process.pid(),
-                "the previous Envoy did not end in time; terminating it"
+                "the previous Envoy did not exit in time; terminating it"
             );
         }
     }

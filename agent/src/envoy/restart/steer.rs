@@ -106,7 +106,7 @@ impl Steering {
                 Ok(member) => members.push(member),
                 // The group may be gone because its listener was removed.
                 Err(error) => {
-                    tracing::debug!(address = %group.address, %error, "not steered until the end");
+                    tracing::debug!(address = %group.address, %error, "cannot narrow the steering of new connections");
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Narrowed {
         for Member { socket, more } in self.0 {
             drop(more);
             if let Err(error) = attach(&socket, Choice::Any) {
-                tracing::debug!(%error, "cannot let the kernel distribute connections again");
+                tracing::debug!(%error, "cannot reset the steering program");
             }
         }
     }
@@ -138,7 +138,7 @@ pub(crate) fn any(process: &Process) {
         if let Err(error) = set {
             // This may fail: the socket may be closed, inaccessible, or the only one at its
             // address.
-            tracing::debug!(%address, %error, "left unchanged");
+            tracing::debug!(%address, %error, "cannot reset the steering program");
         }
     }
 }

@@ -126,7 +126,7 @@ impl Supervisor {
         });
         let ends = found.iter().map(|running| async {
             let exit = leave::end(config, &admin, running, grace).await;
-            tracing::info!(pid = running.process.pid(), %exit, "an Envoy of this launcher has ended");
+            tracing::info!(pid = running.process.pid(), %exit, "an Envoy of this launcher has exited");
         });
         futures::future::join_all(ends).await;
         Ok(found.len())

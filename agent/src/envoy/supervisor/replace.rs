@@ -109,7 +109,7 @@ impl Actor {
         // Undo a health check failure that the earlier agent requested, because a ready host must
         // not turn clients away.
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
-            tracing::warn!(%error, "the running Envoy might still be drained");
+            tracing::warn!(%error, "cannot make the running Envoy healthy again; it might keep draining");
         }
         // The Envoy may not have had a PID file.
         self.note(&running.identity);
@@ -308,7 +308,7 @@ impl Actor {
             RestartMethod::Handover => Steering::start(&parent.process, successor)
                 .inspect_err(|error| {
                     if restart::moves_connections() {
-                        tracing::debug!(%error, "the kernel moves connections");
+                        tracing::debug!(%error, "cannot steer connections; the kernel migrates them");
                     } else {
                         request.say(format!(
                             "{error}; and net.ipv4.tcp_migrate_req is 0: a connection that arrives just as the previous Envoy closes its ports will be reset. Let the agent bind these ports (CAP_NET_BIND_SERVICE) or trace Envoy (CAP_SYS_PTRACE), or set the sysctl to 1, so that the kernel moves such connections"

@@ -119,7 +119,7 @@ async fn request(
     let asked = exchange::request(&client, namespace, account, uid, life);
     let token = match tokio::time::timeout(TIMEOUT, asked).await {
         Ok(result) => result.map_err(|error| describe_error(&error))?,
-        Err(_) => return Err(format!("no answer within {TIMEOUT:?}")),
+        Err(_) => return Err(format!("no response within {TIMEOUT:?}")),
     };
     let next = Credential::parse(&token).ok_or("the response is not a token")?;
     stored.store(path, &token)?;

@@ -59,7 +59,11 @@ pub(in crate::run) async fn sign(
                     describe_error(&error)
                 )
             })?,
-            Err(_) => return Err(format!("no answer from the API server within {TIMEOUT:?}")),
+            Err(_) => {
+                return Err(format!(
+                    "no response from the API server within {TIMEOUT:?}"
+                ));
+            }
         };
         let status = found.status.unwrap_or_default();
         if let Some(ByteString(certificate)) = status.certificate.filter(|it| !it.0.is_empty()) {

@@ -38,7 +38,7 @@ impl Instance {
         let (applier, opened) =
             Applier::open(self.directories.layout(), config.log(), running.as_ref()).await?;
         if opened.undone > 0 {
-            tracing::warn!(files = opened.undone, "an interrupted change was undone");
+            tracing::warn!(files = opened.undone, "rolled back an interrupted change");
         }
         if !opened.junk.is_empty() {
             tracing::warn!(files = ?opened.junk, "files for Envoy were damaged or foreign; rewriting them");

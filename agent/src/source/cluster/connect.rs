@@ -142,7 +142,7 @@ pub(crate) async fn within<T>(
 ) -> kube::Result<T> {
     let answer = tokio::time::timeout(limit, request).await;
     answer.unwrap_or_else(|_| {
-        let why = format!("the API server did not answer within {limit:?}");
+        let why = format!("the API server did not respond within {limit:?}");
         Err(kube::Error::Service(why.into()))
     })
 }

@@ -111,7 +111,7 @@ impl ClusterStore {
                 let reason = format!("cannot watch the cluster: {reason}");
                 self.changed |= self.away.as_ref() != Some(&reason);
                 if self.away.is_none() {
-                    tracing::warn!("{reason}; the last configuration that was read is served");
+                    tracing::warn!("{reason}; serving the last known configuration");
                 }
                 self.away = Some(reason);
             }
@@ -326,7 +326,7 @@ impl ClusterStore {
                         Some(_) => "its manifest is now for other hosts",
                         None => "its manifest was deleted",
                     };
-                    tracing::info!(%gateway, "the Gateway is withdrawn: {why}");
+                    tracing::info!(%gateway, "withdrawing the Gateway: {why}");
                     entry.begin_round();
                     if !entry.assembler.withdraw() {
                         self.gateways.remove(id);

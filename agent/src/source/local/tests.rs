@@ -44,7 +44,7 @@ fn unusable_files_replace_nothing_and_explain_why() {
     let harms: [(Harm<'_>, &str); 5] = [
         (
             &|| fs::write(&certificate, other.cert.pem()).unwrap(),
-            "does not belong",
+            "does not match",
         ),
         (
             &|| fs::write(&certificate, &whole[..40]).unwrap(),

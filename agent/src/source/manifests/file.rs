@@ -285,7 +285,7 @@ impl<'a> FileReading<'a> {
                 }
                 Kept::Others(0) => format!("{reason}; it is not served"),
                 Kept::Others(count) => format!(
-                    "{reason}; it is not served, and {count} earlier objects of the file stay in use"
+                    "{reason}; it is not served, and {count} previous objects of the file remain in use"
                 ),
             };
             self.report(line, key.as_ref(), Severity::Error, message);

@@ -264,7 +264,7 @@ impl Manifests {
                 let stays = if self.world.is_empty() {
                     ""
                 } else {
-                    "; its earlier objects stay in use"
+                    "; its previous objects remain in use"
                 };
                 let message = format!("{} cannot be read: {error}{stays}", self.root.display());
                 self.tree_problems = vec![SourceProblem::of_file(Severity::Error, "", message)];

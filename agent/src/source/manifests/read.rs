@@ -34,7 +34,7 @@ pub(super) fn read(
             return Err(leads_out(&real));
         }
     }
-    let too_large = || format!("has more than {limit} bytes: split it");
+    let too_large = || format!("has more than {limit} bytes; split it");
     if metadata.len() > limit {
         return Err(too_large());
     }

@@ -195,7 +195,7 @@ fn unnamed_broken_document_keeps_all_file_objects() {
         assert!(
             fixture
                 .problem()
-                .contains("1 earlier objects of the file stay")
+                .contains("1 previous objects of the file remain")
         );
     }
     fixture.write("a.yaml", [0xff, 0xfe, 0x00]);
@@ -467,7 +467,7 @@ fn vanished_directory_removes_nothing() {
     assert!(
         fixture
             .problem()
-            .contains("its earlier objects stay in use")
+            .contains("its previous objects remain in use")
     );
     fs::create_dir(fixture.path("")).expect("created");
     fixture.write("a.yaml", object("a", "2"));

@@ -237,7 +237,7 @@ impl Walk<'_> {
                 }
                 Found::Unreadable(error) if manifest => {
                     let message =
-                        format!("cannot be read: {error}; its earlier objects stay in use");
+                        format!("cannot be read: {error}; its previous objects remain in use");
                     self.problem(&path, Severity::Error, message);
                     self.tree.unreadable.push(path);
                 }
@@ -277,7 +277,7 @@ impl Walk<'_> {
         if let Err(error) = self.dir(&path, id, depth)
             && error.kind() != io::ErrorKind::NotFound
         {
-            let message = format!("cannot be read: {error}; its earlier objects stay in use");
+            let message = format!("cannot be read: {error}; its previous objects remain in use");
             self.problem(&path, Severity::Error, message);
             self.tree.unreadable.push(path);
         }

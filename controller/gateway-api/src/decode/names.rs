@@ -15,12 +15,12 @@ struct Form {
 
 const SUBDOMAIN: Form = Form {
     holds: is_dns_subdomain,
-    expected: "expected at most 253 lower case letters, digits, `-` and `.`, \
+    expected: "expected at most 253 lowercase letters, digits, `-` and `.`, \
                each part starting and ending with a letter or digit",
 };
 const LABEL: Form = Form {
     holds: is_dns_label,
-    expected: "expected at most 63 lower case letters, digits and `-`, \
+    expected: "expected at most 63 lowercase letters, digits and `-`, \
                starting and ending with a letter or digit",
 };
 
@@ -28,7 +28,7 @@ const LABEL: Form = Form {
 /// signer's name and contains colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
-    expected: "expected at most 253 lower case letters, digits, `-`, `.` and `:`, \
+    expected: "expected at most 253 lowercase letters, digits, `-`, `.` and `:`, \
                each part starting and ending with a letter or digit",
 };
 

@@ -158,7 +158,7 @@ fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &m
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
     /// Several Gateways listen on the port, at different addresses.
-    #[error("{} all listen on port {port}; name one of them with --gateway", bounds::join(.gateways.iter().cloned(), " and "))]
+    #[error("{} all listen on port {port}; select one with --gateway", bounds::join(.gateways.iter().cloned(), " and "))]
     Several {
         /// The port of the request.
         port: u16,

@@ -89,7 +89,7 @@ pub enum ExplainRequestError {
     #[error("header {0:?}: expected 'Name: value'")]
     Header(String),
     /// Too many headers.
-    #[error("{0} headers are given; at most {MAX_HEADERS} are allowed")]
+    #[error("too many headers: {0}, maximum {MAX_HEADERS}")]
     TooMany(usize),
 }
 

@@ -105,7 +105,7 @@ fn add_file(world: &mut World, file: &Path) -> Result<()> {
     };
     let documents = split(&text);
     if documents.is_empty() {
-        bail!("{}: it contains no object", at());
+        bail!("{}: no objects found", at());
     }
     for document in documents {
         for decoded in decode(document.text, &DecodeLimits::default()) {

@@ -24,7 +24,7 @@ pub(super) struct ServingHost {
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<ServingHost>> {
     let reports = reader.reports().await?;
     let reports = reports.context(
-        "host reports cannot be read: the cluster has no GatewayAgents, or you may not list them in the namespace that the controller publishes in (--published-in)",
+        "cannot read host reports: the cluster has no GatewayAgents, or you are not permitted to list them in the controller's namespace (--published-in)",
     )?;
     let asked = reports.into_iter().filter(|report| {
         let (namespace, gateway) = report.spec.gateway.split_once('/').unwrap_or_default();

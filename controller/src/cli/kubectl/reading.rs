@@ -63,7 +63,8 @@ impl ClusterReader {
             .clone()
             .unwrap_or_else(|| config.default_namespace.clone());
         Ok(Self {
-            client: Client::try_from(config).context("cannot create a client for the API server")?,
+            client: Client::try_from(config)
+                .context("cannot create a client for the API server")?,
             namespace: (!all_namespaces).then(|| default_namespace.clone()),
             default_namespace,
             published_in: published_in.clone(),

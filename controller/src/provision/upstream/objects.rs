@@ -201,7 +201,7 @@ fn lacking(inventory: &Inventory) -> String {
             ));
         }
         let forbidden = inventory.unwatched.contains(&kind);
-        forbidden.then(|| format!("the controller may not watch objects of kind {kind}"))
+        forbidden.then(|| format!("the controller is not permitted to watch objects of kind {kind}"))
     });
     lacking.collect::<Vec<_>>().join("; ")
 }

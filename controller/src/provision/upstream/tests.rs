@@ -149,7 +149,7 @@ fn gateway_never_leads_to_itself_and_explains() {
         ),
         (
             refused(&plain, Some("cloud"), &forbidden),
-            "may not watch objects of kind TCPRoute",
+            "not permitted to watch objects of kind TCPRoute",
         ),
         (
             refused(&plain, Some("cloud"), &absent),

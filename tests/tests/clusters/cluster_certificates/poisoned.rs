@@ -124,7 +124,7 @@ fn forms(authority: &Authority) -> Vec<Form> {
         }),
         form(
             "a chain of 1,000",
-            Refused("at most 524288 are read"),
+            Refused("bytes, maximum 524288"),
             &|it| {
                 it.certificate.push_str(&authority.pem().repeat(1000));
             },

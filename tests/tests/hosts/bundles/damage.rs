@@ -101,7 +101,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         (
             "newer-format",
             with_number(14, 2),
-            "has format 2, and this version of Sesame reads format 1; upgrade this host",
+            "has format 2, but this version of Sesame supports format 1; upgrade this host",
         ),
         ("older-format", with_number(14, 0), "has format 0"),
         ("cut-in-header", cut(PREAMBLE + 40), "within its header"),

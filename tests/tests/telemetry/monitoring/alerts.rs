@@ -192,7 +192,7 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameControllerWithoutApiServer", "warning", "5m"),
         ("sesame_controller_api_server_answers", "== 0"),
-        "The API server does not answer the controller {{ $labels.instance }}",
+        "The API server does not respond to the controller {{ $labels.instance }}",
         "Its log shows the error.",
     ),
     alert(

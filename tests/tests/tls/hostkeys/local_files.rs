@@ -145,7 +145,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
 
     // Renew the certificate first; the new key is still missing.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
-    let kept = |status: &Value| says(status, "does not belong") && says(status, "stays in use");
+    let kept = |status: &Value| says(status, "does not match") && says(status, "stays in use");
     agent.wait_status("it is told", kept).await;
     wait_shown(&agent, &authority, &first).await;
     agent.kill9();

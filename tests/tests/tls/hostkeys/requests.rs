@@ -241,7 +241,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     carried.put(&site.clients.answer(&asked, LONG));
     let refused = |status: &Value| {
         says(status, "the answer is rejected")
-            && says(status, "the key of the request does not belong")
+            && says(status, "the key of the request does not match")
             && says(status, "the last valid content stays in use")
     };
     agent.wait_status("it is not taken", refused).await;

@@ -175,7 +175,7 @@ fn tell(retained: &BTreeMap<String, RetainedAuthorities>) {
         tracing::info!(
             bundle,
             certificates,
-            "a trust bundle is in rotation; its removed certificates stay trusted for a while"
+            "a trust bundle is being rotated; its removed certificates remain trusted for a while"
         );
     }
 }

@@ -43,11 +43,11 @@ impl Publisher {
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {
-                tracing::debug!(?outcome, "a part of a change was sent ahead");
+                tracing::debug!(?outcome, "applied part of a change early");
                 matches!(outcome, Outcome::Applied | Outcome::Unchanged)
             }
             Err(error) => {
-                tracing::debug!(%error, "cannot send a part of a change ahead");
+                tracing::debug!(%error, "cannot apply part of a change early");
                 false
             }
         }

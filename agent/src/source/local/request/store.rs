@@ -315,7 +315,7 @@ impl RequestFiles<'_> {
         tracing::info!(
             object = taken.checked.pair.name,
             serial = taken.checked.key.serial,
-            "installed the answer to a certificate request"
+            "installed the certificate from a certificate request"
         );
         self.tidy()
     }

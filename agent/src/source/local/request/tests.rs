@@ -85,7 +85,7 @@ fn pair_is_renewed_by_two_thirds_of_life() {
     let old = due.pair.as_ref().unwrap().pair.clone();
     assert_eq!(old, taken.pair.unwrap().pair);
     for (answer, words) in [
-        (sign(&open(&first)), "does not belong"),
+        (sign(&open(&first)), "does not match"),
         (sign(&open(&due))[..200].to_owned(), "certificate.pem"),
         (String::new(), "certificate.pem"),
     ] {

@@ -303,7 +303,7 @@ mod tests {
             (
                 |it| it.key_usages = vec![KeyUsagePurpose::KeyCertSign],
                 1,
-                "may not be used for signatures",
+                "lacks the key usage digitalSignature",
             ),
         ];
         for (change, bytes, expected) in cases {

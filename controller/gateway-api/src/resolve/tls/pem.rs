@@ -108,7 +108,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
 fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if pem.len() > MAX_PEM_BYTES {
         return Err(format!(
-            "has {} bytes; at most {MAX_PEM_BYTES} are read",
+            "is too large: {} bytes, maximum {MAX_PEM_BYTES}",
             pem.len()
         ));
     }

@@ -139,7 +139,7 @@ fn read_provider(
     } = spec;
     if !sesame_proto::dns_name::is_dns_label(name) {
         return Err(format!(
-            "{at}.name {name:?} is not valid; expected lower case letters, digits and `-`"
+            "{at}.name {name:?} is not valid; expected lowercase letters, digits and `-`"
         ));
     }
     check_text(&format!("{at}.issuer"), issuer)?;
