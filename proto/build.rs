@@ -18,7 +18,6 @@ const RARE: &[&str] = &[
     "Route.response_headers",
     "Route.cors",
     "Snapshot.filters",
-    "Route.external_auth",
     "Route.filters",
     "Forward.rewrite",
     "Forward.retry",

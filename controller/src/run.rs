@@ -246,22 +246,19 @@ fn start_resolution(
         metrics: Arc::clone(&replica.metrics),
         changes: replica.changes.clone(),
     };
-    std::thread::Builder::new()
-        .name("engine".to_owned())
-        .spawn(move || engine.run())
-        .context("cannot start the engine's thread")?;
+    start_engine(engine)?;
     tasks.spawn(tell_engine(current.clone(), inputs.clone()));
-    tasks.spawn(keep_key_sets(replica.clone(), requests, touch.clone()));
     let (awaited, awaits) = watch::channel(AwaitedKinds::new());
     let watches = Watches {
         replica: replica.clone(),
         inputs: inputs.clone(),
-        touched: touch,
+        touched: touch.clone(),
         awaited,
         extra_minimal_ocg,
         x_backends: KnownXBackends::default(),
     };
     watches.spawn(tasks);
+    tasks.spawn(keep_key_sets(replica.clone(), requests, touch));
     let definitions = DefinitionReader {
         replica: replica.clone(),
         inputs: inputs.clone(),
@@ -284,6 +281,14 @@ fn start_resolution(
         services: requested,
         ocg_bundles: of_policies,
     })
+}
+
+fn start_engine(engine: Engine) -> Result<()> {
+    let thread = std::thread::Builder::new().name("engine".to_owned());
+    let started = thread.spawn(move || engine.run());
+    started
+        .map(drop)
+        .context("cannot start the engine's thread")
 }
 
 /// Wakes the engine whenever the settings change.

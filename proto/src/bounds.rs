@@ -366,7 +366,7 @@ mod tests {
             request_headers: Some(Box::default()),
             response_headers: Some(Box::default()),
             cors: Some(Box::default()),
-            external_auth: Some(Box::default()),
+            external_auth: vec![ExternalAuth::default()],
             ..Route::default()
         };
         let size_with = |route: Route| {

@@ -135,6 +135,12 @@ impl VirtualHost {
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
+impl Route {
+    /// Maximum number of external authorizations. The proxy reserves a slot for each of them, as
+    /// for a virtual host.
+    pub const MAX_EXTERNAL_AUTHS: usize = 4;
+}
+
 // These messages contain no floating-point numbers, so equality is total.
 impl Eq for RateLimit {}
 impl Eq for SharedFilter {}

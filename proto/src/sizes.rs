@@ -72,8 +72,8 @@ pub struct RuleParts<'r> {
     pub response_headers: Option<&'r HeaderModifier>,
     /// CORS policy.
     pub cors: Option<&'r Cors>,
-    /// External authorization.
-    pub external_auth: Option<&'r ExternalAuth>,
+    /// External authorizations.
+    pub external_auth: &'r [ExternalAuth],
     /// Number of rate limits.
     pub rate_limits: usize,
     /// Request and response filters.
@@ -118,7 +118,7 @@ impl RuleSize {
             request,
             response_headers.map_or(0, of_headers),
             cors.map_or(0, of_cors),
-            external_auth.map_or(0, of_external_auth),
+            sum(external_auth.iter().map(of_external_auth)),
             count(rate_limits).saturating_mul(RATE_LIMIT),
             filters.map_or(0, of_filters),
             ROUTE + text(name),
@@ -184,6 +184,8 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
         backend,
         protocol,
         max_body_bytes: _,
+        // Not rendered.
+        policy: _,
     } = auth;
     let protocol = match protocol {
         Some(external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })) => {
@@ -231,7 +233,7 @@ pub fn of_route(route: &Route) -> u64 {
         request_headers: request_headers.as_deref(),
         response_headers: response_headers.as_deref(),
         cors: cors.as_deref(),
-        external_auth: external_auth.as_deref(),
+        external_auth,
         rate_limits: rate_limits.len(),
         filters: filters.as_deref(),
     };
@@ -381,7 +383,7 @@ mod tests {
                 allow_headers: vec!["x".to_owned(); 64],
                 ..Cors::default()
             })),
-            external_auth: Some(Box::default()),
+            external_auth: vec![ExternalAuth::default()],
             ..forward(vec![WeightedBackend::default(); 16])
         };
         assert!(of_route(&route) >= route.encoded_len() as u64);

@@ -112,8 +112,8 @@ fn record_routes(
             .find_map(|share| backends.get(share.backend.as_str()).cloned())
     };
     let unasked = |route: &Route| {
-        let auth = route.external_auth.as_ref()?;
-        let why = backends.get(auth.backend.as_str())?;
+        let mut asked = route.external_auth.iter();
+        let why = asked.find_map(|auth| backends.get(auth.backend.as_str()))?;
         Some(format!("{why}; requests that it cannot authorize get 500"))
     };
     let lost = |piece: &Piece| {

@@ -347,7 +347,7 @@ pub(super) fn answering_500(route: &Route) -> Route {
         response_headers: None,
         cors: None,
         grpc: route.grpc,
-        external_auth: None,
+        external_auth: Vec::new(),
         rate_limits: Vec::new(),
         filters: None,
     }

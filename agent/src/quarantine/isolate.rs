@@ -212,7 +212,7 @@ impl ProbeBuilder {
                 self.plain_backend(name, pieces);
             }
         }
-        if let Some(auth) = &route.external_auth {
+        for auth in &route.external_auth {
             self.plain_backend(&auth.backend, pieces);
         }
         let named = |limit: &&RateLimit| route.rate_limits.contains(&limit.name);

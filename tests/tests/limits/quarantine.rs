@@ -473,6 +473,7 @@ async fn quarantined_virtual_host_answers_500_not_wider_host() {
                 backend: "Service/ns/good/80".to_owned(),
                 protocol: Some(external_auth::Protocol::Grpc(ExternalAuthGrpc::default())),
                 max_body_bytes: 0,
+                ..ExternalAuth::default()
             }],
             filters: None,
         },

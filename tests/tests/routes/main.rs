@@ -2,6 +2,7 @@
 //! how they are modified.
 
 mod access_policies;
+mod access_services;
 mod access_tokens;
 mod backend_rewrites;
 mod backend_settings;
@@ -16,6 +17,7 @@ mod http_matches;
 mod http_proxies;
 mod http_proxy_routes;
 mod http_proxy_services;
+mod http_proxy_tokens;
 mod ingress_nginx;
 mod ingresses;
 mod key_sets;

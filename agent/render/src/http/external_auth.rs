@@ -4,7 +4,8 @@
 //! composite filters, which do nothing by themselves. The route, or the virtual host of a listener,
 //! supplies the complete configuration.
 //!
-//! There is one composite filter for routes and one for each filter of a listener. After a filter
+//! There is one composite filter for each authorization of a route, and one for each filter of a
+//! listener. After a filter
 //! that waits for a response, a composite filter never calls another one. Never let a request
 //! bypass a required check.
 
@@ -19,16 +20,21 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
-    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, external_auth::Protocol,
+    ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Route, external_auth::Protocol,
 };
 
 use super::{composite, headers};
 use crate::context::RenderContext;
 use crate::wrappers;
 
-/// Name of the filter for routes in the connection manager, and key of a route's configuration for
-/// it.
-pub(crate) const FILTER: &str = "external_auth";
+/// Names of the filters for routes in the connection manager, in the order in which a request
+/// passes through them, and keys of a route's configurations for them.
+pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
+    "external_auth",
+    "external_auth/1",
+    "external_auth/2",
+    "external_auth/3",
+];
 
 /// Timeout in milliseconds for the service's response. The client waits for the response, and the
 /// API has no field for this timeout.
@@ -58,7 +64,7 @@ pub(crate) fn before_routes(
     config(auth, true, context)
 }
 
-/// Returns a route configuration for [`FILTER`], or an error if the service cannot be used.
+/// Returns a route configuration for one of [`FILTERS`], or an error if the service cannot be used.
 pub(crate) fn of_route(auth: &ExternalAuth, context: &RenderContext<'_>) -> Result<Any, String> {
     config(auth, false, context)
 }
@@ -72,6 +78,7 @@ fn config(
         backend,
         protocol,
         max_body_bytes,
+        policy: _,
     } = auth;
     if !context.has_cluster(backend) {
         return Err(format!(

@@ -311,7 +311,7 @@ fn malformed_authorities() -> HttpFault {
 /// | tokens, authorization, header mutation | policies | services and backends get only requests that may pass, with their claims |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
-/// | external authorization | routes with external authorization | later filters do no work for rejected requests |
+/// | external authorization, one placeholder for each service | routes with external authorization | later filters do no work for rejected requests |
 /// | header mutation | policies | removes tokens, which backends must not see |
 /// | faults, then request bodies and header mutation | policies | run only for requests that may pass |
 /// | bandwidth | policies | follows request bodies, which do not count the delayed data |
@@ -347,6 +347,7 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     ];
     let places = 0..VirtualHost::MAX_EXTERNAL_AUTHS;
     let of_listeners = places.map(|i| place(&external_auth::of_listener(i)));
+    let [auth_0, auth_1, auth_2, auth_3] = external_auth::FILTERS;
     let of_routes = [
         place(address_filters::FILTER),
         in_file(shared_filters::RESPONSE),
@@ -358,7 +359,10 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         place(request_filters::CLAIM_HEADERS),
         place(request_filters::GRPC_WEB),
         headers(auth_headers::FILTER),
-        place(external_auth::FILTER),
+        place(auth_0),
+        place(auth_1),
+        place(auth_2),
+        place(auth_3),
         place(request_filters::TOKEN_HEADERS),
         place(request_filters::FAULT),
         place(request_filters::BODY),

@@ -47,7 +47,7 @@ pub(crate) fn refused(route: &Route) -> RenderedRoute {
 /// Returns true if a route has external authorization or filters, or exists to reject requests.
 fn protects(route: &Route) -> bool {
     let answers = matches!(route.action, Some(Action::DirectResponse(_)) | None);
-    answers || route.external_auth.is_some() || route.filters.is_some()
+    answers || !route.external_auth.is_empty() || route.filters.is_some()
 }
 
 /// Returns the route's match without its regular expressions and without the parts that Envoy would

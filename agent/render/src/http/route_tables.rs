@@ -395,7 +395,8 @@ fn listener_filters(
     // set by services may lead to another route. Enable these filters for every route; they do
     // nothing unless the route configures them.
     let places = request_filters::ALL.into_iter();
-    let places = places.chain([rate_limits::FILTER, external_auth::FILTER]);
+    let places = places.chain([rate_limits::FILTER]);
+    let places = places.chain(external_auth::FILTERS);
     filters.extend(places.map(|place| (place.to_owned(), request_filters::idle(place))));
     filters.extend(
         [

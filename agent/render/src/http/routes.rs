@@ -99,7 +99,7 @@ pub(crate) fn render(
     if let Some(cors) = cors {
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
-    let authorized = authorization(external_auth.as_deref(), context);
+    let authorized = authorization(external_auth, context);
     let of_policies = host.filters_instead(own_filters.as_deref(), context);
     let checked = authorized.and_then(|authorized| {
         filters.extend(authorized);
@@ -141,19 +141,25 @@ fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<Rendere
     routes
 }
 
-/// Returns the filter configurations for a route's external authorization.
+/// Returns the filter configurations for a route's external authorizations.
 fn authorization(
-    auth: Option<&ExternalAuth>,
+    auths: &[ExternalAuth],
     context: &RenderContext<'_>,
 ) -> Result<BTreeMap<&'static str, Any>, String> {
-    let Some(auth) = auth else {
-        return Ok(BTreeMap::new());
-    };
-    let config = external_auth::of_route(auth, context)?;
-    let headers = auth_headers::render(std::slice::from_ref(auth));
-    let headers = headers.map(|config| (auth_headers::FILTER, config));
-    let filters = std::iter::once((external_auth::FILTER, config)).chain(headers);
-    Ok(filters.collect())
+    let (count, most) = (auths.len(), Route::MAX_EXTERNAL_AUTHS);
+    if count > most {
+        return Err(format!(
+            "the route has {count} authorizations; at most {most} are allowed"
+        ));
+    }
+    let configs = auths
+        .iter()
+        .map(|auth| external_auth::of_route(auth, context));
+    let places = external_auth::FILTERS.into_iter().zip(configs);
+    let places = places.map(|(place, config)| config.map(|config| (place, config)));
+    let headers = auth_headers::render(auths);
+    let headers = headers.map(|config| Ok((auth_headers::FILTER, config)));
+    places.chain(headers).collect()
 }
 
 /// Moves a rule's header changes out of `request` if any of its backends changes request headers.

@@ -122,13 +122,14 @@ pub(super) fn every_route() -> Vec<Route> {
             response_headers: modifier("").map(Box::new),
             cors: Some(Box::new(cors(true))),
             grpc: false,
-            external_auth: Some(Box::new(ExternalAuth {
+            external_auth: vec![ExternalAuth {
                 backend: API.into(),
                 protocol: Some(external_auth::Protocol::Grpc(ExternalAuthGrpc {
                     request_headers: vec!["x-header-1".into()],
                 })),
                 max_body_bytes: 1024,
-            })),
+                ..Default::default()
+            }],
             rate_limits: vec![EVERY_CLIENT.into()],
             filters: Some(Box::new(RequestFilters {
                 max_body_bytes: 1024,
@@ -184,7 +185,7 @@ pub(super) fn every_route() -> Vec<Route> {
         },
         Route {
             cors: Some(Box::new(cors(false))),
-            external_auth: Some(Box::new(ExternalAuth {
+            external_auth: vec![ExternalAuth {
                 backend: WEB.into(),
                 protocol: Some(external_auth::Protocol::Http(ExternalAuthHttp {
                     path_prefix: "/check".into(),
@@ -192,7 +193,8 @@ pub(super) fn every_route() -> Vec<Route> {
                     response_headers: vec!["x-user".into()],
                 })),
                 max_body_bytes: 0,
-            })),
+                ..Default::default()
+            }],
             ..route(
                 "weights",
                 "/weights",

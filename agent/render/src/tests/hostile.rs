@@ -192,6 +192,7 @@ fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
             backend,
             protocol,
             max_body_bytes,
+            policy: String::new(),
         })
 }
 
@@ -266,7 +267,7 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
                 filters,
             )| {
                 Route {
-                    external_auth: external_auth.map(Box::new),
+                    external_auth: external_auth.into_iter().collect(),
                     filters: filters.map(Box::new),
                     // Refers to missing limits as often as to existing ones.
                     rate_limits: vec![method.clone()],

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::enums::open_enum;
-use super::{CollectorRef, Header};
+use super::{BackendObjectRef, Header};
 
 open_enum! {
     /// Format of access log lines.
@@ -135,7 +135,7 @@ pub struct LogReceiver {
     pub protocol: AccessLogProtocol,
     /// The receiver's Service. OTLP uses gRPC, or HTTP if the port's `appProtocol` is `http` or
     /// `https`.
-    pub backend_ref: CollectorRef,
+    pub backend_ref: BackendObjectRef,
     /// Headers to send.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]

@@ -3,7 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AccessAction, AddressSource, Object, PathMatchType, PolicyTargetRef};
+use super::{
+    AccessAction, AddressSource, BackendObjectRef, ExternalAuthGrpc, ExternalAuthHttp, ForwardBody,
+    Object, PathMatchType, PolicyTargetRef,
+};
 
 /// `AccessPolicy` v1alpha1.
 pub type AccessPolicy = Object<AccessPolicySpec>;
@@ -27,11 +30,36 @@ pub struct AccessPolicySpec {
     /// Rules for requests that pass `ipFilter` and `jwt`. Denied requests get 403.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorization: Option<AccessRules>,
+    /// Authorization service that must allow requests that pass the other parts of the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ext_auth: Option<ExtAuth>,
     /// Objects whose requests bypass this policy. Only for policies whose targets are all Gateways
     /// or ListenerSets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub exemptions: Vec<AccessExemption>,
+}
+
+/// Authorization service, with the fields of an HTTPRoute's filter `ExternalAuth`. If the service
+/// cannot be reached, requests get 503.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtAuth {
+    /// `HTTP` or `GRPC`.
+    #[schemars(length(min = 1, max = 8))]
+    pub protocol: String,
+    /// Service that decides. Another namespace than the policy's needs a ReferenceGrant.
+    pub backend_ref: BackendObjectRef,
+    /// Settings for `GRPC`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grpc: Option<ExternalAuthGrpc>,
+    /// Settings for `HTTP`. Client requests lose the headers that only the service sets, on the
+    /// same routes as with `claimHeaders`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<ExternalAuthHttp>,
+    /// The part of the request body to forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward_body: Option<ForwardBody>,
 }
 
 /// Object whose requests bypass a policy.

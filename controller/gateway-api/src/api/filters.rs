@@ -153,29 +153,38 @@ pub struct ExternalAuth {
 }
 
 /// `GRPCAuthConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalAuthGrpc {
     /// Request headers sent to the service.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_headers: Vec<String>,
 }
 
 /// `HTTPAuthConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalAuthHttp {
     /// The path prefix of the service.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
     pub path: String,
     /// Request headers sent to the service.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_headers: Vec<String>,
     /// Headers of the service's response that are copied into the request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 256)))]
     pub allowed_response_headers: Vec<String>,
 }
 
 /// `ForwardBodyConfig`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ForwardBody {
     /// Maximum size in bytes.
+    #[schemars(range(min = 0, max = 65_535))]
     pub max_size: i32,
 }

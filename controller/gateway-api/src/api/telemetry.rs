@@ -62,7 +62,7 @@ pub struct TracingSettings {
 pub struct TracingProvider {
     /// The collector's Service. OTLP uses gRPC, or HTTP if the port's `appProtocol` is `http` or
     /// `https`.
-    pub backend_ref: CollectorRef,
+    pub backend_ref: BackendObjectRef,
     /// Headers to send.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
@@ -72,7 +72,7 @@ pub struct TracingProvider {
 /// `BackendObjectReference`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct CollectorRef {
+pub struct BackendObjectRef {
     /// API group; core by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]

@@ -102,9 +102,12 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
     let of_host = of_host.map(of_filters).unwrap_or_default();
     let exempt = of_host.into_iter().filter(|check| !own.contains(check));
     let exempt = exempt.collect();
-    let authorized = |auth: &ExternalAuth| format!("ExternalAuth {}", auth.backend);
+    let authorized = |auth: &ExternalAuth| match auth.policy.as_str() {
+        "" => format!("ExternalAuth {}", auth.backend),
+        policy => format!("ExternalAuth {policy} ({})", auth.backend),
+    };
     let before = host.external_auth.iter().map(authorized);
-    let after = route.external_auth.iter().map(|auth| authorized(auth));
+    let after = route.external_auth.iter().map(authorized);
     let checks = certificate
         .into_iter()
         .chain(before)

@@ -41,7 +41,7 @@ pub(super) fn of(
         let effect = format!("requests beyond the limit {name} are rejected");
         filter("RateLimit", effect)
     }));
-    filters.extend(route.external_auth.as_deref().map(authorized));
+    filters.extend(route.external_auth.iter().map(authorized));
     let forward = match &route.action {
         Some(Action::Forward(forward)) => Some(forward),
         _ => None,
@@ -144,9 +144,13 @@ fn injected(fault: Fault) -> String {
 
 /// Returns the effect of external authorization.
 pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
+    let of_policy = match auth.policy.as_str() {
+        "" => String::new(),
+        policy => format!(" for {policy}"),
+    };
     let effect = format!(
-        "{} authorizes each request first; denied requests get its response, or 503 if it is \
-        unreachable",
+        "{} authorizes each request first{of_policy}; denied requests get its response, or 503 if \
+        it is unreachable",
         auth.backend
     );
     filter("ExternalAuth", effect)

@@ -213,7 +213,6 @@ impl Resolver {
         let mut certificates = Certificates::new(&mut self.certificates);
         let mut ca_bundles = CaBundles::default();
 
-        let traffic_policies = TrafficPolicies::check_all(&mut cx);
         let classes = Classes::check(world, options);
         let unserved = gateways::single::unserved(&classes, world);
         let checked = CheckedBackends {
@@ -225,6 +224,7 @@ impl Resolver {
         let mesh_policies = mesh_policies::check_all(&mut cx);
         let telemetry_policies = telemetry_policies::check_all(&mut cx);
         let mut backends = Backends::new(world, checked);
+        let traffic_policies = TrafficPolicies::check_all(&mut backends, &mut cx);
         let mut references = ReferencedObjects {
             certificates: &mut certificates,
             ca_bundles: &mut ca_bundles,

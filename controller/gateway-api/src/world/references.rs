@@ -3,7 +3,7 @@
 
 use super::{AnyObject, Kind, ObjectKey, World};
 use crate::api::{
-    BackendRef, CollectorRef, ExternalAuth, Filter, GrpcRule, HttpRule, Ingress, IngressSpec,
+    BackendObjectRef, BackendRef, ExternalAuth, Filter, GrpcRule, HttpRule, Ingress, IngressSpec,
     L4Rule, Metadata, Object, RequestMirror, RouteSpec,
 };
 
@@ -163,10 +163,15 @@ fn of_others<'w>(world: &'w World, take: &mut impl FnMut(ServiceReference<'w>)) 
             });
         }
     }
+    for policy in &world.access_policies {
+        let auth = policy.spec.ext_auth.as_ref();
+        let auth = auth.map(|it| service(&policy.metadata.namespace, &it.backend_ref));
+        auth.into_iter().for_each(&mut *take);
+    }
     for policy in &world.x_telemetry_policies {
         let tracing = policy.spec.tracing.iter();
         for provider in tracing.filter_map(|tracing| tracing.provider.as_ref()) {
-            take(collector(&policy.metadata.namespace, &provider.backend_ref));
+            take(service(&policy.metadata.namespace, &provider.backend_ref));
         }
     }
     for configuration in &world.configurations {
@@ -176,12 +181,12 @@ fn of_others<'w>(world: &'w World, take: &mut impl FnMut(ServiceReference<'w>)) 
         let sinks = log.flat_map(|log| &log.sinks).flatten();
         let of_spans = providers.map(|provider| &provider.backend_ref);
         for receiver in of_spans.chain(sinks.map(|sink| &sink.backend_ref)) {
-            take(collector(&configuration.metadata.namespace, receiver));
+            take(service(&configuration.metadata.namespace, receiver));
         }
     }
 }
 
-fn collector<'w>(namespace: &'w str, reference: &'w CollectorRef) -> ServiceReference<'w> {
+fn service<'w>(namespace: &'w str, reference: &'w BackendObjectRef) -> ServiceReference<'w> {
     ServiceReference {
         namespace: reference.namespace.as_deref().unwrap_or(namespace),
         name: &reference.name,

@@ -32,8 +32,8 @@ fn specification() -> Value {
     let mut schema = schema::of::<AccessPolicySpec>();
     schema["x-kubernetes-validations"] = json!([
         {
-            "rule": "has(self.ipFilter) || has(self.jwt) || has(self.authorization)",
-            "message": "expected ipFilter, jwt or authorization",
+            "rule": "has(self.ipFilter) || has(self.jwt) || has(self.authorization) || has(self.extAuth)",
+            "message": "expected ipFilter, jwt, authorization or extAuth",
         },
         {
             "rule": "has(self.jwt) || !has(self.authorization) || !self.authorization.rules.exists(it, has(it.claims))",
@@ -55,6 +55,15 @@ fn specification() -> Value {
     }]);
     filter["properties"]["source"]["enum"] = json!(AddressSource::WORDS);
     of_tokens(&mut fields["jwt"]["properties"]["providers"]);
+    let service = &mut fields["extAuth"];
+    service["properties"]["protocol"]["enum"] = json!(["HTTP", "GRPC"]);
+    service["x-kubernetes-validations"] = json!([
+        {
+            "rule": "self.protocol == 'GRPC' ? !has(self.http) : !has(self.grpc)",
+            "message": "expected grpc only with protocol GRPC, and http only with protocol HTTP",
+        },
+        {"rule": "has(self.backendRef.port)", "message": "backendRef.port is required"},
+    ]);
     let rules = &mut fields["authorization"]["properties"];
     rules["defaultAction"]["enum"] = json!(AccessAction::WORDS);
     let rule = &mut rules["rules"]["items"]["properties"];

@@ -40,7 +40,7 @@ use self::tls_policies::{Applied, Policies};
 pub(crate) use self::traffic::Traffic;
 use self::traffic_policies::XTrafficPolicies;
 use self::x_backends::XBackends;
-use crate::api::{BackendRef, CollectorRef, Metadata, NamespacedName, ServicePort};
+use crate::api::{BackendObjectRef, BackendRef, Metadata, NamespacedName, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::tls::ca_bundles::CaBundles;
@@ -215,12 +215,32 @@ impl<'w> Backends<'w> {
         policed
     }
 
+    /// Resolves a policy's reference to a Service.
+    pub(crate) fn resolve_service(
+        &mut self,
+        referrer: Referrer<'_>,
+        reference: &BackendObjectRef,
+        traffic: Traffic,
+        cx: &ResolveContext<'w, '_>,
+    ) -> Result<String, Grounds> {
+        let (namespace, name) = SERVICES.find(reference.into(), referrer, &cx.grants)?;
+        let Some(service) = cx.world.services.get(namespace, name) else {
+            let message = format!("Service {namespace}/{name} does not exist");
+            return Err((Reason::BackendNotFound, message));
+        };
+        let Metadata {
+            namespace, name, ..
+        } = &service.metadata;
+        let target = self.target((namespace, name), reference.port, traffic, cx)?;
+        target.served()
+    }
+
     /// Resolves a reference to a telemetry collector. The flag is true if the port's protocol is
     /// HTTP rather than gRPC.
     pub(crate) fn collector(
         &mut self,
         referrer: Referrer<'_>,
-        reference: &CollectorRef,
+        reference: &BackendObjectRef,
         cx: &ResolveContext<'w, '_>,
     ) -> (ResolvedRef<'w>, bool) {
         let refused = |fault| {

@@ -1,7 +1,7 @@
 //! Validates references to objects: kind, permission and name syntax.
 
 use super::grants::{Grants, Referent, Referrer};
-use crate::api::{BackendRef, CollectorRef, ObjectRef};
+use crate::api::{BackendObjectRef, BackendRef, ObjectRef};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 
@@ -65,9 +65,9 @@ impl<'w> From<&'w BackendRef> for CoreReference<'w> {
     }
 }
 
-impl<'w> From<&'w CollectorRef> for CoreReference<'w> {
-    fn from(reference: &'w CollectorRef) -> Self {
-        let CollectorRef {
+impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
+    fn from(reference: &'w BackendObjectRef) -> Self {
+        let BackendObjectRef {
             group,
             kind,
             name,

@@ -33,14 +33,33 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
         http,
         forward_body,
     } = spec;
-    let (traffic, protocol) = match (protocol.as_str(), grpc, http) {
+    let settings = (protocol.as_str(), grpc.as_ref(), http.as_ref());
+    let (traffic, asks) = read_settings(settings, forward_body.as_ref())?;
+    if !backend_ref.filters.is_empty() {
+        return Err("backendRef.filters must not be set".to_owned());
+    }
+    Ok(AuthorizeBy {
+        index,
+        backend: backend_ref,
+        traffic,
+        asks,
+    })
+}
+
+/// Reads the settings of an authorization. Returns the protocol for requests to the service, and
+/// the authorization without the Backend name.
+pub(crate) fn read_settings(
+    (protocol, grpc, http): (&str, Option<&ExternalAuthGrpc>, Option<&ExternalAuthHttp>),
+    forward_body: Option<&ForwardBody>,
+) -> Result<(Traffic, schema::ExternalAuth), String> {
+    let (traffic, protocol) = match (protocol, grpc, http) {
         ("GRPC", grpc, None) => (
             Traffic::Grpc,
-            Protocol::Grpc(read_grpc(grpc.as_ref().unwrap_or(&ANY_GRPC))?),
+            Protocol::Grpc(read_grpc(grpc.unwrap_or(&ANY_GRPC))?),
         ),
         ("HTTP", None, http) => (
             Traffic::Http,
-            Protocol::Http(read_http(http.as_ref().unwrap_or(&ANY_HTTP))?),
+            Protocol::Http(read_http(http.unwrap_or(&ANY_HTTP))?),
         ),
         ("GRPC", _, Some(_)) => return Err("http must not be set with protocol GRPC".to_owned()),
         ("HTTP", Some(_), _) => return Err("grpc must not be set with protocol HTTP".to_owned()),
@@ -50,19 +69,12 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
             ));
         }
     };
-    if !backend_ref.filters.is_empty() {
-        return Err("backendRef.filters must not be set".to_owned());
-    }
-    Ok(AuthorizeBy {
-        index,
-        backend: backend_ref,
-        traffic,
-        asks: schema::ExternalAuth {
-            backend: String::new(),
-            protocol: Some(protocol),
-            max_body_bytes: read_body(forward_body.as_ref())?,
-        },
-    })
+    let asks = schema::ExternalAuth {
+        protocol: Some(protocol),
+        max_body_bytes: read_body(forward_body)?,
+        ..schema::ExternalAuth::default()
+    };
+    Ok((traffic, asks))
 }
 
 /// Headers that are always sent to the authorization service.

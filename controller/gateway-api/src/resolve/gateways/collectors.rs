@@ -4,7 +4,7 @@
 
 use super::tracing::{self, TracedGateway};
 use super::{CheckedGateway, ReferencedObjects, log_output};
-use crate::api::CollectorRef;
+use crate::api::BackendObjectRef;
 use crate::resolve::backends::{BackendTarget, Backends, PolicedBackend, ResolvedRef};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
@@ -21,7 +21,7 @@ pub(super) struct FoundCollector {
 /// Looks up a collector and records it for the statuses. Fails if the Gateway is `meshed`. `what`
 /// describes the telemetry in error messages.
 pub(super) fn find<'w>(
-    collector: &CollectorRef,
+    collector: &BackendObjectRef,
     referrer: Referrer<'_>,
     meshed: bool,
     what: &str,

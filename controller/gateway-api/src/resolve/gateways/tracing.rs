@@ -7,7 +7,7 @@
 use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
 use crate::api::{
-    CollectorRef, EXPERIMENTAL_GATEWAY_GROUP, Metadata, NamespacedName, SESAME_GROUP,
+    BackendObjectRef, EXPERIMENTAL_GATEWAY_GROUP, Metadata, NamespacedName, SESAME_GROUP,
     TracingSettings,
 };
 use crate::resolve::backends::{Backends, PolicedBackend};
@@ -114,7 +114,7 @@ impl<'w> GatewayTracing<'w> {
     fn send(
         &mut self,
         gateway: &TracedGateway<'_>,
-        collector: &CollectorRef,
+        collector: &BackendObjectRef,
         mut traces: schema::Tracing,
         referrer: Referrer<'_>,
         backends: &mut Backends<'w>,

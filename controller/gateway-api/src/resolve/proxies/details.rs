@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::rules::RouteFault;
 use crate::api::NamespacedName;
 use crate::status::ProxyDetail;
 
@@ -24,6 +25,21 @@ impl Details {
     /// Adds a warning, unless it is already present.
     pub(super) fn warn(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, true, words, message.into());
+    }
+
+    /// Adds the errors and the warnings about the route at this index.
+    pub(super) fn of_route(
+        &mut self,
+        of: &NamespacedName,
+        index: usize,
+        (errors, warnings): (Vec<RouteFault>, Vec<RouteFault>),
+    ) {
+        for (words, why) in errors {
+            self.error(of, words, format!("routes[{index}]: {why}"));
+        }
+        for (words, why) in warnings {
+            self.warn(of, words, format!("routes[{index}]: {why}"));
+        }
     }
 
     fn add(&mut self, of: &NamespacedName, warning: bool, words: Words, message: String) {

@@ -337,12 +337,7 @@ fn rules<'w>(
         read.admit(&addresses, place, (index, route));
         read.verify(&providers, (index, route));
         read.rule.first = place.number;
-        for (words, why) in read.errors {
-            details.error(&place.name, words, format!("routes[{index}]: {why}"));
-        }
-        for (words, why) in read.warnings {
-            details.warn(&place.name, words, format!("routes[{index}]: {why}"));
-        }
+        details.of_route(&place.name, index, (read.errors, read.warnings));
         policed.extend(read.policed);
         rules.push(read.rule);
     }

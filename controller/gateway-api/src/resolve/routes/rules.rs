@@ -238,13 +238,16 @@ impl CheckedRule {
             Action::Respond(response) => RuleAnswer::Direct(Some(response)),
         };
         let filters = self.filters.as_ref().and_then(|it| it.to_schema(None));
+        let of_policies = self.filters.as_ref().map(|it| it.external_auths(None, ""));
+        let own = self.external_auth.as_deref().cloned();
+        let external_auths: Vec<_> = of_policies.into_iter().flatten().chain(own).collect();
         let size = RuleSize::new(&RuleParts {
             name: route,
             answer,
             request_headers: self.request_headers.as_deref(),
             response_headers: self.response_headers.as_deref(),
             cors: self.cors.as_deref(),
-            external_auth: self.external_auth.as_deref(),
+            external_auth: &external_auths,
             rate_limits: self.rate_limits.len() + inherited,
             filters: filters.as_ref(),
         });

@@ -7,7 +7,7 @@ use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::
 
 use super::collector_headers;
 use crate::api::{
-    AttributeSourceType, CollectorRef, Fraction, ParentBasedSampling, ParentSamplingMode,
+    AttributeSourceType, BackendObjectRef, Fraction, ParentBasedSampling, ParentSamplingMode,
     TracingAttribute, TracingMode, TracingProvider, TracingSettings,
 };
 use crate::resolve::syntax::{limits, names};
@@ -29,7 +29,7 @@ pub(crate) enum TracingDecision<'s> {
     /// Tracing is disabled.
     Off,
     /// Spans are exported to this collector. The name of its backend is resolved later.
-    To(&'s CollectorRef, Tracing),
+    To(&'s BackendObjectRef, Tracing),
 }
 
 /// Default sampling rate for new traces, per million. It is low because Gateways handle many

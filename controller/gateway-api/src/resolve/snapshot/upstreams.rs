@@ -142,7 +142,7 @@ fn rename(tables: &mut Tables, names: &BTreeMap<String, String>) {
             &mut host.routes
         });
     for route in routes {
-        if let Some(auth) = &mut route.external_auth {
+        for auth in &mut route.external_auth {
             one(&mut auth.backend);
         }
         if let Some(Action::Forward(forward)) = &mut route.action {

@@ -73,6 +73,8 @@ impl MatchCandidate<'_> {
             .reserved_headers
             .get(self.route.object.name.namespace.as_str());
         let filters = filters.as_deref();
+        let asked = traffic.filters.external_auths(filters, route);
+        let asked = asked.into_iter().chain(external_auth.as_deref().cloned());
         let filters = (traffic.filters).of_route(filters, changed, grpc_only, route, reserved);
         schema::Route {
             name,
@@ -87,9 +89,7 @@ impl MatchCandidate<'_> {
             response_headers: response_headers.clone(),
             cors: cors.clone(),
             grpc: grpc.is_some(),
-            external_auth: external_auth
-                .as_deref()
-                .map(|auth| Box::new(reached_by.external_auth(auth.clone()))),
+            external_auth: asked.map(|auth| reached_by.external_auth(auth)).collect(),
             rate_limits: limits.map(|limit| limit.name.clone()).collect(),
             filters,
         }

@@ -312,10 +312,7 @@ pub(crate) fn backends_of<'h>(host: &'h schema::VirtualHost, names: &mut impl Ex
         let mirrored = forward.mirrors.iter().map(|mirror| mirror.backend.as_str());
         names.extend(weighted.chain(mirrored).filter(|name| !name.is_empty()));
     }
-    let of_routes = host
-        .routes
-        .iter()
-        .filter_map(|route| route.external_auth.as_deref());
+    let of_routes = host.routes.iter().flat_map(|route| &route.external_auth);
     let asked = host.external_auth.iter().chain(of_routes);
     names.extend(asked.map(|auth| auth.backend.as_str()));
 }

@@ -40,7 +40,7 @@ fn checked(resolution: &Resolution) -> BTreeSet<String> {
 #[test]
 fn invalid_policy_refuses_its_targets() {
     for (spec, why) in [
-        ("", "spec: expected ipFilter, jwt or authorization"),
+        ("", "spec: expected ipFilter, jwt, authorization or extAuth"),
         (", ipFilter: {}", "spec.ipFilter: expected allow or deny"),
         (
             ", ipFilter: {allow: [10.0.0.1]}",

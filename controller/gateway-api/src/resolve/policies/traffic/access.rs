@@ -4,13 +4,18 @@
 use std::sync::Arc;
 
 use sesame_proto::network::Network;
-use sesame_proto::schema::{AddressFilter, AddressRange, Authorization};
+use sesame_proto::schema::{self, AddressFilter, AddressRange, Authorization};
 
 use super::authorization;
 use super::jwt::{self, TokenCheck};
 use super::of_kind::CheckedPolicy;
-use crate::api::{AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, IpFilter};
+use crate::api::{
+    AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, ExtAuth, IpFilter,
+};
+use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
+use crate::resolve::context::grants::Referrer;
+use crate::resolve::filters::external_auth;
 use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
@@ -24,11 +29,18 @@ pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
+    /// Authorization service that must allow requests.
+    pub(super) external_auth: Option<schema::ExternalAuth>,
     /// Exempt objects, as `HTTPRoute/namespace/name`.
     pub(super) exempt: Vec<String>,
 }
 
 impl AccessCheck {
+    /// Returns true if the route, as `HTTPRoute/namespace/name`, is exempt.
+    pub(super) fn exempts(&self, route: &str) -> bool {
+        self.exempt.iter().any(|it| it == route)
+    }
+
     /// Creates a check that consists of these tokens.
     pub(crate) fn of_tokens(tokens: TokenCheck) -> Self {
         Self {
@@ -41,18 +53,58 @@ impl AccessCheck {
 pub(super) fn check<'w>(
     object: &'w AccessPolicy,
     targets: &mut PolicyTargets<'w>,
+    backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) -> CheckedPolicy<'w> {
     let (metadata, spec) = (&object.metadata, &object.spec);
     let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
     let policy = Kind::AccessPolicy.named(metadata.key()).to_string();
-    let read = read(&policy, &metadata.namespace, spec, cx);
+    let read = read(&policy, &metadata.namespace, spec, cx).and_then(|check| {
+        let service = spec.ext_auth.as_ref();
+        let service = service.map(|it| ask(&policy, it, &metadata.namespace, backends, cx));
+        Ok(AccessCheck {
+            external_auth: service.transpose()?,
+            ..check
+        })
+    });
     let read = read.map_err(|why| format!("spec{why}"));
     if let Some(check) = checked.protecting(read) {
         let access = &mut checked.settings.filters.access;
         access.insert(policy.into(), Arc::new(check));
     }
     checked
+}
+
+/// Reads a policy's authorization service. Errors start with the field path relative to `spec`.
+fn ask<'w>(
+    policy: &str,
+    spec: &ExtAuth,
+    namespace: &str,
+    backends: &mut Backends<'w>,
+    cx: &ResolveContext<'w, '_>,
+) -> Result<schema::ExternalAuth, String> {
+    let ExtAuth {
+        protocol,
+        backend_ref,
+        grpc,
+        http,
+        forward_body,
+    } = spec;
+    let settings = (protocol.as_str(), grpc.as_ref(), http.as_ref());
+    let read = external_auth::read_settings(settings, forward_body.as_ref());
+    let (traffic, asks) = read.map_err(|why| format!(".extAuth.{why}"))?;
+    let referrer = Referrer {
+        group: Kind::AccessPolicy.group(),
+        kind: Kind::AccessPolicy.as_str(),
+        namespace,
+    };
+    let backend = backends.resolve_service(referrer, backend_ref, traffic, cx);
+    let backend = backend.map_err(|(_, why)| format!(".extAuth.backendRef: {why}"))?;
+    Ok(schema::ExternalAuth {
+        backend,
+        policy: policy.to_owned(),
+        ..asks
+    })
 }
 
 /// Kinds of objects that a policy can exempt.
@@ -76,12 +128,14 @@ fn read(
         ip_filter,
         jwt,
         authorization,
+        ext_auth,
         exemptions,
     } = spec;
     let kinds = target_refs.iter().map(|it| it.kind.as_str());
     check_exemptions(exemptions, kinds)?;
-    if ip_filter.is_none() && jwt.is_none() && authorization.is_none() {
-        return Err(": expected ipFilter, jwt or authorization".to_owned());
+    let is_empty = ip_filter.is_none() && jwt.is_none() && authorization.is_none();
+    if is_empty && ext_auth.is_none() {
+        return Err(": expected ipFilter, jwt, authorization or extAuth".to_owned());
     }
     let addresses = ip_filter.as_ref().map(|it| read_addresses(policy, it));
     let tokens = jwt.as_ref();
@@ -93,6 +147,7 @@ fn read(
     Ok(AccessCheck {
         addresses: addresses.transpose()?,
         authorization: rules.transpose()?,
+        external_auth: None,
         tokens,
         exempt: exempt.map(|it| exempted(it, namespace)).collect(),
     })

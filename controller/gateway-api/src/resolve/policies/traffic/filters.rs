@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
-    AddressFilter, Bandwidth, Compression, ErrorPage, Fault, HeaderModifier, RequestFilters,
-    ResponseFilter, SharedFilter, TokenSet,
+    AddressFilter, Bandwidth, Compression, ErrorPage, ExternalAuth, Fault, HeaderModifier,
+    RequestFilters, ResponseFilter, SharedFilter, TokenSet, external_auth::Protocol,
 };
 
 use super::access::AccessCheck;
@@ -179,8 +179,7 @@ impl FilterSettings {
         route: &str,
         reserved_headers: Option<&BTreeSet<String>>,
     ) -> Option<Box<RequestFilters>> {
-        let is_exempt = |check: &AccessCheck| check.exempt.iter().any(|it| it == route);
-        let exempted = self.access.values().any(|it| is_exempt(it));
+        let exempted = self.access.values().any(|it| it.exempts(route));
         let is_stream = grpc && self.max_body_bytes.is_some();
         let strips = reserved_headers.is_some();
         if own.is_none() && !strips && !is_stream && !exempted && !self.changes_same(changed) {
@@ -192,7 +191,7 @@ impl FilterSettings {
         let reserved = settings.reserved_headers();
         let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
         let reserved = sorted(reserved);
-        settings.access.retain(|_, check| !is_exempt(check));
+        settings.access.retain(|_, check| !check.exempts(route));
         let filters = settings.to_schema(changed).unwrap_or_default();
         Some(Box::new(RequestFilters {
             reserved_headers: reserved,
@@ -200,6 +199,16 @@ impl FilterSettings {
             max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
             ..filters
         }))
+    }
+
+    /// Returns the authorizations that policies require for a route, by policy. `own` contains the
+    /// settings from the rule's policies.
+    pub(crate) fn external_auths(&self, own: Option<&Self>, route: &str) -> Vec<ExternalAuth> {
+        let own = own.into_iter().flat_map(|it| &it.access);
+        let checks: BTreeMap<&Arc<str>, &Arc<AccessCheck>> =
+            self.access.iter().chain(own).collect();
+        let checks = checks.into_values().filter(|it| !it.exempts(route));
+        checks.filter_map(|it| it.external_auth.clone()).collect()
     }
 
     /// Returns the filters for the snapshot, or `None` if there are none. `rule` contains the
@@ -289,11 +298,16 @@ impl FilterSettings {
         self.access.values().filter_map(|it| it.tokens.as_ref())
     }
 
-    /// Returns the headers that policies set from claims. The same headers are removed from client
-    /// requests.
+    /// Returns the headers that policies set, from claims or from responses of authorization
+    /// services. The same headers are removed from client requests.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
-        headers.map(|it| it.header.as_str())
+        let of_claims = headers.map(|it| it.header.as_str());
+        let services = self
+            .access
+            .values()
+            .filter_map(|it| it.external_auth.as_ref());
+        of_claims.chain(services.flat_map(headers_set_by))
     }
 
     /// Returns the sorted names of the policies that set at least one section.
@@ -357,6 +371,24 @@ impl FilterSettings {
             response_bytes: bytes(&self.response_bandwidth),
         }
     }
+}
+
+/// Returns the headers that only an authorization service sets. The service must see the client's
+/// value of other headers.
+fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
+    let http = match &auth.protocol {
+        Some(Protocol::Http(http)) => Some(http),
+        _ => None,
+    };
+    http.into_iter().flat_map(|http| {
+        let is_sent =
+            |name: &&String| *name == "authorization" || http.request_headers.contains(name);
+        let only_set = http
+            .response_headers
+            .iter()
+            .filter(move |name| !is_sent(name));
+        only_set.map(String::as_str)
+    })
 }
 
 /// Collects a part from each check that has it, in policy order.

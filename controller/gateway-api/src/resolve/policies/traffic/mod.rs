@@ -22,6 +22,7 @@ use sesame_proto::schema::{Forward, RateLimit, RequestFilters, Retry};
 use self::filters::FilterSettings;
 use self::of_kind::PoliciesOfKind;
 use super::targets;
+use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
 use crate::status::{Condition, ConditionType};
 use crate::world::Kind;
@@ -112,7 +113,7 @@ pub(crate) struct TrafficPolicies<'w> {
 }
 
 impl<'w> TrafficPolicies<'w> {
-    pub(crate) fn check_all(cx: &mut ResolveContext<'w, '_>) -> Self {
+    pub(crate) fn check_all(backends: &mut Backends<'w>, cx: &mut ResolveContext<'w, '_>) -> Self {
         let of_traffic = ConditionType::TrafficPolicyAffected;
         let mut traffic = PoliciesOfKind::new(Kind::TrafficPolicy, of_traffic);
         for object in targets::by_age(&cx.world.traffic_policies) {
@@ -122,7 +123,7 @@ impl<'w> TrafficPolicies<'w> {
         let of_access = ConditionType::AccessPolicyAffected;
         let mut access = PoliciesOfKind::new(Kind::AccessPolicy, of_access);
         for object in targets::by_age(&cx.world.access_policies) {
-            let checked = access::check(object, &mut access.targets, cx);
+            let checked = access::check(object, &mut access.targets, backends, cx);
             access.all.push(checked);
         }
         let mut reserved_headers = ReservedHeaders::new();
