@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use sesame_gateway_api::api::{
-    FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, NamespacedName, ObjectRef,
-    TrustBundleRef,
+    FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, NamespacedName, NetworkList,
+    ObjectRef, TrustBundleRef,
 };
 use sesame_gateway_api::resolve::{
     AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets, layered_references,
@@ -105,6 +105,12 @@ impl Referenced {
             }
         }
         for policy in &world.access_policies {
+            let filter = policy.spec.ip_filter.iter();
+            for NetworkList { name, key: _ } in
+                filter.flat_map(|it| it.allow_refs.iter().chain(&it.deny_refs))
+            {
+                self.config_map(&policy.metadata.namespace, name, None);
+            }
             let jwt = policy.spec.jwt.as_ref();
             let providers = jwt.map_or(&[][..], |it| &it.providers);
             let references = providers

@@ -41,6 +41,8 @@ pub(super) fn of_filters(filters: &RequestFilters) -> u64 {
         authorizations,
         claim_headers,
         token_headers,
+        // Not rendered.
+        exempt_from: _,
     } = filters;
     let addresses = address_filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -90,6 +92,7 @@ fn of_authorization(authorization: &Authorization) -> u64 {
             paths,
             headers,
             clients,
+            hosts,
         } = rule;
         // A claim's path and values are repeated for each provider.
         let claims = claims.iter().map(|claim| {
@@ -109,7 +112,9 @@ fn of_authorization(authorization: &Authorization) -> u64 {
         });
         let clients = clients.iter().map(|it| text(&it.network));
         let parts = claims.chain(paths).chain(headers).chain(clients);
-        sum(parts.chain([TEXT, texts(methods)]))
+        // Each host becomes a regular expression.
+        let hosts = texts(hosts).saturating_mul(2);
+        sum(parts.chain([TEXT, texts(methods), hosts]))
     });
     text(name).saturating_add(sum(rules))
 }

@@ -2,9 +2,14 @@
 //! policies, and statuses reflect the hosts' reports.
 
 use serde_json::{Value, json};
+use sesame_tests::agent::AgentUnderTest;
 use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::client::Request;
+use sesame_tests::cluster::TestCluster;
 use sesame_tests::controller::condition;
 use sesame_tests::followed::followed;
+use sesame_tests::issuing::Issuing;
 use sesame_tests::manifests::{
     access_policy, backend_policy, edge, http_listener, plain_route, served, traffic_policy,
 };
@@ -148,7 +153,37 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         .wait_served(&request, |reply| reply.status == 401)
         .await;
     let token = format!("Bearer {}", issuer.token(&json!({})));
-    agent
-        .wait_ok(&request.header("authorization", &token))
+    let with_token = request.clone().header("authorization", &token);
+    agent.wait_ok(&with_token).await;
+    fetched_keys(&cluster, &agent, &request).await;
+}
+
+/// Checks that the controller fetches the keys of a policy, stores a copy, and removes it when no
+/// policy needs it.
+async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &Request) {
+    let authority = Authority::new("issuer");
+    let issuer = Issuer::new("i", "fetched");
+    let server = Issuing::start(&authority, &Issuer::jwks(&[&issuer])).await;
+    let remote = json!({"uri": server.uri(), "caCertificateRef": {"name": "issuer-ca"}});
+    let policy = of_access(&tokens(&json!({"remote": remote})));
+    let ca = Authority::config_map("issuer-ca", &[&authority]);
+    cluster.apply_all(&[ca, policy]).await;
+    let token = format!("Bearer {}", issuer.token(&json!({})));
+    let with_token = request.clone().header("authorization", &token);
+    agent.wait_ok(&with_token).await;
+    let copies =
+        "/api/v1/namespaces/sesame-system/configmaps?labelSelector=projectsesame.io/key-set";
+    let has = |count: usize| {
+        move |list: &Value| {
+            list["items"]
+                .as_array()
+                .is_some_and(|items| items.len() == count)
+        }
+    };
+    let list = cluster.until("a copy", copies, has(1)).await;
+    assert_eq!(list["items"][0]["data"]["uri"], server.uri());
+    cluster
+        .delete(&format!("{POLICIES}/accesspolicies/app"))
         .await;
+    cluster.until("no copy", copies, has(0)).await;
 }

@@ -42,7 +42,12 @@ fn objects() -> Vec<Value> {
     let none = json!({});
     let user = json!({"http": {"allowedResponseHeaders": ["x-user"]}});
     let mut edge = service("HTTP", "first", &user);
-    edge["exemptions"] = json!([{"kind": "HTTPRoute", "name": "health"}]);
+    edge["ipFilter"] = json!({"deny": ["192.0.2.0/24"]});
+    edge["exemptions"] = json!([
+        {"kind": "HTTPRoute", "name": "health"},
+        {"kind": "HTTPRoute", "name": "unasked", "parts": ["extAuth"]},
+        {"kind": "HTTPRoute", "name": "anywhere", "parts": ["ipFilter"]},
+    ]);
     let filter = json!({"type": "ExternalAuth", "externalAuth": {"protocol": "HTTP",
         "backendRef": backend_ref("third")}});
     let mut own = rule_to("a", &[]);
@@ -52,6 +57,8 @@ fn objects() -> Vec<Value> {
     vec![
         plain_route("shop", "shop.test", "a"),
         plain_route("health", "health.test", "a"),
+        plain_route("unasked", "unasked.test", "a"),
+        plain_route("anywhere", "anywhere.test", "a"),
         plain_route("second", "second.test", "a"),
         http_route("own", &["own.test"], &[own]),
         route("GRPCRoute", "calls", &["calls.test"], &[rule_to("a", &[])]),
@@ -94,18 +101,19 @@ async fn services_of_all_policies_must_allow_requests() {
     let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     all.extend(served("closed", &[closed]));
     all.extend(objects());
-    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    let setup = Setup::with_ports(&[80]).flag("--trusted-hops=1");
+    let agent = setup.start(&[("all.yaml", &yaml(&all))]);
     agent.wait_ok(&agent.get(80, "health.test", "/")).await;
     let mut checks = Checks::default();
     let to = |host: &str| agent.get(80, host, "/");
     for (host, user, expected) in [
-        ("shop.test", "", 403),
-        ("shop.test", "second", 403),
+        ("shop.test", "", 401),
+        ("shop.test", "second", 401),
         ("shop.test", "first", 200),
-        ("second.test", "first", 403),
-        ("second.test", "second", 403),
+        ("second.test", "first", 401),
+        ("second.test", "second", 401),
         ("second.test", "everybody", 200),
-        ("own.test", "second", 403),
+        ("own.test", "second", 401),
         ("own.test", "everybody", 200),
         ("health.test", "", 200),
         ("closed.test", "everybody", 503),
@@ -115,10 +123,20 @@ async fn services_of_all_policies_must_allow_requests() {
         checks.status(by(&to(host), user), expected).await;
         checks.status(by(&to(host).http2(), user), expected).await;
     }
+    for (host, user, client, expected) in [
+        ("unasked.test", "", "198.51.100.1", 200),
+        ("unasked.test", "", "192.0.2.1", 403),
+        ("anywhere.test", "first", "192.0.2.1", 200),
+        ("anywhere.test", "", "192.0.2.1", 401),
+        ("health.test", "", "192.0.2.1", 200),
+    ] {
+        let request = by(&to(host), user).header("x-forwarded-for", client);
+        checks.status(request, expected).await;
+    }
     // A denied request reaches neither the next service nor the backend.
     second.take();
     third.take();
-    checks.status(by(&to("own.test"), "nobody"), 403).await;
+    checks.status(by(&to("own.test"), "nobody"), 401).await;
     checks.same(
         "checks after a denial",
         second.take().len() + third.take().len(),
@@ -134,7 +152,7 @@ async fn services_of_all_policies_must_allow_requests() {
             checks.same(host, &reply.echo().value("x-user"), &user);
         }
     }
-    for (user, expected) in [("nobody", 7), ("first", 0)] {
+    for (user, expected) in [("nobody", 16), ("first", 0)] {
         let call = grpc::call(agent.address(80), "calls.test", "shop.Cart/Add");
         if let Some(reply) = checks.reply(&by(&call, user)).await {
             checks.same(user, &grpc::status(&reply), &Some(expected));
@@ -185,11 +203,11 @@ async fn services_change_without_failed_or_unchecked_requests() {
         let without = agent.get(80, "shop.test", "/").send().await;
         assert_eq!(
             without.expect("a reply").status,
-            403,
+            401,
             "after change {number}"
         );
         let one = by(&agent.get(80, "shop.test", "/"), "first").send().await;
-        let expected = if number.is_multiple_of(2) { 200 } else { 403 };
+        let expected = if number.is_multiple_of(2) { 200 } else { 401 };
         assert_eq!(
             one.expect("a reply").status,
             expected,

@@ -50,6 +50,7 @@ fn objects(keys: &str) -> Vec<Value> {
     ]);
     let mut admins = provider(keys, &json!({"claimHeaders": headers}));
     admins["authorization"] = json!({"rules": [
+        {"action": "Deny", "hosts": ["closed.admin.test", "*.shut.test"]},
         {"action": "Deny", "methods": ["DELETE"], "paths": [{"value": "/admin/users"}]},
         {"action": "Allow", "claims": [{"name": "realm.groups", "values": ["admins", "owners"]}]},
         {"action": "Allow", "headers": [{"name": "x-env", "values": ["test"]}],
@@ -63,7 +64,16 @@ fn objects(keys: &str) -> Vec<Value> {
         plain_route("health", "health.test", "a"),
         plain_route("second", "second.test", "a"),
         plain_route("wrong", "wrong.test", "a"),
-        http_route("admin", &["admin.test"], &[admin, open]),
+        http_route(
+            "admin",
+            &[
+                "admin.test",
+                "closed.admin.test",
+                "*.shut.test",
+                "shut.test",
+            ],
+            &[admin, open],
+        ),
         route("GRPCRoute", "calls", &["calls.test"], &[rule_to("a", &[])]),
         access_policy("users", of_gateway(), &users),
         access_policy(
@@ -249,6 +259,15 @@ async fn rules_judge_claims_and_headers_come_from_them() {
         let request = agent.get(80, "admin.test", path).method(method);
         status(&bearer(request.clone(), token), expected, &mut checks).await;
         status(&request, 401, &mut checks).await;
+    }
+    for (host, expected) in [
+        ("closed.admin.test", 403),
+        ("CLOSED.admin.test:80", 403),
+        ("a.b.shut.test", 403),
+        ("shut.test", 200),
+    ] {
+        let request = bearer(agent.get(80, host, "/admin"), &admin);
+        status(&request, expected, &mut checks).await;
     }
     let by_header = bearer(agent.get(80, "admin.test", "/admin/one"), &user);
     status(&by_header, 403, &mut checks).await;

@@ -62,8 +62,7 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
     let mut all = edge(&[http_listener("http", 80, "")]);
     let _backends = start_served(&["a"], &mut all).await;
     let to = json!([{"name": "a", "port": 80}]);
-    let mut child = http_proxy("child", &json!({"routes": [{"services": to}]}));
-    child["spec"]["ingressClassName"] = Value::Null;
+    let child = http_proxy("child", &json!({"routes": [{"services": to}]}));
     all.extend([
         ingress_class(),
         authority.issue(&["shop.test"]).secret("shop"),

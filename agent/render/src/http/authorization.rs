@@ -66,6 +66,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
         paths,
         headers,
         clients,
+        hosts,
     } = rule;
     let lists = [
         claims.len(),
@@ -73,6 +74,7 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
         paths.len(),
         headers.len(),
         clients.len(),
+        hosts.len(),
     ];
     let most = Authorization::MAX_ENTRIES;
     if lists.into_iter().any(|it| it > most) {
@@ -81,6 +83,10 @@ fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     let mut parts = Vec::new();
     for claim in claims {
         parts.push(of_claim(claim)?);
+    }
+    if !hosts.is_empty() {
+        let hosts = hosts.iter().map(|host| of_host(host));
+        parts.push(any_of(hosts.collect::<Result<_, _>>()?));
     }
     if !methods.is_empty() {
         parts.push(of_header(":method", methods));
@@ -194,6 +200,23 @@ fn of_path(rule: &PathRule) -> Result<Vec<Principal>, String> {
         matching(MatchPattern::Exact(path.clone())),
         matching(MatchPattern::Prefix(format!("{path}/"))),
     ])
+}
+
+/// Returns a principal that matches requests to a host on any port. A wildcard matches one or more
+/// labels.
+fn of_host(host: &str) -> Result<Principal, String> {
+    let (any_labels, rest) = match host.strip_prefix("*.") {
+        Some(suffix) => ("[^:]+\\.", suffix),
+        None => ("", host),
+    };
+    let allowed = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'-' | b'.');
+    if rest.is_empty() || !rest.bytes().all(allowed) {
+        return Err(format!("a rule's host `{host}` is not a hostname"));
+    }
+    let name = rest.replace('.', "\\.");
+    let pattern = format!("(?i){any_labels}{name}(:[0-9]+)?");
+    let matcher = matches::header(":authority", wrappers::matching(pattern));
+    Ok(of(principal::Identifier::Header(matcher)))
 }
 
 /// Returns a principal that matches requests in which this header has one of these values.

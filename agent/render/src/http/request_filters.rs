@@ -96,6 +96,8 @@ pub(crate) fn render(
         authorizations,
         claim_headers,
         token_headers,
+        // For explanations only.
+        exempt_from: _,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;
     let addresses = address_filters::render(address_filters)?;

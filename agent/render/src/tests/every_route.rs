@@ -167,6 +167,7 @@ pub(super) fn every_route() -> Vec<Route> {
                     path: vec!["realm".into(), "user".into()],
                 }],
                 token_headers: vec!["authorization".into()],
+                exempt_from: Vec::new(),
             })),
         },
         Route {

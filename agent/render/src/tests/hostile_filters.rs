@@ -62,6 +62,7 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                     reserved_headers,
                     authorizations,
                     claim_headers,
+                    exempt_from: Vec::new(),
                 }
             },
         )
@@ -104,15 +105,19 @@ fn authorization() -> impl Strategy<Value = Authorization> {
     let path = prop_oneof![Just("/a".to_owned()), text()];
     let path = (path, any::<bool>()).prop_map(|(path, prefix)| PathRule { path, prefix });
     let header = (name(), names()).prop_map(|(name, values)| HeaderValues { name, values });
-    let rule = (any::<bool>(), claim, names(), path, header);
-    let rule = rule.prop_map(|(allow, claim, methods, path, header)| AuthorizationRule {
-        allow,
-        claims: vec![claim],
-        methods,
-        paths: vec![path],
-        headers: vec![header],
-        clients: Vec::new(),
-    });
+    let host = prop_oneof![Just("*.a.test".to_owned()), name()];
+    let rule = (any::<bool>(), claim, names(), path, header, host);
+    let rule = rule.prop_map(
+        |(allow, claim, methods, path, header, host)| AuthorizationRule {
+            allow,
+            claims: vec![claim],
+            methods,
+            paths: vec![path],
+            headers: vec![header],
+            clients: Vec::new(),
+            hosts: vec![host],
+        },
+    );
     (name(), prop::collection::vec(rule, 0..18), any::<bool>()).prop_map(
         |(name, rules, allow_others)| Authorization {
             name,

@@ -115,6 +115,7 @@ pub(crate) fn every_authorization() -> Vec<Authorization> {
             network: "192.0.2.0/24".into(),
             peer: false,
         }],
+        hosts: vec!["a.test".into(), "*.b-c.test".into()],
     };
     let everyone = AuthorizationRule {
         paths: vec![PathRule {

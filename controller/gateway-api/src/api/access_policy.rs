@@ -76,6 +76,11 @@ pub struct AccessExemption {
     /// Name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
+    /// Parts of the policy that its requests bypass: `ipFilter`, `jwt`, `authorization` or
+    /// `extAuth`. All parts by default.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(min = 1, max = 16)))]
+    pub parts: Vec<String>,
 }
 
 /// Client addresses that may send requests.
@@ -90,9 +95,32 @@ pub struct IpFilter {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128), inner(length(min = 1, max = 49)))]
     pub deny: Vec<String>,
+    /// Lists of networks that are added to `allow`. A policy with a missing or empty list rejects
+    /// all requests to its targets.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub allow_refs: Vec<NetworkList>,
+    /// Lists of networks that are added to `deny`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    pub deny_refs: Vec<NetworkList>,
     /// Address to compare. The default is `Client`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<AddressSource>,
+}
+
+/// ConfigMap in the policy's own namespace with a list of networks: one per line, with comments
+/// after `#`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkList {
+    /// Name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Key in the ConfigMap's `data`. The default is `networks`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: Option<String>,
 }
 
 /// JSON Web Tokens (RFC 7519). A request must carry a token from one of the providers. Tokens
@@ -262,6 +290,10 @@ pub struct AccessRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub claims: Vec<ClaimValues>,
+    /// Hostnames, one of which the request must have: exact, or `*.` and a suffix.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 253)))]
+    pub hosts: Vec<String>,
     /// Methods, one of which the request must have.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 64)))]

@@ -97,11 +97,10 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
         (is_required && !bundle.is_empty()).then(|| format!("ClientCertificate {bundle}"))
     });
     let of_host = host.filters.as_ref().or(snapshot.filters.as_deref());
-    let own = route.filters.as_deref().or(of_host);
-    let own = own.map(of_filters).unwrap_or_default();
-    let of_host = of_host.map(of_filters).unwrap_or_default();
-    let exempt = of_host.into_iter().filter(|check| !own.contains(check));
-    let exempt = exempt.collect();
+    let filters = route.filters.as_deref().or(of_host);
+    let own = filters.map(of_filters).unwrap_or_default();
+    let exempt = filters.map_or(&[][..], |it| &it.exempt_from);
+    let exempt = exempt.iter().map(|check| exempted(check)).collect();
     let authorized = |auth: &ExternalAuth| match auth.policy.as_str() {
         "" => format!("ExternalAuth {}", auth.backend),
         policy => format!("ExternalAuth {policy} ({})", auth.backend),
@@ -114,6 +113,18 @@ fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &
         .chain(own)
         .chain(after);
     (checks.collect(), exempt)
+}
+
+/// Formats a check from which a route is exempt. `check` is `AccessPolicy/namespace/name/part`.
+fn exempted(check: &str) -> String {
+    let (policy, part) = check.rsplit_once('/').unwrap_or((check, ""));
+    let name = match part {
+        "ipFilter" => "IPFilter",
+        "jwt" => "JWT",
+        "authorization" => "Authorization",
+        _ => "ExternalAuth",
+    };
+    format!("{name} {policy}")
 }
 
 fn of_filters(filters: &RequestFilters) -> Vec<String> {

@@ -48,10 +48,12 @@ fn specification() -> Value {
     of_requests(&mut fields["targetRefs"]["items"]);
     fields["exemptions"]["items"]["properties"]["kind"]["enum"] =
         json!(["HTTPRoute", "GRPCRoute", "HTTPProxy", "Ingress"]);
+    fields["exemptions"]["items"]["properties"]["parts"]["items"]["enum"] =
+        json!(["ipFilter", "jwt", "authorization", "extAuth"]);
     let filter = &mut fields["ipFilter"];
     filter["x-kubernetes-validations"] = json!([{
-        "rule": "has(self.allow) || has(self.deny)",
-        "message": "expected allow or deny",
+        "rule": "has(self.allow) || has(self.deny) || has(self.allowRefs) || has(self.denyRefs)",
+        "message": "expected allow, deny, allowRefs or denyRefs",
     }]);
     filter["properties"]["source"]["enum"] = json!(AddressSource::WORDS);
     of_tokens(&mut fields["jwt"]["properties"]["providers"]);

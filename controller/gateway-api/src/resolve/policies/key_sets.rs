@@ -174,7 +174,7 @@ impl Authorities<'_> {
         } = *self;
         if kind == Kind::Secret {
             let secret = world.secrets.get(namespace, name)?;
-            return String::from_utf8(secret.data.get(key)?.0.clone()).ok();
+            return Some(str::from_utf8(secret.get(key)?).ok()?.to_owned());
         }
         world
             .config_maps

@@ -279,9 +279,9 @@ fn local(spec: &ProxyLocalJwks, cx: &mut RuleContext<'_, '_, '_>) -> Result<Arc<
     if secret.type_ != "Opaque" {
         return Err(format!("{at} has type {:?}; expected Opaque", secret.type_));
     }
-    let text = secret.data.get(key);
+    let text = secret.get(key);
     let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
-    let text = str::from_utf8(&text.0).map_err(|_| format!("{at}: {key:?} is not UTF-8"))?;
+    let text = str::from_utf8(text).map_err(|_| format!("{at}: {key:?} is not UTF-8"))?;
     let keys = cx.cx.key_sets.get(text, canonical);
     keys.map_err(|why| format!("{at}: {key:?} {why}"))
 }

@@ -41,7 +41,10 @@ fn checked(resolution: &Resolution) -> BTreeSet<String> {
 fn invalid_policy_refuses_its_targets() {
     for (spec, why) in [
         ("", "spec: expected ipFilter, jwt, authorization or extAuth"),
-        (", ipFilter: {}", "spec.ipFilter: expected allow or deny"),
+        (
+            ", ipFilter: {}",
+            "spec.ipFilter: expected allow, deny, allowRefs or denyRefs",
+        ),
         (
             ", ipFilter: {allow: [10.0.0.1]}",
             "spec.ipFilter.allow[0] \"10.0.0.1\"",
@@ -51,6 +54,10 @@ fn invalid_policy_refuses_its_targets() {
             "spec.ipFilter.deny[0] \"a.test/8\"",
         ),
         (", ipFilter: {deny: [10.0.0.0/33]}", "spec.ipFilter.deny[0]"),
+        (
+            ", ipFilter: {allowRefs: [{name: none}]}",
+            "spec.ipFilter.allowRefs[0]: ConfigMap web/none does not exist",
+        ),
         (
             ", ipFilter: {deny: [10.0.0.0/8], source: Header}",
             "spec.ipFilter.source \"Header\" is unknown; expected Client or Peer",

@@ -10,7 +10,7 @@ use super::authorization;
 use super::jwt::{self, TokenCheck};
 use super::of_kind::CheckedPolicy;
 use crate::api::{
-    AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, ExtAuth, IpFilter,
+    AccessExemption, AccessPolicy, AccessPolicySpec, AddressSource, ExtAuth, IpFilter, NetworkList,
 };
 use crate::resolve::backends::Backends;
 use crate::resolve::context::ResolveContext;
@@ -22,6 +22,12 @@ use crate::world::Kind;
 
 /// Maximum number of exempt objects per policy.
 const MAX_EXEMPTIONS: usize = 16;
+/// Maximum number of ConfigMaps with networks per field.
+const MAX_LISTS: usize = 8;
+/// Maximum number of networks per field, including those in ConfigMaps.
+const MAX_LISTED: usize = 2048;
+/// Default entry of a ConfigMap with networks.
+const DEFAULT_LIST: &str = "networks";
 
 /// The access checks of an AccessPolicy, and the objects that are exempt from them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,14 +37,72 @@ pub(crate) struct AccessCheck {
     pub(super) authorization: Option<Authorization>,
     /// Authorization service that must allow requests.
     pub(super) external_auth: Option<schema::ExternalAuth>,
-    /// Exempt objects, as `HTTPRoute/namespace/name`.
-    pub(super) exempt: Vec<String>,
+    /// Exempt objects, as `HTTPRoute/namespace/name`, each with the parts that do not apply to it.
+    pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
+}
+
+/// Part of an access check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AccessPart {
+    IpFilter,
+    Jwt,
+    Authorization,
+    ExtAuth,
+}
+
+impl AccessPart {
+    /// Number of parts.
+    pub(super) const COUNT: usize = 4;
+    const ALL: [Self; Self::COUNT] = [
+        Self::IpFilter,
+        Self::Jwt,
+        Self::Authorization,
+        Self::ExtAuth,
+    ];
+
+    /// Returns the name of the policy's field.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::IpFilter => "ipFilter",
+            Self::Jwt => "jwt",
+            Self::Authorization => "authorization",
+            Self::ExtAuth => "extAuth",
+        }
+    }
 }
 
 impl AccessCheck {
-    /// Returns true if the route, as `HTTPRoute/namespace/name`, is exempt.
-    pub(super) fn exempts(&self, route: &str) -> bool {
-        self.exempt.iter().any(|it| it == route)
+    /// Returns the parts that do not apply to a route, given as `HTTPRoute/namespace/name`.
+    pub(super) fn exempts(&self, route: &str) -> impl Iterator<Item = AccessPart> {
+        let exempt = self
+            .exempt
+            .iter()
+            .filter(move |(object, _)| object == route);
+        exempt.flat_map(|(_, parts)| parts.iter().copied())
+    }
+
+    /// Returns true if the check has this part.
+    pub(super) fn has(&self, part: AccessPart) -> bool {
+        match part {
+            AccessPart::IpFilter => self.addresses.is_some(),
+            AccessPart::Jwt => self.tokens.is_some(),
+            AccessPart::Authorization => self.authorization.is_some(),
+            AccessPart::ExtAuth => self.external_auth.is_some(),
+        }
+    }
+
+    /// Returns the parts of the check that apply to a route.
+    pub(super) fn of_route(&self, route: &str) -> Self {
+        let mut check = self.clone();
+        for part in self.exempts(route) {
+            match part {
+                AccessPart::IpFilter => check.addresses = None,
+                AccessPart::Jwt => check.tokens = None,
+                AccessPart::Authorization => check.authorization = None,
+                AccessPart::ExtAuth => check.external_auth = None,
+            }
+        }
+        check
     }
 
     /// Creates a check that consists of these tokens.
@@ -137,19 +201,28 @@ fn read(
     if is_empty && ext_auth.is_none() {
         return Err(": expected ipFilter, jwt, authorization or extAuth".to_owned());
     }
-    let addresses = ip_filter.as_ref().map(|it| read_addresses(policy, it));
+    let addresses = ip_filter.as_ref();
+    let addresses = addresses.map(|it| read_addresses(policy, it, namespace, cx));
     let tokens = jwt.as_ref();
     let tokens = tokens.map(|it| jwt::read(policy, it, namespace, cx));
     let tokens = tokens.transpose()?;
     let rules = authorization.as_ref();
     let rules = rules.map(|it| authorization::read(policy, it, tokens.as_ref()));
-    let exempt = exemptions.iter();
+    let rules = rules.transpose()?;
+    let needs_tokens = rules
+        .as_ref()
+        .is_some_and(|it| it.rules.iter().any(|it| !it.claims.is_empty()));
+    let exempt = exemptions.iter().enumerate().map(|(i, it)| {
+        let parts = read_parts(it, needs_tokens);
+        let parts = parts.map_err(|why| format!(".exemptions[{i}].parts{why}"))?;
+        Ok::<_, String>((exempted(it, namespace), parts))
+    });
     Ok(AccessCheck {
         addresses: addresses.transpose()?,
-        authorization: rules.transpose()?,
+        authorization: rules,
         external_auth: None,
         tokens,
-        exempt: exempt.map(|it| exempted(it, namespace)).collect(),
+        exempt: exempt.collect::<Result<_, _>>()?,
     })
 }
 
@@ -174,26 +247,60 @@ fn check_exemptions<'s>(
     Ok(())
 }
 
+/// Returns the parts from which an object is exempt. `needs_tokens` is true if the policy's rules
+/// have conditions on claims.
+fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<AccessPart>, String> {
+    if exemption.parts.is_empty() {
+        return Ok(AccessPart::ALL.to_vec());
+    }
+    let mut parts = Vec::new();
+    for (i, name) in exemption.parts.iter().enumerate() {
+        let part = AccessPart::ALL.into_iter().find(|it| it.as_str() == name);
+        let part = part.ok_or_else(|| {
+            let known = AccessPart::ALL.map(AccessPart::as_str).join(", ");
+            format!("[{i}] {name:?} is unknown; expected {known}")
+        })?;
+        parts.push(part);
+    }
+    let has = |part| parts.contains(&part);
+    if needs_tokens && has(AccessPart::Jwt) && !has(AccessPart::Authorization) {
+        return Err(
+            ": authorization has conditions on claims, so exempt its requests from it as well"
+                .to_owned(),
+        );
+    }
+    Ok(parts)
+}
+
 /// Formats an exempt object as `Kind/namespace/name`. The namespace defaults to `own`.
 fn exempted(exemption: &AccessExemption, own: &str) -> String {
     let AccessExemption {
         kind,
         namespace,
         name,
+        parts: _,
     } = exemption;
     let namespace = namespace.as_deref().unwrap_or(own);
     format!("{kind}/{namespace}/{name}")
 }
 
 /// Reads a policy's address filter. Errors start with the field path relative to `spec`.
-fn read_addresses(policy: &str, spec: &IpFilter) -> Result<AddressFilter, String> {
+fn read_addresses(
+    policy: &str,
+    spec: &IpFilter,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<AddressFilter, String> {
     let IpFilter {
         allow,
         deny,
+        allow_refs,
+        deny_refs,
         source,
     } = spec;
-    if allow.is_empty() && deny.is_empty() {
-        return Err(".ipFilter: expected allow or deny".to_owned());
+    let lists = [allow.len(), deny.len(), allow_refs.len(), deny_refs.len()];
+    if lists.iter().all(|it| *it == 0) {
+        return Err(".ipFilter: expected allow, deny, allowRefs or denyRefs".to_owned());
     }
     let peer = match source {
         None | Some(AddressSource::Client) => false,
@@ -207,9 +314,47 @@ fn read_addresses(policy: &str, spec: &IpFilter) -> Result<AddressFilter, String
     };
     Ok(AddressFilter {
         name: policy.to_owned(),
-        allow: read_networks(".ipFilter.allow", allow, peer)?,
-        deny: read_networks(".ipFilter.deny", deny, peer)?,
+        allow: with_lists((".ipFilter.allow", allow, allow_refs), peer, namespace, cx)?,
+        deny: with_lists((".ipFilter.deny", deny, deny_refs), peer, namespace, cx)?,
     })
+}
+
+/// Reads the networks in a policy's field, and those in ConfigMaps.
+fn with_lists(
+    (field, own, lists): (&str, &[String], &[NetworkList]),
+    peer: bool,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<Vec<AddressRange>, String> {
+    let mut all = read_networks(field, own, peer)?;
+    limits::entries(&format!("{field}Refs"), lists.len(), 0..=MAX_LISTS)?;
+    for (i, NetworkList { name, key }) in lists.iter().enumerate() {
+        let at = format!("{field}Refs[{i}]: ConfigMap {namespace}/{name}");
+        let map = cx.world.config_maps.get(namespace, name);
+        let map = map.ok_or_else(|| format!("{at} does not exist"))?;
+        let key = key.as_deref().unwrap_or(DEFAULT_LIST);
+        let text = map.data.get(key);
+        let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
+        let before = all.len();
+        for (line, text) in text.lines().enumerate() {
+            let text = text.split('#').next().unwrap_or_default().trim();
+            if text.is_empty() {
+                continue;
+            }
+            let network = Network::of_host_or_network(text);
+            let network =
+                network.map_err(|why| format!("{at}: {key:?}, line {}: {why}", line + 1))?;
+            all.push(AddressRange {
+                network: network.to_string(),
+                peer,
+            });
+        }
+        if all.len() == before {
+            return Err(format!("{at}: {key:?} contains no networks"));
+        }
+        limits::entries(field, all.len(), 0..=MAX_LISTED)?;
+    }
+    Ok(all)
 }
 
 pub(super) fn read_networks(

@@ -10,6 +10,7 @@ use super::jwt::{TokenCheck, check_text, read_claim};
 use crate::api::{
     AccessAction, AccessHeader, AccessPath, AccessRule, AccessRules, ClaimValues, PathMatchType,
 };
+use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
 /// Reads the policy's authorization rules. `own` contains the policy's own token requirements, if
@@ -44,6 +45,7 @@ fn read_rule(
     let AccessRule {
         action,
         claims,
+        hosts,
         methods,
         paths,
         headers,
@@ -52,6 +54,7 @@ fn read_rule(
     let list = |name: &str| format!("{at}.{name}");
     for (name, count) in [
         ("claims", claims.len()),
+        ("hosts", hosts.len()),
         ("methods", methods.len()),
         ("paths", paths.len()),
         ("headers", headers.len()),
@@ -66,6 +69,7 @@ fn read_rule(
     Ok(AuthorizationRule {
         allow: allows(list("action"), action)?,
         claims,
+        hosts: each(hosts, &list("hosts"), |at, it| read_host(at, it))?,
         methods: methods.clone(),
         paths: each(paths, &list("paths"), read_path)?,
         headers: each(headers, &list("headers"), read_header)?,
@@ -115,6 +119,11 @@ fn read_claims(
         path: read_claim(&format!("{at}.name"), name)?,
         values: values.clone(),
     })
+}
+
+fn read_host(at: &str, host: &str) -> Result<String, String> {
+    let read = Hostname::parse(host).map_err(|why| format!("{at} {why}"))?;
+    Ok(read.domain().to_owned())
 }
 
 fn read_path(at: &str, spec: &AccessPath) -> Result<PathRule, String> {

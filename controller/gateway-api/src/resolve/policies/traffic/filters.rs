@@ -9,7 +9,7 @@ use sesame_proto::schema::{
     RequestFilters, ResponseFilter, SharedFilter, TokenSet, external_auth::Protocol,
 };
 
-use super::access::AccessCheck;
+use super::access::{AccessCheck, AccessPart};
 use super::jwt::TokenCheck;
 
 /// Filters from one or more scopes. A section that is `None` is left to wider scopes.
@@ -88,10 +88,17 @@ impl FilterSettings {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
     }
 
-    /// Returns the objects that are exempt from at least one access check.
-    pub(super) fn exempt(&self) -> impl Iterator<Item = &str> {
-        let checks = self.access.values();
-        checks.flat_map(|it| &it.exempt).map(String::as_str)
+    /// Returns the objects that are exempt from at least one part of an access check, with these
+    /// parts.
+    pub(super) fn exempt(&self) -> impl Iterator<Item = String> {
+        let exempt = self.access.values().flat_map(|it| &it.exempt);
+        exempt.map(|(object, parts)| match parts.len() {
+            AccessPart::COUNT => object.clone(),
+            _ => {
+                let parts: Vec<&str> = parts.iter().map(|it| it.as_str()).collect();
+                format!("{object} from {}", parts.join(" and "))
+            }
+        })
     }
 
     /// Returns the problems that do not keep access checks from working.
@@ -179,9 +186,15 @@ impl FilterSettings {
         route: &str,
         reserved_headers: Option<&BTreeSet<String>>,
     ) -> Option<Box<RequestFilters>> {
-        let exempted = self.access.values().any(|it| it.exempts(route));
+        let mut exempt = self.access.values().flat_map(|it| it.exempts(route));
+        let exempted = exempt.next().is_some();
         let is_stream = grpc && self.max_body_bytes.is_some();
-        let strips = reserved_headers.is_some();
+        let strips = reserved_headers.is_some_and(|names| {
+            let of_listener: BTreeSet<&str> = self.reserved_headers().collect();
+            names
+                .iter()
+                .any(|name| !of_listener.contains(name.as_str()))
+        });
         if own.is_none() && !strips && !is_stream && !exempted && !self.changes_same(changed) {
             return None;
         }
@@ -191,10 +204,16 @@ impl FilterSettings {
         let reserved = settings.reserved_headers();
         let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
         let reserved = sorted(reserved);
-        settings.access.retain(|_, check| !check.exempts(route));
+        let exempt_from = settings.exempt_from(route);
+        if !exempt_from.is_empty() {
+            for check in settings.access.values_mut() {
+                *check = Arc::new(check.of_route(route));
+            }
+        }
         let filters = settings.to_schema(changed).unwrap_or_default();
         Some(Box::new(RequestFilters {
             reserved_headers: reserved,
+            exempt_from,
             // gRPC streams may never end, so they are not buffered.
             max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
             ..filters
@@ -207,8 +226,23 @@ impl FilterSettings {
         let own = own.into_iter().flat_map(|it| &it.access);
         let checks: BTreeMap<&Arc<str>, &Arc<AccessCheck>> =
             self.access.iter().chain(own).collect();
-        let checks = checks.into_values().filter(|it| !it.exempts(route));
+        let is_exempt = |check: &AccessCheck| {
+            let mut parts = check.exempts(route);
+            parts.any(|part| part == AccessPart::ExtAuth)
+        };
+        let checks = checks.into_values().filter(|it| !is_exempt(it));
         checks.filter_map(|it| it.external_auth.clone()).collect()
+    }
+
+    /// Returns the parts of checks from which a route is exempt, as
+    /// `AccessPolicy/namespace/name/part`.
+    fn exempt_from(&self, route: &str) -> Vec<String> {
+        let all = self.access.iter().flat_map(|(policy, check)| {
+            let parts = check.exempts(route).filter(|part| check.has(*part));
+            parts.map(move |part| format!("{policy}/{}", part.as_str()))
+        });
+        let all: BTreeSet<String> = all.collect();
+        all.into_iter().collect()
     }
 
     /// Returns the filters for the snapshot, or `None` if there are none. `rule` contains the
@@ -243,6 +277,7 @@ impl FilterSettings {
                     .flat_map(|check| &check.token_headers)
                     .map(String::as_str),
             ),
+            exempt_from: Vec::new(),
         };
         (filters != RequestFilters::default()).then(|| RequestFilters {
             policies: self.policies(),

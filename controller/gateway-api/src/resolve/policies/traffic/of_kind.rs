@@ -70,7 +70,7 @@ impl<'w> CheckedPolicy<'w> {
 
     /// Returns the policy's name, followed by the objects that it exempts.
     fn told(&self) -> String {
-        let exempt: Vec<&str> = self.settings.filters.exempt().collect();
+        let exempt: Vec<String> = self.settings.filters.exempt().collect();
         let name = self.metadata.key();
         if exempt.is_empty() {
             return name.to_string();
