@@ -275,7 +275,7 @@ fn forged_gateway_answers_500_beyond_its_size() {
     let problems = problems.distinct();
     let told = problems
         .iter()
-        .filter(|it| it.message.contains("before it leave"));
+        .filter(|it| it.message.contains("earlier virtual hosts leave"));
     let told: Vec<_> = told.map(|it| (it.object.as_str(), &it.message)).collect();
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(told[0].0, "HTTPRoute/ns/r3/rules/0/matches/0");

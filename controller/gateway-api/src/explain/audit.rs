@@ -180,7 +180,10 @@ mod tests {
             "AccessPolicy/infra/office",
             Some("AccessPolicy/infra/staff"),
         );
-        let exempt = filters("AccessPolicy/infra/office", None);
+        let exempt = RequestFilters {
+            exempt_from: vec!["AccessPolicy/infra/staff/authorization".to_owned()],
+            ..filters("AccessPolicy/infra/office", None)
+        };
         let tls = TlsTermination {
             client_trust_bundle: "ConfigMap/infra/ca".to_owned(),
             ..TlsTermination::default()

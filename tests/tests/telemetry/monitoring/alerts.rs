@@ -166,6 +166,16 @@ pub(crate) const ALERTS: &[Alert] = &[
         "Clients reject them. The Events HostnameNotCovered, or sesame-agent status on the host, name them.",
     ),
     alert(
+        ("SesameKeySetOutdated", "warning", "10m"),
+        (
+            // Without a key set, there is no series.
+            "(time() - max by (uri) (sesame_agent_key_set_fetched_timestamp_seconds or sesame_controller_key_set_fetched_timestamp_seconds) or vector(0))",
+            "> 7200",
+        ),
+        "The keys at {{ $labels.uri }} were last fetched {{ $value | humanizeDuration }} ago",
+        "Tokens are verified with the last good keys, for at most seven days. The status of the policy or HTTPProxy shows the error.",
+    ),
+    alert(
         ("SesameRequestsFail", "critical", "10m"),
         (
             "sum by (gateway_namespace, gateway) (rate(sesame_gateway_requests_total{code=\"5xx\"}[5m]) or 0 * rate(sesame_gateway_requests_total[5m])) / clamp_min(sum by (gateway_namespace, gateway) (rate(sesame_gateway_requests_total[5m])), 0.2)",

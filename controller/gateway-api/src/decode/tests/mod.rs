@@ -310,7 +310,7 @@ fn bombs_are_refused() {
     message(&format!("{}{nested}", named("a", "b")));
     let large = format!("{}data: {{a: {}}}\n", named("a", "b"), "x".repeat(1 << 20));
     assert!(
-        message(&large).contains("at most 1048576"),
+        message(&large).contains("maximum 1048576"),
         "{}",
         message(&large)
     );

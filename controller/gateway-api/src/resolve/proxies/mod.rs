@@ -315,9 +315,7 @@ fn rules<'w>(
     let addresses = addresses::of_host(root);
     let mut cx = lookup.rule_context(owner);
     let providers = TokenProviders::read(root, &mut cx);
-    for (words, why) in providers.faults() {
-        details.error(&root.name, words, why);
-    }
+    providers.tell(&root.name, details);
     for (index, route) in place.routes.iter().enumerate().rev() {
         let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
             Ok(route_match) => one_label.applied_to(route_match),

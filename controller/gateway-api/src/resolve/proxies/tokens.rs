@@ -7,10 +7,12 @@ use sesame_proto::dns_name;
 use sesame_proto::schema::{TokenPolicy, TokenProvider};
 
 use super::connections::{AuthorityRef, names, secret, secret_ref};
+use super::details::Details;
 use super::roots::Root;
 use super::rules::{ReadRoute, RouteFault};
 use crate::api::{
-    ProxyHost, ProxyJwtProvider, ProxyJwtVerification, ProxyLocalJwks, ProxyRemoteJwks, ProxyRoute,
+    NamespacedName, ProxyHost, ProxyJwtProvider, ProxyJwtVerification, ProxyLocalJwks,
+    ProxyRemoteJwks, ProxyRoute,
 };
 use crate::resolve::context::references::CoreReference;
 use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
@@ -34,6 +36,8 @@ pub(super) struct TokenProviders<'w> {
     /// Name of the provider whose tokens routes need by default.
     default: Option<&'w str>,
     by_name: Vec<(&'w str, ReadProvider)>,
+    /// Key sets that could not be renewed.
+    warnings: Vec<RouteFault>,
 }
 
 /// A provider under the name of its check, or why it cannot be used.
@@ -50,6 +54,7 @@ impl<'w> TokenProviders<'w> {
             fault: None,
             default: None,
             by_name: Vec::new(),
+            warnings: Vec::new(),
         };
         let has_tls = tls.as_ref().is_some_and(|it| !it.passthrough);
         let mut defaults = specs.iter().filter(|it| it.default);
@@ -83,20 +88,31 @@ impl<'w> TokenProviders<'w> {
             return providers;
         }
         let read = specs.iter().map(|spec| {
-            let read = read(spec, root, cx);
             let name = &spec.name;
+            let read = read(spec, root, cx).map(|(check, note)| {
+                let note = note.map(|why| format!("jwtProviders {name:?}: {why}"));
+                let warned = note.map(|why| ((TYPE, "RemoteJWKSOutdated"), why));
+                providers.warnings.extend(warned);
+                check
+            });
             let read = read
                 .map_err(|(reason, why)| ((TYPE, reason), format!("jwtProviders {name:?}: {why}")));
             (name.as_str(), read)
         });
-        providers.by_name = read.collect();
+        let by_name = read.collect();
+        providers.by_name = by_name;
         providers
     }
 
-    /// Returns the errors of the virtual host.
-    pub(super) fn faults(&self) -> impl Iterator<Item = RouteFault> {
+    /// Adds the errors and warnings of the virtual host.
+    pub(super) fn tell(&self, root: &NamespacedName, details: &mut Details) {
         let of_providers = self.by_name.iter().filter_map(|(_, it)| it.as_ref().err());
-        self.fault.iter().chain(of_providers).cloned()
+        for (words, why) in self.fault.iter().chain(of_providers) {
+            details.error(root, *words, why);
+        }
+        for (words, why) in &self.warnings {
+            details.warn(root, *words, why);
+        }
     }
 
     /// Returns the check for a route, or `None` if it needs no token.
@@ -149,12 +165,15 @@ impl ReadRoute<'_> {
     }
 }
 
+/// A provider's check under its name, and a note about its keys.
+type NotedProvider = ((String, Arc<AccessCheck>), Option<String>);
+
 /// Reads a provider. Errors have Contour's reason.
 fn read<'w>(
     spec: &'w ProxyJwtProvider,
     root: &Root<'w>,
     cx: &mut RuleContext<'_, 'w, '_>,
-) -> Result<(String, Arc<AccessCheck>), (&'static str, String)> {
+) -> Result<NotedProvider, (&'static str, String)> {
     let ProxyJwtProvider {
         name,
         default: _,
@@ -170,15 +189,17 @@ fn read<'w>(
     }
     limits::entries("audiences", audiences.len(), 0..=TokenPolicy::MAX_ENTRIES)
         .map_err(|why| ("AudiencesInvalid", why))?;
-    let jwks = match (remote_jwks, local_jwks) {
+    let (jwks, note) = match (remote_jwks, local_jwks) {
         (Some(spec), None) => {
             let set = remote(spec, &root.name.namespace)?;
             permitted(spec, cx)?;
             let read = set.read(cx.cx);
-            let (keys, _) = read.map_err(|why| ("RemoteJWKSUnavailable", why))?;
-            keys
+            read.map_err(|why| ("RemoteJWKSUnavailable", why))?
         }
-        (None, Some(spec)) => local(spec, cx).map_err(|why| ("LocalJWKSInvalid", why))?,
+        (None, Some(spec)) => {
+            let keys = local(spec, cx).map_err(|why| ("LocalJWKSInvalid", why))?;
+            (keys, None)
+        }
         (Some(_), Some(_)) => {
             let why = "expected either remoteJWKS or localJWKS";
             return Err(("JWKSSourceConflict", why.to_owned()));
@@ -198,7 +219,8 @@ fn read<'w>(
     let owner = Kind::HttpProxy.named(root.name.clone());
     let owner = format!("{owner}/jwtProviders/{name}");
     let tokens = TokenCheck::of_provider(&owner, provider, *forward_jwt);
-    Ok((owner, Arc::new(AccessCheck::of_tokens(tokens))))
+    let check = Arc::new(AccessCheck::of_tokens(tokens));
+    Ok(((owner, check), note))
 }
 
 /// Reads a remote key set of an HTTPProxy in this namespace.

@@ -201,7 +201,9 @@ fn too_many_limits_refuse_the_rule_and_are_said() {
         ConditionState::False(Reason::UnsupportedValue)
     );
     assert!(
-        conditions[0].message.contains("have 24 limits"),
+        conditions[0]
+            .message
+            .contains("24 rate limits from TrafficPolicies apply"),
         "{}",
         conditions[0].message
     );
