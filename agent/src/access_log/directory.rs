@@ -1,7 +1,8 @@
-//! Manages one Gateway's log files (`access.log`, and older files with a number appended), and the
-//! symbolic link that Envoy opens.
+//! Manages the log files of one Gateway (`access.log`, and older files with a number appended) and
+//! the symbolic link through which Envoy opens the current file.
 //!
-//! Never follow another user's link, and never let users outside the group read a log.
+//! Never follow a link that belongs to another user, and never make a log readable outside its
+//! group.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -15,9 +16,9 @@ use super::ACCESS_LOG;
 use super::plan::LogFacts;
 use crate::host::{create_directory, entries, remove_if_exists};
 
-/// Target of the symbolic link while logging is off.
+/// Target of Envoy's symbolic link while logging is off.
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Mode of a log file. The group may read it, for log collectors.
+/// Mode of a log file. The group may read log files, so that log collectors can.
 const LOG_MODE: u32 = 0o640;
 /// Mode of the log directory.
 const DIRECTORY_MODE: u32 = 0o750;
@@ -36,13 +37,12 @@ impl LogDirectory {
         Self { directory, link }
     }
 
-    /// Returns the path of the current file.
     pub(super) fn current(&self) -> PathBuf {
         self.directory.join(ACCESS_LOG)
     }
 
-    /// Creates the directory and the file if they are missing. Fails if this user cannot append to
-    /// the file.
+    /// Creates the directory and the current file if they are missing. Fails if this user cannot
+    /// append to the file.
     pub(super) fn prepare(&self) -> io::Result<()> {
         for directory in self
             .directory
@@ -55,7 +55,7 @@ impl LogDirectory {
                 fs::set_permissions(directory, Permissions::from_mode(DIRECTORY_MODE))?;
             }
         }
-        // Users who can write to these directories could replace files with links.
+        // Anyone who can write to these directories could replace a log file with a link.
         if let Some(all) = self.directory.parent() {
             open::check_directory(all, Rule::Named)?;
         }
@@ -63,7 +63,8 @@ impl LogDirectory {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(LOG_MODE);
         let (file, _) = open::open_with(&mut options, &self.current(), Rule::Own)?;
-        // Set the mode again, because the umask may have removed bits.
+        // Set the mode explicitly, because the umask may have masked bits when the file was
+        // created.
         file.set_permissions(Permissions::from_mode(LOG_MODE))
     }
 
@@ -90,14 +91,13 @@ impl LogDirectory {
         fs::read_link(&self.link).is_ok_and(|target| target == self.current())
     }
 
-    /// Returns the state of the log files and of their file system.
     pub(super) fn facts(&self) -> io::Result<LogFacts> {
         let current = fs::symlink_metadata(self.current())?;
-        // Not every file system records creation times.
+        // Some file systems do not record creation times.
         let begun = current.created().unwrap_or_else(|_| SystemTime::now());
         let disk = rustix::fs::statvfs(&self.directory)?;
         Ok(LogFacts {
-            // The age is zero if the clock was set back.
+            // The elapsed time is negative if the clock was set back; count that as zero.
             current: (current.len(), begun.elapsed().unwrap_or(Duration::ZERO)),
             older: self.older()?,
             written: self.leads_to_file(),
@@ -120,15 +120,14 @@ impl LogDirectory {
         Ok(older)
     }
 
-    /// Renames the current file to the next number, and creates a new current file. Envoy keeps
-    /// writing to the old file until it reopens the log.
+    /// Appends the next free number to the current file's name, and creates a new current file.
+    /// Envoy keeps writing to the old file until it reopens the log.
     pub(super) fn rotate(&self) -> io::Result<()> {
         let last = self.older()?.last().map_or(0, |(number, _)| *number);
         fs::rename(self.current(), self.numbered(last.saturating_add(1)))?;
         self.prepare()
     }
 
-    /// Removes an older file.
     pub(super) fn remove(&self, number: u64) -> io::Result<()> {
         remove_if_exists(&self.numbered(number))
     }
@@ -137,7 +136,7 @@ impl LogDirectory {
         self.directory.join(format!("{ACCESS_LOG}.{number}"))
     }
 
-    /// Returns the log file `current` and all older files beside it, oldest first.
+    /// Returns `current` and all older log files in its directory, oldest first.
     pub(super) fn files_beside(current: &Path) -> io::Result<Vec<PathBuf>> {
         let directory = current.parent().unwrap_or(Path::new("/"));
         let mut older: Vec<(u64, PathBuf)> = entries(directory)?
@@ -150,12 +149,13 @@ impl LogDirectory {
     }
 }
 
-/// Opens a log. Fails if an agent of another user wrote it, unless root reads it.
+/// Opens a log for reading. Fails if the file belongs to a user other than this agent's, unless
+/// root reads it.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
     Ok(open::open(path, crate::host::written_by_agent())?.0)
 }
 
-/// Returns the number in an older file's name, or `None` if the file is not an older log file.
+/// Returns the number at the end of an older log file's name, or `None` for any other file.
 fn number_of(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix(ACCESS_LOG)?
@@ -192,7 +192,7 @@ mod tests {
             let mode = fs::metadata(file).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777 & !LOG_MODE, 0, "{mode:o}");
         }
-        // The number of a removed file is not reused while a later file exists.
+        // The number of a removed file is not reused as long as a file with a higher number exists.
         log.remove(1).unwrap();
         log.rotate().unwrap();
         assert_eq!(log.facts().unwrap().older, [(2, 6), (3, 0)]);

@@ -1,25 +1,25 @@
-//! Parses the lines of an access log, and filters them by their fields. Pure.
+//! Parses and filters the lines of an access log. Pure.
 //!
-//! Never trust a line, because clients choose some of its fields.
+//! Never trust the content of a line, because clients choose some of the fields.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer};
 
-/// Fields of a log line, which describes one request or connection. Absent fields are `None`.
+/// Fields of a log line. Each line describes one request or connection. Missing fields are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct LogEntry {
-    /// Start of the request or connection.
+    /// Time at which the request or connection started.
     pub(crate) time: Option<Timestamp>,
     pub(crate) duration_ms: Option<u64>,
-    /// Consecutive stages of the total duration.
+    /// Durations of consecutive stages. Together they make up `duration_ms`.
     pub(crate) before_backend_ms: Option<u64>,
     pub(crate) upload_ms: Option<u64>,
     pub(crate) backend_ms: Option<u64>,
     pub(crate) download_ms: Option<u64>,
-    /// Time spent in authorization services, which is included in the time before the backend.
+    /// Time spent waiting for authorization services. `before_backend_ms` includes this time.
     #[serde(deserialize_with = "number_as_text")]
     pub(crate) authorization_us: Option<u64>,
     #[serde(deserialize_with = "number_as_text")]
@@ -35,12 +35,14 @@ pub(crate) struct LogEntry {
 }
 
 impl LogEntry {
-    /// Parses a line. Returns `None` if the line is invalid, for example because it is truncated.
+    /// Parses a line. Returns `None` if the line is not valid JSON, for example because it is
+    /// truncated.
     pub(crate) fn read(line: &str) -> Option<Self> {
         serde_json::from_str(line).ok()
     }
 
-    /// Returns the end time of the request or connection, at which Envoy logged it.
+    /// Returns the time at which the request or connection ended. Envoy writes the log line at that
+    /// time.
     pub(crate) fn ended(&self) -> Option<Timestamp> {
         let took = i64::try_from(self.duration_ms.unwrap_or(0)).ok()?;
         self.time?
@@ -48,7 +50,6 @@ impl LogEntry {
             .ok()
     }
 
-    /// Returns Envoy's response flags.
     pub(crate) fn flags(&self) -> impl Iterator<Item = &str> {
         let flags = self.response_flags.as_deref().unwrap_or("-");
         flags
@@ -57,31 +58,31 @@ impl LogEntry {
     }
 }
 
-/// Parses a number from a string, because Envoy writes all filter state as strings.
+/// Parses a number from a JSON string. Envoy writes filter state as strings, even if it is numeric.
 fn number_as_text<'de, D: Deserializer<'de>>(input: D) -> Result<Option<u64>, D::Error> {
     let text = Option::<String>::deserialize(input)?;
     Ok(text.and_then(|text| text.parse().ok()))
 }
 
-/// Conditions, all of which a line must meet.
+/// A filter for log lines. A line must meet all conditions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogFilter {
-    /// Accepted statuses. If empty, all are accepted.
+    /// Accepted statuses. If empty, every status is accepted.
     pub(crate) statuses: Vec<StatusPattern>,
-    /// Accepted routes. If empty, all are accepted.
+    /// Accepted routes. If empty, every route is accepted.
     pub(crate) routes: Vec<ObjectPattern>,
-    /// Accepted backends. If empty, all are accepted.
+    /// Accepted backends. If empty, every backend is accepted.
     pub(crate) backends: Vec<ObjectPattern>,
-    /// Hostname that the client must have requested.
+    /// The only accepted value of the request's Host header, with or without a port.
     pub(crate) host: Option<String>,
-    /// Earliest accepted end time.
+    /// Earliest accepted time at which the request ended.
     pub(crate) since: Option<Timestamp>,
-    /// Minimum duration of the request.
+    /// Minimum duration of an accepted request.
     pub(crate) slow: Option<SignedDuration>,
 }
 
 impl LogFilter {
-    /// Returns true if the filter accepts every line.
+    /// Returns true if the filter has no conditions.
     pub(crate) fn is_everything(&self) -> bool {
         let Self {
             statuses,
@@ -99,7 +100,6 @@ impl LogFilter {
             && slow.is_none()
     }
 
-    /// Returns true if the filter accepts the line.
     pub(crate) fn chooses(&self, entry: &LogEntry) -> bool {
         let Self {
             statuses,
@@ -138,14 +138,13 @@ impl LogFilter {
 /// A status (`404`) or a status class (`5xx`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StatusPattern {
-    /// A single status. 0 means that the client disconnected before it got a response.
+    /// An exact status. Envoy logs 0 if the client disconnected before it got a response.
     Exactly(u16),
-    /// All statuses with this first digit.
+    /// All statuses with this first digit, such as 5 for `5xx`.
     Class(u16),
 }
 
 impl StatusPattern {
-    /// Parses a pattern.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let expected = || "expected a status such as 404, or a class such as 5xx".to_owned();
         let class = text.strip_suffix("xx").or_else(|| text.strip_suffix("XX"));
@@ -165,13 +164,12 @@ impl StatusPattern {
     }
 }
 
-/// Prefix of an object's name in the log, with or without its kind: `shop/cart`,
+/// A prefix of an object's name as it appears in the log. The kind is optional: `shop/cart`,
 /// `HTTPRoute/shop/cart/rules/0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectPattern(Vec<String>);
 
 impl ObjectPattern {
-    /// Parses a pattern.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let parts: Vec<String> = text.split('/').map(str::to_owned).collect();
         if parts.len() < 2 || parts.iter().any(String::is_empty) {
@@ -184,7 +182,7 @@ impl ObjectPattern {
         Ok(Self(parts))
     }
 
-    /// Returns true if an object's name in the log starts with this prefix.
+    /// Returns true if `name`, as it appears in the log, starts with this prefix.
     pub(crate) fn names(&self, object: &str) -> bool {
         let parts: Vec<&str> = object.split('/').collect();
         let begins = |parts: &[&str], is_kind: bool| {

@@ -1,4 +1,4 @@
-//! Reads the lines of a log: first all existing lines, then new ones as they are written.
+//! Reads the lines of a log: first the existing lines, then new lines as Envoy writes them.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant, SystemTime};
 use super::ACCESS_LOG;
 use super::directory::{LogDirectory, NOWHERE, open_log};
 
-/// Maximum length of a line in bytes. Envoy limits the client-controlled parts of a line to far
-/// less than this.
+/// Maximum length of a line in bytes. A longer line is split. Envoy truncates the client-controlled
+/// fields, so real lines are far shorter.
 const MAX_BYTES: u64 = 1 << 20;
-/// Time during which Envoy may still write to a rotated file.
+/// Time after a rotation during which Envoy may still write to the old file.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Returns the access log file to which the Envoy in this runtime directory writes, if any.
+/// Returns the path of the access log file to which the Envoy with this runtime directory writes.
+/// Returns `None` if access logs are not written to files.
 pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
     let target = fs::read_link(runtime.join(ACCESS_LOG)).ok()?;
     (target != Path::new(NOWHERE)).then_some(target)
 }
 
-/// Reads one log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     current: PathBuf,
-    /// Files that remain to be read. The current one is last.
+    /// Files that are still to be opened, oldest first. The last one is the current file.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }
@@ -36,14 +36,15 @@ struct OpenLog {
     reader: BufReader<File>,
     /// Device and inode number of the file.
     id: (u64, u64),
-    /// Start of a line that is not complete yet.
+    /// Beginning of the last line, of which Envoy has not written the end yet.
     begun: Vec<u8>,
-    /// Time at which the reader noticed that this file was rotated.
+    /// Time at which the reader first noticed that the file was rotated.
     aside: Option<Instant>,
 }
 
 impl LogReader {
-    /// Creates a reader for the log whose current file is `current`. Starts with the oldest file.
+    /// Creates a reader for all lines of the log whose current file is `current`. Starts with the
+    /// oldest file.
     pub(crate) fn open(current: &Path) -> io::Result<Self> {
         Ok(Self {
             current: current.to_owned(),
@@ -52,7 +53,7 @@ impl LogReader {
         })
     }
 
-    /// Creates a reader that starts with the oldest file that was modified after `since`.
+    /// Like `new`, but skips older files that were last modified before `since`.
     pub(crate) fn open_since(current: &Path, since: SystemTime) -> io::Result<Self> {
         let mut log = Self::open(current)?;
         log.files.retain(|file| {
@@ -62,7 +63,8 @@ impl LogReader {
         Ok(log)
     }
 
-    /// Returns the next complete line without its line break, or `None` if no such line exists yet.
+    /// Returns the next complete line without its line break, or `None` if Envoy has not written
+    /// one yet.
     pub(crate) fn next_line(&mut self) -> io::Result<Option<String>> {
         loop {
             let Some(open) = &mut self.open else {
@@ -71,7 +73,7 @@ impl LogReader {
                 };
                 match OpenLog::open(&path) {
                     Ok(open) => self.open = Some(open),
-                    // The rotator has removed this file.
+                    // The rotator removed the file after this reader listed it.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
@@ -116,8 +118,8 @@ impl OpenLog {
         Ok(Some(String::from_utf8_lossy(&line).trim_end().to_owned()))
     }
 
-    /// Returns true if the file was rotated at least `LATE` ago, so that Envoy no longer writes to
-    /// it.
+    /// Returns true if the reader noticed a rotation of the file at least `LATE` ago. Envoy no
+    /// longer writes to such a file.
     fn is_over(&mut self, current: &Path) -> bool {
         let same = fs::symlink_metadata(current).is_ok_and(|now| (now.dev(), now.ino()) == self.id);
         if same {

@@ -1,12 +1,12 @@
-//! Keeps access log files within their limits, and reads them.
+//! Rotates access log files, keeps their total size within limits, and reads them.
 //!
-//! Envoy opens a symbolic link in its runtime directory. The link points to a file in the log
-//! directory. If Envoy cannot write to that file, the link points to `/dev/null`, because Envoy
-//! would reject a whole listener if it could not open the log. The link's target may change at any
-//! time without a change to any listener.
+//! Envoy opens its access log through a symbolic link in its runtime directory. The link points to
+//! a file in the log directory, or to `/dev/null` if Envoy cannot write to that file. Without a log
+//! that it can open, Envoy would reject the whole listener. Because Envoy's configuration contains
+//! only the link's path, the target can change without changing any listener.
 //!
-//! Access logs must never prevent Envoy from serving, or fill the disk that Envoy and the agent
-//! need.
+//! Access logs must never prevent Envoy from serving. They must never fill the disk, because Envoy
+//! and the agent need space on it.
 
 mod directory;
 mod entry;
@@ -26,16 +26,16 @@ pub(crate) use self::lines::{LogReader, current_of};
 pub(crate) use self::readable::Readability;
 pub(crate) use self::rotator::LogRotator;
 
-/// Name of the symbolic link in an Envoy's runtime directory, and of the current log file.
+/// File name of the symbolic link in Envoy's runtime directory, and of the current log file.
 pub(crate) const ACCESS_LOG: &str = "access.log";
 
 /// Destination of the access logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AccessLogTo {
-    /// One file per Gateway.
+    /// One log file per Gateway.
     #[default]
     File,
-    /// The standard output of the agent, or of the launcher if there is one.
+    /// The standard output of the launcher, or of the agent if Envoy runs without a launcher.
     Stdout,
     /// Access logs are off.
     Off,
@@ -55,12 +55,13 @@ pub struct AccessLogSettings {
 /// Limits on one Gateway's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogBounds {
-    /// Size in bytes at which the current file is rotated.
+    /// Size in bytes at which the current file is rotated. On a small disk, a lower limit applies.
     pub file_bytes: u64,
-    /// Maximum number of files, including the current one.
+    /// Maximum number of files per Gateway, including the current one.
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Number of bytes to keep free on the disk, or a tenth of the disk if that is less.
+    /// Free space in bytes that access logs must leave on the disk. At most a tenth of the disk is
+    /// kept free.
     pub free_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Decides when to rotate a log, which of its files to remove, and whether to log at all. Pure.
+//! Decides when to rotate a log, which log files to remove, and when to pause logging. Pure.
 
 use super::LogBounds;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(super) struct LogFacts {
     pub(super) current: (u64, Duration),
     /// Number and size in bytes of each older file, oldest first.
     pub(super) older: Vec<(u64, u64)>,
-    /// True if Envoy currently logs to the current file.
+    /// True if Envoy's symbolic link points to the current file, and not to `/dev/null`.
     pub(super) written: bool,
     /// Free and total space on the disk, in bytes.
     pub(super) disk: (u64, u64),
@@ -23,11 +23,10 @@ pub(super) struct LogPlan {
     pub(super) rotate: bool,
     /// Numbers of the files to remove, oldest first.
     pub(super) remove: Vec<u64>,
-    /// True if Envoy should log, or false if the disk is too full.
+    /// True if Envoy may log to the file, or false if the disk is too full.
     pub(super) write: bool,
 }
 
-/// Plans how to bring a log within its limits.
 pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
     let LogFacts {
         current: (bytes, age),
@@ -42,7 +41,7 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         free_bytes,
     } = bounds;
     let reserve = free_bytes.min(all / 10);
-    // On a small disk, logs may use at most a quarter of the space.
+    // On a small disk, all files of a Gateway together may use at most a quarter of the disk.
     let file_bytes = file_bytes.min(all / 4 / files.max(1) as u64);
     let rotate = *bytes > 0 && (*bytes >= file_bytes || *age >= period);
     let mut kept: Vec<(Option<u64>, u64)> = older
@@ -50,7 +49,8 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         .map(|(number, bytes)| (Some(*number), *bytes))
         .collect();
     if rotate {
-        // The file to be rotated has no number yet, so this plan does not remove it.
+        // The rotated file counts towards the limits, but it has no number yet, so this plan cannot
+        // remove it.
         kept.push((None, *bytes));
     }
     let most = files.saturating_sub(1).max(1);
@@ -66,7 +66,8 @@ pub(super) fn plan(facts: &LogFacts, bounds: LogBounds) -> LogPlan {
         remove.push(*number);
         (count, total, freed) = (count - 1, total - bytes, freed + bytes);
     }
-    // Hysteresis keeps logging from flapping at the limit.
+    // Require 25% more free space to resume logging than to continue it, so that logging does not
+    // flap.
     let wanted = if *written { reserve } else { reserve / 4 * 5 };
     LogPlan {
         rotate,
@@ -121,7 +122,7 @@ mod tests {
         let two = [(7, 10), (8, 10)];
         assert_eq!(planned(&facts(3, &two, 1000)), (false, vec![], true));
         assert_eq!(planned(&facts(10, &two, 1000)), (true, vec![7], true));
-        // The log grew while no agent was running.
+        // Lines were written while no agent was running to rotate the log.
         let grown = [(7, 10), (8, 500)];
         assert_eq!(planned(&facts(3, &grown, 1000)), (false, vec![7, 8], true));
         assert_eq!(planned(&facts(500, &two, 1000)), (true, vec![7, 8], true));

@@ -1,4 +1,4 @@
-//! Maintains one Gateway's log while its Envoy is running.
+//! Rotates one Gateway's log while the Gateway's Envoy is running.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,9 +13,9 @@ use crate::envoy::Admin;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
 
-/// Interval between checks of the file. Until the next check, Envoy may exceed the size limit.
+/// Interval between checks of the log. Between two checks, the file may exceed its size limit.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Pause before retrying a file that Envoy cannot write to.
+/// Time to wait after finding that Envoy cannot write to the file, before trying the file again.
 const RETRY: Duration = Duration::from_secs(5);
 /// Time limit for a response from Envoy.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -25,27 +25,27 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub(crate) struct LogRotator {
     log: LogDirectory,
     bounds: LogBounds,
-    /// True if the log is written to files.
+    /// True if the settings send access logs to files.
     wanted: bool,
-    /// Launcher of Envoy, which may see a different file system than the agent does.
+    /// The launcher of Envoy, if any. Its file system may differ from the agent's.
     launcher: Launcher,
-    /// Reason why Envoy cannot write to the file, and time of detection.
+    /// Why Envoy cannot write to the file, and when this was detected.
     unwritable: Option<(String, Instant)>,
-    /// True if the launcher has already tried to open the file.
+    /// True if the launcher has been asked to open the file for writing.
     asked: bool,
-    /// True if Envoy still has to reopen its log.
+    /// True if Envoy has not reopened its log since the link or the file last changed.
     untold: bool,
-    /// Current file, as found by the last check.
+    /// The current file at the time of the last check.
     written: Option<WrittenFile>,
-    /// File that another program deleted while Envoy had it open.
+    /// A deleted log file that Envoy still has open, if another program deleted it.
     deleted: Option<WrittenFile>,
-    /// Last reported reason for not logging.
+    /// The last reported reason why logging is off, or `None` if it is on.
     told: Option<String>,
 }
 
 impl LogRotator {
     /// Creates a rotator for the log in the subdirectory `name` of the log directory. `link` is the
-    /// symbolic link to that log.
+    /// symbolic link through which Envoy opens that log.
     pub(crate) fn new(
         settings: &AccessLogSettings,
         name: &str,
@@ -59,7 +59,8 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            // A killed agent may have rotated the file without making Envoy reopen it.
+            // An earlier agent may have been killed between rotating the file and making Envoy
+            // reopen it.
             untold: true,
             written: None,
             deleted: None,
@@ -67,18 +68,19 @@ impl LogRotator {
         }
     }
 
-    /// Returns true if the log is written to files, which need maintenance.
+    /// Returns true if the settings send access logs to files, which then need rotation.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Points the link to a file that Envoy can open. Must be called before Envoy starts.
+    /// Points the link to a file that Envoy can open, or to `/dev/null`. Must be called before
+    /// Envoy starts.
     pub(crate) fn prepare(&mut self) {
         self.look_and_say();
     }
 
-    /// Keeps the log within its limits forever. Reports why nothing is logged, first at the start
-    /// and then whenever the reason changes.
+    /// Keeps the log within its limits forever. Calls `report` at the start, and whenever the
+    /// reason why logging is off changes.
     pub(crate) async fn run(mut self, admin: Admin, report: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
         report(self.told.clone());
@@ -88,19 +90,21 @@ impl LogRotator {
                 report(self.told.clone());
             }
             if self.untold {
-                // A new Envoy may have taken over.
+                // The admin connection may belong to an Envoy that has been replaced since the last
+                // check.
                 admin.reconnect().await;
-                // If Envoy does not respond or is about to start, the next check retries this.
+                // If Envoy does not respond or is just starting, try again at the next check.
                 self.untold = admin.post("/reopen_logs").await.is_err();
             } else if let Some(deleted) = self.deleted.take() {
-                // At the next check the old file is complete, because Envoy flushes within a
-                // second.
+                // Envoy flushes within a second after reopening its log. By this next check, the
+                // deleted file is complete.
                 self.rescue(deleted);
             }
         }
     }
 
-    /// Runs one check. Returns true if the reason for not logging has changed.
+    /// Runs one check and logs the result. Returns true if the reason why logging is off has
+    /// changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -115,11 +119,10 @@ impl LogRotator {
         true
     }
 
-    /// Runs one check. Returns why nothing is logged, or `None` if Envoy logs.
+    /// Runs one check. Returns why logging is off, or `None` if Envoy logs or is not supposed to.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
-            // An old Envoy may open the link until it receives new listeners, so keep the link
-            // valid.
+            // An Envoy with older listeners may still open the link, so the link must stay valid.
             let _ = self.lead(false);
             return None;
         }
@@ -137,8 +140,9 @@ impl LogRotator {
         })
     }
 
-    /// Returns why Envoy cannot write to the file, or `None` if it can. The launcher is asked at
-    /// the start and while the link points elsewhere, but no sooner than `RETRY` after a failure.
+    /// Returns why Envoy cannot write to the file, or `None` if Envoy can. Asks the launcher at the
+    /// first check, and as long as the link points elsewhere. Within `RETRY` after a failure,
+    /// returns the known reason without another attempt.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {
@@ -165,7 +169,8 @@ impl LogRotator {
         why
     }
 
-    /// Rotates and removes files as planned. Returns true if Envoy should log to the file.
+    /// Rotates and removes files as planned. Returns true if there is enough disk space for Envoy
+    /// to log to the file.
     fn bring_within_bounds(&mut self) -> io::Result<bool> {
         let facts = self.log.facts()?;
         let LogPlan {
@@ -173,7 +178,8 @@ impl LogRotator {
             remove,
             write,
         } = plan(&facts, self.bounds);
-        // Rotate first, so that the new number is higher than the numbers of the removed files.
+        // Rotate before removing, because the next number is derived from the numbers of the
+        // existing files.
         if rotate {
             self.log.rotate()?;
         }
@@ -185,7 +191,8 @@ impl LogRotator {
         Ok(write)
     }
 
-    /// Checks whether Envoy still has an old file open.
+    /// Detects whether the current file was replaced since the last check. If so, Envoy still
+    /// writes to the previous file and must reopen its log.
     fn follow(&mut self) -> io::Result<()> {
         let now = WrittenFile::open(&self.log.current())?;
         let before = self.written.take();
@@ -200,7 +207,8 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Copies lines that Envoy wrote to a file after its deletion into the current file.
+    /// Copies the lines that were written to the deleted file since the last check to the current
+    /// file.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

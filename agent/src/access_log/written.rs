@@ -1,5 +1,5 @@
-//! Keeps open the file that Envoy writes to. If another program renames or deletes the file, Envoy
-//! keeps writing to it.
+//! Keeps a handle to the file that Envoy writes to. Envoy keeps writing to that file if another
+//! program renames or deletes it, so the handle can recover lines from a deleted file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use sesame_files::open::{self, Rule};
 
-/// The file that Envoy writes to, as found by one check.
+/// The current log file at the time of a check.
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     file: File,
@@ -18,7 +18,6 @@ pub(super) struct WrittenFile {
 }
 
 impl WrittenFile {
-    /// Opens the file at a path.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let (file, meta) = open::open(path, Rule::Own)?;
         Ok(Self {
@@ -28,17 +27,18 @@ impl WrittenFile {
         })
     }
 
-    /// Returns true if both are the same file, possibly checked at different times.
+    /// Returns true if both checks found the same file.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.id == other.id
     }
 
-    /// Returns true if the file has been deleted.
+    /// Returns true if the file has been deleted since it was opened.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends up to `most` bytes that were written since the last check to the file at `path`.
+    /// Copies the bytes written to this file since it was opened, at most `most`, to the end of the
+    /// file at `path`.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;

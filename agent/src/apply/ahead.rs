@@ -1,9 +1,9 @@
-//! Splits a change into parts that may be applied first and parts that have to wait. Endpoints of
-//! unchanged clusters may go first, and so may route tables if the only other changes are to inline
-//! endpoints.
+//! Splits a change: some parts of it may be applied first, while the rest waits. The endpoints of
+//! unchanged clusters may go first. Route tables may go first if nothing else changes except
+//! endpoints that are listed inside clusters (inline endpoints).
 //!
-//! Pure. Never pairs a cluster with another version's endpoints, or routes with another version of
-//! their clusters.
+//! Pure. Never pairs a cluster with the endpoints of another version, or a route table with
+//! clusters of another version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,24 +23,26 @@ use crate::xds::XdsKind;
 /// Field number of `load_assignment` in Envoy's `Cluster` message.
 const LOAD_ASSIGNMENT: u32 = 33;
 
-/// Maximum number of clusters that may be added before the shares file is written. Until then, each
-/// added cluster may open as many connections as Envoy allows by default.
+/// Maximum number of clusters that a change may add before the shares file (RTDS) is written. The
+/// file contains each cluster's connection limit. Until it is written, Envoy's default limit
+/// applies to added clusters.
 const MAX_BEFORE_SHARES: usize = 4;
 
-/// Kinds of changes that Envoy has not received yet.
+/// Kinds of changes that are rendered but not applied yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "parts that wait independently of each other"
 )]
 pub struct Waiting {
-    /// Endpoints in files.
+    /// At least one existing endpoint file changes.
     pub endpoints: bool,
-    /// Route tables in files.
+    /// At least one existing route table changes.
     pub route_tables: bool,
-    /// Endpoints inside the cluster list.
+    /// At least one cluster's inline endpoints change.
     pub inline_endpoints: bool,
-    /// Other cluster changes, listeners and keys. Route tables must wait for these.
+    /// Anything else changes: clusters, listeners, keys, or the set of route tables. Changed route
+    /// tables must wait for these changes.
     pub rest: bool,
 }
 
@@ -66,16 +68,16 @@ impl Waiting {
         }
     }
 
-    /// Returns true if route tables may be applied first, because nothing else changes except
-    /// inline endpoints.
+    /// Returns true if route tables may be applied first, because nothing that they depend on
+    /// changes. Inline endpoints may change.
     pub fn route_tables_go_ahead(self) -> bool {
         self.route_tables && !self.rest
     }
 }
 
-/// Returns true if Envoy may have to warm some of these clusters. That applies to new clusters, and
-/// to clusters that differ from the disk in more than inline endpoints. If false, the caller need
-/// not ask Envoy, which takes milliseconds with thousands of clusters.
+/// Returns true if Envoy may have to warm any cluster in `wanted` that is new, or that differs from
+/// the disk in more than inline endpoints. If the result is false, the caller can skip a query to
+/// Envoy. With thousands of clusters, that query takes milliseconds.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -87,8 +89,8 @@ pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     !old.has_clusters || merge(&old.content.clusters, wanted).any(waits)
 }
 
-/// Returns false if Envoy uses the cluster without warming it. Such a cluster contains all of its
-/// endpoints, and waits for neither keys nor health checks.
+/// Returns false if Envoy needs no warming for this cluster: all endpoints are inline, and it has
+/// no TLS configuration and no health checks.
 fn waits_for_something(cluster: &Resource) -> bool {
     let Ok(cluster) = Cluster::decode(&*cluster.bytes) else {
         return true;
@@ -105,7 +107,8 @@ fn waits_for_something(cluster: &Resource) -> bool {
         || !cluster.health_checks.is_empty()
 }
 
-/// Returns whether any files of this kind differ in content, and whether any were added or removed.
+/// Compares all files of one kind. Returns whether any file's content differs, and whether any file
+/// was added or removed.
 fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     let (before, after) = (resources(&old.content, kind), resources(new, kind));
     if Arc::ptr_eq(before, after) {
@@ -121,10 +124,10 @@ fn changed_files(old: &OnDisk, new: &Rendered, kind: XdsKind) -> (bool, bool) {
     (content, names)
 }
 
-/// Returns whether any clusters differ in inline endpoints, and whether any differ in another way,
-/// were added or were removed. Ignores removed clusters that were already unused.
+/// Compares the cluster lists. Returns whether inline endpoints differ, and whether anything else
+/// does. Ignores the removal of clusters that were already unused.
 fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
-    // Avoids comparing thousands of clusters if the list is unchanged.
+    // Skip the comparison of thousands of clusters if the list is unchanged.
     if std::ptr::eq(old.content.clusters.as_ref(), wanted) {
         return (false, false);
     }
@@ -143,11 +146,11 @@ fn changed_clusters(old: &OnDisk, wanted: &[Resource]) -> (bool, bool) {
     (inline, false)
 }
 
-/// Part of a cluster that differs between two versions.
+/// The part of a cluster in which two versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangedCluster {
     Nowhere,
-    /// Only the endpoints listed in the cluster itself.
+    /// Only the endpoints that are listed in the cluster itself.
     InlineEndpoints,
     Form,
 }
@@ -166,8 +169,8 @@ fn changed_cluster(before: &Resource, after: &Resource) -> ChangedCluster {
     }
 }
 
-/// Returns a message's encoded fields except field `left_out`, or `None` if the message is
-/// malformed.
+/// Returns the encoded fields of a message, without the field numbered `left_out`. Returns `None`
+/// if the message is malformed.
 fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     let mut fields = Vec::new();
     while !message.is_empty() {
@@ -181,18 +184,18 @@ fn without(mut message: &[u8], left_out: u32) -> Option<Vec<&[u8]>> {
     Some(fields)
 }
 
-/// Returns true if a change may be applied before the shares file is written: it adds no listeners
-/// and at most `MAX_BEFORE_SHARES` clusters.
+/// Returns true if a change may be applied before the shares file is written, because it changes no
+/// listeners and adds at most `MAX_BEFORE_SHARES` clusters.
 pub(super) fn goes_ahead_of_shares(old: &OnDisk, new: &Rendered) -> bool {
     let (before, now) = (&old.content.clusters, &new.clusters);
     let come = || merge(before, &**now).filter(|pair| matches!(pair, EitherOrBoth::Right(_)));
     let few_come = || come().take(MAX_BEFORE_SHARES + 1).count() <= MAX_BEFORE_SHARES;
-    // Avoids comparing thousands of clusters if the list is unchanged.
+    // Skip the comparison of thousands of clusters if the list is unchanged.
     old.content.listeners == new.listeners && (Arc::ptr_eq(before, now) || few_come())
 }
 
-/// Returns the content on disk, with newer endpoints for clusters that did not change. Returns
-/// `None` if none of those endpoints changed.
+/// Returns the content on disk, but with the new endpoints of clusters that did not change. Returns
+/// `None` if no such endpoints changed.
 pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     if Arc::ptr_eq(&old.content.endpoints, &new.endpoints) {
         return None;
@@ -218,8 +221,8 @@ pub fn endpoints_ahead(old: &OnDisk, new: &Rendered) -> Option<Rendered> {
     })
 }
 
-/// Returns the content on disk with the newer route tables, or `None` if they are unchanged or have
-/// to wait for other changes.
+/// Returns the content on disk, but with the new route tables. Returns `None` if the route tables
+/// are unchanged, or have to wait for other changes.
 pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Option<Rendered> {
     waiting.route_tables_go_ahead().then(|| Rendered {
         route_tables: Arc::clone(&new.route_tables),
@@ -228,7 +231,7 @@ pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Opt
     })
 }
 
-/// Returns the names of the endpoint files of changed clusters.
+/// Returns the names of the endpoint files that changed or removed clusters used on disk.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Compares the files on disk with the configuration in use by the running Envoy.
+//! Finds out which of the files on disk the running Envoy has accepted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 
 impl Applier {
-    /// Records the files whose current version the running Envoy has not accepted.
+    /// Sets `unconfirmed` to the files for which Envoy reports another version than the one on
+    /// disk.
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
-            // The transaction itself will report the error.
+            // If Envoy is unreachable, the transaction reports the error.
             return;
         };
         let mut unconfirmed = BTreeSet::new();
@@ -36,8 +37,8 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // An Envoy that never accepted any version of a list uses at most parts of the list on
-        // disk. It would also reject the union of that list and the new one.
+        // If Envoy never accepted any version of a list, treat the list on disk as empty. Envoy
+        // would reject a union that contains the bad list, and uses at most parts of that list.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

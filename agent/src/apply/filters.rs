@@ -1,7 +1,8 @@
-//! Merges filter files, whose entries route tables reference by name. Pure.
+//! Merges two versions of a filter file. Route tables refer to entries in these files by name.
+//! Pure.
 //!
-//! Envoy reads filter files and route tables independently. If an entry were removed while a route
-//! still references it, requests would bypass the filter or be rejected by mistake.
+//! Envoy reads filter files and route tables independently. If an entry is removed while a route
+//! still refers to it, requests may bypass the filter, or may be rejected by mistake.
 
 use std::collections::HashMap;
 
@@ -12,8 +13,9 @@ use envoy_types::pb::google::protobuf::Any;
 use prost::{Message as _, Name as _};
 use sesame_render::Resource;
 
-/// Returns the new file plus the entries that only the old file has, or `None` if no entry is
-/// removed. Protobuf merges concatenated messages, and on conflict the later message's entries win.
+/// Returns the new file plus the entries that only the old file has, or `None` if the new file has
+/// all of the old entries. Works by concatenation: Protobuf merges concatenated messages, and the
+/// later message wins on conflicts.
 pub(super) fn union(before: &Resource, after: &Resource) -> Option<Resource> {
     let (old, new) = (config(before)?, config(after)?);
     let (names, kept) = (names(&old)?, names(&new)?);
@@ -38,7 +40,7 @@ fn config(resource: &Resource) -> Option<Any> {
     config.typed_config
 }
 
-/// Returns the names of the filter's entries, or `None` if its entries have no names.
+/// Returns the names of the filter's entries, or `None` for filter types without named entries.
 fn names(config: &Any) -> Option<Vec<String>> {
     fn keys<V>(map: HashMap<String, V>) -> Vec<String> {
         map.into_keys().collect()

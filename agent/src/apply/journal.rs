@@ -1,13 +1,13 @@
-//! Replaces Envoy's files on disk by rename, and can restore the previous ones.
+//! Replaces Envoy's files on disk by rename, and can restore their previous versions.
 //!
-//! A transaction keeps each previous file in a journal until Envoy has accepted the whole
-//! transaction. If the agent is killed halfway, the next agent uses the journal to undo the
-//! unaccepted changes. Directories are created once and never removed while Envoy may watch them,
-//! because a watch is bound to the inode.
+//! During a transaction, the journal keeps the previous version of each changed file until Envoy
+//! has accepted the whole transaction. If the agent is killed before that, the next agent restores
+//! these versions. A directory is created once and never removed while Envoy may watch it, because
+//! an inotify watch is bound to the inode.
 //!
-//! Envoy 1.40 does not treat a half-written file as an error. It parses as much of a `.pb` file as
-//! it can, reports success and removes all resources that it did not find. A zero-byte file removes
-//! everything. Only a rename is safe.
+//! Files must be replaced by rename. Envoy 1.40 does not reject a half-written `.pb` file: it
+//! parses as much as it can, reports success, and removes all resources that it did not find. A
+//! zero-byte file removes all resources.
 
 use std::fs;
 use std::io;
@@ -26,34 +26,33 @@ use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::no_shares;
 
-/// Suffix of a journal entry that marks a file as previously absent.
+/// Suffix of a journal entry for a file that did not exist before the change.
 const ABSENT: &str = "absent";
 
-/// One Envoy's files, and the journal of changes since the last commit.
+/// The files of one Envoy, and the journal of changes since the last commit.
 #[derive(Debug)]
 pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<JournalEntry>,
     next: u64,
-    /// Content of the shares file on disk, or `None` if unknown.
+    /// Shares that the shares file on disk contains, or `None` if unknown.
     shares: Option<Bytes>,
 }
 
-/// Change that the journal can undo.
+/// A change to one file that the journal can undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalEntry {
-    /// Kind of the file.
     pub(crate) kind: XdsKind,
-    /// Path of the changed file.
     pub(crate) path: PathBuf,
-    /// Path of the saved previous file, or of a marker that there was no previous file.
+    /// Path of the previous version in the journal. If the file did not exist, an empty marker is
+    /// saved instead.
     saved: PathBuf,
-    /// True if the file existed before.
+    /// True if the file existed before the change.
     pub(crate) existed: bool,
 }
 
 impl Files {
-    /// Creates the directories and finds the journal of an interrupted transaction.
+    /// Creates missing directories, and reads the journal of an interrupted transaction, if any.
     pub(crate) fn open(layout: XdsLayout) -> io::Result<Self> {
         remove_directory_if_exists(&layout.staging().join("dropped"))?;
         for directory in [
@@ -71,7 +70,7 @@ impl Files {
         if !files.layout.rtds().exists() {
             files.share_out(&no_shares())?;
         }
-        // Staged files were never renamed into place, so Envoy has not seen them.
+        // Staged files have not been renamed into place, so Envoy has not seen them.
         for path in entries(&files.layout.staging())? {
             if !path.is_dir() {
                 fs::remove_file(path)?;
@@ -97,7 +96,7 @@ impl Files {
         &self.entries
     }
 
-    /// Writes one file and saves the previous one in the journal.
+    /// Writes one file, after saving the previous version in the journal.
     pub(crate) fn write(&mut self, subscription: &Subscription, bytes: &[u8]) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if let Some(parent) = path.parent() {
@@ -107,13 +106,14 @@ impl Files {
         self.place(&path, bytes)
     }
 
-    /// Replaces a file by rename, without a journal entry. Used for files that exist but that Envoy
-    /// has not read yet.
+    /// Replaces a file by rename, without a journal entry. A rollback does not restore the previous
+    /// version.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         replace_file(path, &self.layout.staging().join("new"), bytes)
     }
 
-    /// Renames a file onto itself to make Envoy reread it. Does nothing if the file is missing.
+    /// Rewrites a file with the same content to make Envoy reread it. Does nothing if the file is
+    /// missing.
     pub(crate) fn place_again(&self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if !path.try_exists()? {
@@ -123,7 +123,8 @@ impl Files {
         self.place(&path, &bytes)
     }
 
-    /// Writes the shares file, which is not journaled.
+    /// Writes the shares file if the shares differ from those on disk. The journal does not record
+    /// this change.
     pub(crate) fn share_out(&mut self, shares: &Bytes) -> io::Result<()> {
         if !shares.is_empty() && self.shares.as_ref() != Some(shares) {
             let file = encode_shares(shares);
@@ -133,21 +134,21 @@ impl Files {
         Ok(())
     }
 
-    /// Forgets the known content of the shares file, because another program may have changed the
-    /// file. The next call of `share_out` then rewrites it.
+    /// Makes the next call of `share_out` rewrite the shares file, because another program may have
+    /// changed the file.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;
     }
 
-    /// Removes one file and saves it in the journal. Keeps its directory, because a draining
-    /// listener may be watching it.
+    /// Removes one file, after saving it in the journal. Keeps the file's directory, because a
+    /// draining listener may be watching that directory.
     pub(crate) fn remove(&mut self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         self.save(subscription, &path)?;
         remove_if_exists(&path)
     }
 
-    /// Undoes the most recent change. Returns `None` if the journal is empty.
+    /// Undoes the most recent change and returns its entry. Returns `None` if the journal is empty.
     pub(crate) fn undo(&mut self) -> io::Result<Option<JournalEntry>> {
         let Some(entry) = self.entries.last() else {
             return Ok(None);
@@ -160,19 +161,20 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // The entry was saved, but the agent was killed before it changed the file.
+        // Removes a marker. Also needed if the agent was killed before it changed the file: then
+        // both names are links to one inode, and `rename` does nothing.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal after Envoy has accepted everything. Drops all entries with a single
-    /// rename, because half a journal would undo half a transaction.
+    /// Drops the journal. Must be called after Envoy has accepted everything. A single rename drops
+    /// all entries, because a partial journal would undo only part of a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());
         }
         let dropped = self.layout.staging().join("dropped");
-        // A previous commit may have failed to delete this directory, for example on a full disk.
+        // An earlier commit may have failed to delete this directory.
         remove_directory_if_exists(&dropped)?;
         fs::rename(self.journal(), &dropped)?;
         self.entries.clear();
@@ -180,8 +182,8 @@ impl Files {
         fs::remove_dir_all(dropped)
     }
 
-    /// Removes directories that contain no files. Must not be called while Envoy is running,
-    /// because Envoy would lose its watch on a removed directory.
+    /// Removes empty directories. Must not be called while Envoy is running, because Envoy would
+    /// lose the inotify watch on a removed directory.
     pub(crate) fn remove_empty_directories(&self) -> io::Result<()> {
         for kind in XdsKind::LEAVES {
             for directory in entries(&self.layout.root().join(kind.directory()))? {
@@ -202,7 +204,7 @@ impl Files {
 
     fn save(&mut self, subscription: &Subscription, path: &Path) -> io::Result<()> {
         let kind = subscription.kind;
-        // On a full disk, the last commit may have failed to recreate the directory.
+        // An earlier commit may have failed to recreate the directory, for example on a full disk.
         create_directory(&self.journal())?;
         let existed = path.try_exists()?;
         let leaf = if kind.is_list() {
@@ -231,7 +233,7 @@ impl Files {
         Ok(())
     }
 
-    /// Parses the file name of a journal entry. Returns `None` for any other file name.
+    /// Parses the file name of a journal entry. Returns `None` if the name has another format.
     fn parse(&self, saved: &Path) -> Option<(u64, JournalEntry)> {
         let name = saved.file_name()?.to_str()?;
         let mut parts = name.split('.');

@@ -1,9 +1,9 @@
-//! Reads back the files on disk, which are the starting point (`old`) for the next plan.
+//! Reads Envoy's files back from disk. They are the state (`old`) from which the next plan starts.
 //!
-//! The agent may have died while writing, so any file may be damaged. Only intact files count. In
-//! an intact file, the version is the digest of the content, the type matches the directory, and
-//! the hash of the name matches the path. Any other file is treated as absent; the next plan
-//! removes or overwrites it.
+//! The agent may have died while writing, so any file may be damaged. A file counts as intact if
+//! the version is the digest of the content, the type matches the directory, and the hash of the
+//! name matches the path. Any other file is treated as absent. The next plan removes or overwrites
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,10 +22,10 @@ use crate::xds::{Subscription, XdsKind};
 use sesame_render::layout::{XdsLayout, file_name};
 use sesame_render::{Rendered, Resource};
 
-/// Maximum size of a file written by this agent, in bytes.
+/// Maximum size of a file in bytes. Larger files count as damaged.
 pub(super) const MAX_FILE: u64 = 256 << 20;
 
-/// Accepted content of the files. Each list is sorted by name.
+/// Content of the intact files on disk. Each list is sorted by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnDisk {
     /// Resources in the intact files.
@@ -34,15 +34,15 @@ pub struct OnDisk {
     pub has_listeners: bool,
     /// True if the CDS file exists and is intact; Envoy does not start without it.
     pub has_clusters: bool,
-    /// Files that the running Envoy has not accepted. They are rewritten even if their content is
-    /// unchanged.
+    /// Files whose current version the running Envoy has not accepted. They are rewritten even if
+    /// their content is unchanged.
     pub unconfirmed: BTreeSet<Subscription>,
-    /// Clusters in `content` that nothing on disk uses. Contains only clusters that became unused
-    /// while this agent was running.
+    /// Names of clusters in `content` that no route table or listener on disk uses. Clusters that
+    /// were already unused when this agent started are not included.
     pub unused: BTreeSet<String>,
 }
 
-/// Files as read from disk.
+/// Result of reading Envoy's files from disk.
 pub(crate) struct FoundFiles {
     pub(crate) on_disk: OnDisk,
     /// Version of each intact file, for comparison with the versions that Envoy reports.
@@ -57,8 +57,8 @@ impl OnDisk {
         find(layout).map(|found| found.on_disk)
     }
 
-    /// Returns true if the disk has clusters that `rendered` lacks. All of the clusters in
-    /// `rendered` must be on disk.
+    /// Returns true if the disk has clusters that `rendered` lacks. Requires that all clusters in
+    /// `rendered` are on disk.
     pub fn has_more_clusters_than(&self, rendered: &Rendered) -> bool {
         self.content.clusters.len() > rendered.clusters.len()
     }
@@ -76,12 +76,11 @@ impl OnDisk {
     /// Returns an upper bound for the number of files that Envoy watches with this configuration.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
-        // One file each for listeners, clusters, shares and session ticket keys.
+        // The lists of listeners and clusters, the shares, and the session ticket keys.
         4 + leaves.iter().sum::<usize>()
     }
 
-    /// Returns the content without the clusters, endpoints and secrets that are missing from
-    /// `rendered`.
+    /// Returns the content without any clusters, endpoints and secrets that `rendered` lacks.
     pub fn only(&self, rendered: &Rendered) -> Rendered {
         let mut content = self.content.clone();
         for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {
@@ -96,18 +95,17 @@ impl OnDisk {
         content
     }
 
-    /// Returns the resources on disk of one kind.
+    /// Returns the intact resources of one kind on disk.
     pub(crate) fn of(&self, kind: XdsKind) -> &[Resource] {
         resources(&self.content, kind)
     }
 
-    /// Returns true if the running Envoy has not accepted this file.
+    /// Returns true if the running Envoy has not accepted the current version of this file.
     pub(super) fn is_unconfirmed(&self, kind: XdsKind, name: &str) -> bool {
         !self.unconfirmed.is_empty() && self.unconfirmed.contains(&Subscription::new(kind, name))
     }
 }
 
-/// Returns the rendered resources of one kind.
 pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> {
     let Rendered {
         listeners,
@@ -132,7 +130,6 @@ pub(crate) fn resources(rendered: &Rendered, kind: XdsKind) -> &Arc<[Resource]> 
     }
 }
 
-/// Returns a mutable reference to the resources of one kind.
 pub(crate) fn resources_mut(rendered: &mut Rendered, kind: XdsKind) -> &mut Arc<[Resource]> {
     match kind {
         XdsKind::Listeners => &mut rendered.listeners,
@@ -216,7 +213,7 @@ fn sorted(mut resources: Vec<Resource>) -> Arc<[Resource]> {
     resources.into()
 }
 
-/// Reads a file if it is intact. Returns `None` if it is absent, damaged or not a regular file.
+/// Reads a file. Returns `None` if it is absent, damaged, too large or not a regular file.
 pub(crate) fn whole(kind: XdsKind, path: &Path) -> io::Result<Option<response::DecodedFile>> {
     let meta = match fs::symlink_metadata(path) {
         Ok(meta) => meta,

@@ -1,18 +1,20 @@
-//! Plans the order in which files are written, so that no request sees a partial change.
+//! Plans the order in which files are written, so that no request sees an inconsistent mixture of
+//! old and new files.
 //!
 //! Pure: the input is the files on disk and the desired resources, and the output is ordered steps.
-//! Envoy's subscriptions are independent of each other, so only the order of the steps protects
+//! Envoy reads each file independently of the others, so only the order of the steps protects
 //! requests:
 //!
 //! keys, endpoints, filters (old ∪ new), new route tables → clusters (old ∪ new) → listeners
 //! (old ∪ new) → changed route tables → filters (new) → listeners (new) → clusters (new) → delete
 //! orphans
 //!
-//! The removal of clusters and orphans can be postponed ([`Removal`]), so that the next change need
-//! not wait.
+//! The removal of clusters and orphaned files can be postponed ([`Removal`]), so that the next
+//! change need not wait for it.
 //!
-//! Unchanged files are not written. A route change writes one RDS file, and an endpoint change
-//! writes one EDS file. A file is written twice only if something is removed from it.
+//! Unchanged files are not written. A change to one route table writes one RDS file, and a change
+//! to one endpoint set writes one EDS file. A plan writes a file twice only if the file loses
+//! resources or entries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,29 +28,29 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 
-/// Phase of a plan. The variants are listed in the order in which their steps run.
+/// Phase of a plan. Steps run in the order of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Keys, endpoints, filters (old ∪ new), and new route tables.
+    /// Keys, endpoints, new route tables, and the union of old and new filters.
     Leaves,
-    /// Clusters, old ∪ new.
+    /// The union of the old and new clusters.
     ClustersUnion,
-    /// Listeners, old ∪ new.
+    /// The union of the old and new listeners.
     ListenersUnion,
-    /// Changed route tables.
+    /// Route tables that already existed and have changed.
     RouteTables,
-    /// Filters without removed entries.
+    /// Filter files without the entries that were removed.
     Filters,
-    /// The list of listeners, without removed listeners.
+    /// The LDS file without the removed listeners.
     Listeners,
-    /// The list of clusters, without removed clusters.
+    /// The CDS file without the removed clusters.
     Clusters,
-    /// Files that are no longer referenced.
+    /// Removal of files that nothing references any more.
     Orphans,
 }
 
 impl Phase {
-    /// All phases, in order.
+    /// All phases, in the order in which they run.
     pub const ALL: [Self; 8] = [
         Self::Leaves,
         Self::ClustersUnion,
@@ -78,22 +80,23 @@ impl Phase {
 /// A file to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Subscription through which Envoy reads the file.
+    /// Subscription with which Envoy reads the file.
     pub subscription: Subscription,
-    /// Resources in the file, sorted by name. Only LDS and CDS files can contain several.
+    /// Resources in the file, sorted by name. Only LDS and CDS files can contain more than one.
     pub resources: Vec<Resource>,
-    /// True if the file is new. Envoy may not be subscribed to it yet.
+    /// True if the file did not exist before. Envoy may not be subscribed to it yet.
     pub new: bool,
 }
 
-/// Writes whose relative order does not matter. Envoy must accept all of them before the next step.
+/// One step of a plan. The order of the writes within a step does not matter. Envoy must accept all
+/// of them before the next step starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// Phase that the step belongs to.
+    /// Phase to which the step belongs.
     pub phase: Phase,
     /// Files to write.
     pub writes: Vec<Write>,
-    /// Files to delete.
+    /// Subscriptions of the files to delete.
     pub removals: Vec<Subscription>,
 }
 
@@ -102,7 +105,7 @@ pub struct PlanStep {
 pub struct Plan {
     /// Steps, sorted by phase.
     pub steps: Vec<PlanStep>,
-    /// Unused clusters that remain on disk after the last step.
+    /// Unused clusters that this plan leaves on disk.
     left_over: LeftOver,
 }
 
@@ -112,12 +115,12 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Returns the content on disk once Envoy has accepted `new`, the target of this plan.
+    /// Returns the content of the disk after Envoy has accepted this plan, whose target is `new`.
     pub(crate) fn outcome(&self, new: &Rendered) -> OnDisk {
         self.left_over.beside(new)
     }
 
-    /// Returns the number of additional files that Envoy will watch.
+    /// Returns the number of files that this plan adds. Envoy has to watch each of them.
     pub(crate) fn new_leaves(&self) -> usize {
         let writes = self.steps.iter().flat_map(|step| &step.writes);
         writes
@@ -126,10 +129,10 @@ impl Plan {
     }
 }
 
-/// Error in the desired resources.
+/// Error in the desired resources that prevents planning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Two resources share a name, so Envoy would reject the file.
+    /// Two resources of the same kind have the same name, so Envoy would reject them.
     #[error("{0} is rendered twice; names must be unique within each kind of resource")]
     Duplicate(String),
 }
@@ -172,7 +175,7 @@ pub fn plan(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<Plan, Plan
     })
 }
 
-/// Writes and removals for all files except LDS and CDS, grouped by phase.
+/// Writes and removals of all files except LDS and CDS, grouped by phase.
 #[derive(Default)]
 struct LeafWrites {
     first: Vec<Write>,
@@ -185,7 +188,7 @@ fn leaves(old: &OnDisk, new: &Rendered, left_over: &mut LeftOver) -> Result<Leaf
     let mut writes = LeafWrites::default();
     for kind in XdsKind::LEAVES {
         let wanted = resources(new, kind);
-        // Avoid comparing thousands of unchanged resources.
+        // Skip the comparison of thousands of unchanged resources.
         if Arc::ptr_eq(wanted, resources(&old.content, kind)) && old.unconfirmed.is_empty() {
             continue;
         }
@@ -233,7 +236,7 @@ fn clusters(old: &OnDisk, new: &Rendered, removal: Removal) -> Result<ClusterWri
     Ok(removal::clusters(old, &wanted, again, removal))
 }
 
-/// Returns the resources sorted by name.
+/// Returns the resources sorted by name. Fails if two of them have the same name.
 fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanError> {
     let mut all: Vec<&Resource> = resources.iter().collect();
     if !all.is_sorted_by(|a, b| a.name <= b.name) {
@@ -253,7 +256,7 @@ fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanE
     Ok(all)
 }
 
-/// Writes to the LDS file: at most one before and one after the route tables change.
+/// Writes to the LDS file: at most one before the route tables change, and one after that.
 #[derive(Default)]
 struct ListenerWrites {
     union: Vec<Write>,
@@ -297,7 +300,6 @@ fn listeners(old: &OnDisk, new: &Rendered) -> Result<ListenerWrites, PlanError> 
     Ok(writes)
 }
 
-/// Returns the addresses to which the desired listeners bind.
 fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
     wanted
         .iter()
@@ -305,16 +307,16 @@ fn addresses(wanted: &[&Resource]) -> BTreeSet<bytes::Bytes> {
         .collect()
 }
 
-/// Returns true if a removed listener's address is also bound by a desired listener with another
-/// name. Envoy rejects a file that contains both ("duplicate address"), but accepts a file in which
-/// one replaces the other.
+/// Returns true if a desired listener has one of this removed listener's addresses. Envoy rejects a
+/// file that contains both listeners ("duplicate address"), but accepts a file in which the new
+/// listener replaces the old one.
 fn clashes(gone: &Resource, taken: &BTreeSet<bytes::Bytes>) -> bool {
     response::listener_addresses(&gone.bytes)
         .iter()
         .any(|address| taken.contains(address))
 }
 
-/// Merges two lists that are sorted by name.
+/// Merges two lists that are both sorted by name.
 pub(super) fn merge<'a>(
     old: &'a [Resource],
     new: impl IntoIterator<Item = &'a Resource>,

@@ -19,7 +19,7 @@ fn resource(name: &str, content: &str) -> Resource {
     }
 }
 
-/// Returns a listener on this port, with `content` as its statistics prefix.
+/// Returns a listener on this port. `content` is used as the statistics prefix.
 fn listener(name: &str, port: u32, content: &str) -> Resource {
     let message = Listener {
         name: name.to_owned(),
@@ -39,7 +39,7 @@ fn listener(name: &str, port: u32, content: &str) -> Resource {
     }
 }
 
-/// Returns the list with this resource added.
+/// Returns the list plus this resource.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     list.iter().cloned().chain([more]).collect()
 }
@@ -65,7 +65,7 @@ fn base() -> Rendered {
     }
 }
 
-/// Returns one line per write: `phase: file [its resources]`.
+/// Returns one line per write and removal, such as `phase: file [its resources]`.
 fn text(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     for step in &plan.steps {
@@ -232,7 +232,7 @@ proptest! {
         for step in &plan.steps {
             for write in &step.writes {
                 files.write(write);
-                // Envoy may read a step's files in any order.
+                // Envoy may read the files of a step in any order.
                 prop_assert_eq!(files.check(), Ok(()), "{:?} of {:?}", write, text(&plan));
             }
             for gone in &step.removals {
@@ -246,12 +246,12 @@ proptest! {
     }
 }
 
-/// Returns a cluster whose endpoints are in a file.
+/// Returns a cluster whose endpoints are in a separate file.
 fn with_file(name: &str) -> Resource {
     resource(name, &format!("eds {}", file_name(name)))
 }
 
-/// Returns the base configuration, with its route table pointing to the cluster of this name.
+/// Returns the base configuration, but with a route table that refers to the cluster of this name.
 fn moved_to(name: &str) -> Rendered {
     Rendered {
         route_tables: [resource("t1", name)].into(),
@@ -288,7 +288,7 @@ fn unused_clusters_go_with_next_cluster_write() {
             r"Orphans: -eds c1",
         ]
     );
-    // Draining connections to the removed listener may use any of these resources.
+    // Draining connections to a removed listener may still use any of these clusters.
     let held = plan(&disk, &third, Removal::Hold).unwrap();
     assert_eq!(
         text(&held),
@@ -300,14 +300,14 @@ fn unused_clusters_go_with_next_cluster_write() {
     );
     let both = ["c1".to_owned(), "c2".to_owned()].into();
     assert_eq!(held.outcome(&third).unused, both);
-    // Switch back to the cluster that still exists: only the route table changes.
+    // If routes move back to a cluster that is still on disk, only the route table is written.
     let back = plan(&disk, &moved_to("c1"), Removal::Later).unwrap();
     assert_eq!(text(&back), [r#"RouteTables: rds t1["t1"]"#]);
     assert_eq!(
         back.outcome(&moved_to("c1")).unused,
         ["c2".to_owned()].into()
     );
-    // Without another change, a separate transaction removes the cluster.
+    // A separate transaction can remove the unused cluster even if nothing else changes.
     let clean = plan(&disk, &second, Removal::AtOnce).unwrap();
     assert_eq!(
         text(&clean),

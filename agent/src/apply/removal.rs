@@ -1,8 +1,9 @@
-//! Decides when clusters that are no longer used are removed: immediately, or later, so that the
-//! next change need not wait for the removal.
+//! Decides when to remove clusters that have become unused. If the removal is postponed, the next
+//! change need not wait for it.
 //!
 //! Pure. Never removes a cluster that a route table on disk may use, or a file that a cluster on
-//! disk references. Never keeps a cluster whose connections were made with keys or trust bundles.
+//! disk references. Never postpones the removal of a cluster whose connections use keys or trust
+//! bundles.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,31 +18,33 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Maximum number of unused clusters to keep for later. Each may occupy one inotify instance.
+/// Maximum number of unused clusters to keep on disk. Envoy may need one inotify instance for each
+/// of them.
 const MAX_UNUSED: usize = 16;
 
-/// Time at which resources that have become unused are removed.
+/// When to remove resources that have become unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removal {
-    /// They are removed in the last step of the same transaction.
+    /// In the last steps of the same transaction.
     #[default]
     AtOnce,
-    /// They are removed in a later transaction, when the cluster list is next written for another
-    /// reason. If there are too many, they are removed as with `AtOnce`.
+    /// In a later transaction that writes the cluster list for another reason. If there are too
+    /// many unused clusters, or if one of them uses TLS, they are removed as with `AtOnce`.
     Later,
-    /// They are kept, unless there are too many. Connections to removed listeners are still
-    /// draining. Envoy keeps their route tables, which may use any of these resources.
+    /// Not as long as connections to removed listeners are draining. Envoy keeps the route tables
+    /// of these connections, which may refer to any unused resource. If there are too many unused
+    /// clusters, or if one of them uses TLS, they are removed as with `AtOnce`.
     Hold,
 }
 
-/// Unused clusters that are kept after a transaction, and the files that they reference.
+/// Unused clusters that remain on disk after a transaction, and the files to which they refer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeftOver {
     clusters: Vec<Resource>,
     leaves: Vec<(XdsKind, Resource)>,
 }
 
-/// Writes to the CDS file: at most one before and one after the route tables change.
+/// Writes to the CDS file: at most one before the route tables change, and one after that.
 #[derive(Default)]
 pub(super) struct ClusterWrites {
     pub(super) union: Option<Vec<Resource>>,
@@ -49,8 +52,8 @@ pub(super) struct ClusterWrites {
     pub(super) left_over: LeftOver,
 }
 
-/// Plans the writes that turn the clusters on disk into `wanted`, which is sorted by name. If
-/// `again` is set, the file is written even if it is unchanged.
+/// Plans the writes that turn the clusters on disk into `wanted`, which must be sorted by name. If
+/// `again` is set, writes the file even if it is unchanged.
 pub(super) fn clusters(
     old: &OnDisk,
     wanted: &[&Resource],
@@ -76,7 +79,8 @@ pub(super) fn clusters(
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal != Removal::AtOnce && may_stay {
         let unused = if removal == Removal::Later && is_written {
-            // Envoy has confirmed that no file on disk uses the earlier leftovers.
+            // Drop the older leftovers. Envoy has confirmed an earlier transaction in which no file
+            // used them.
             unused_now
         } else {
             together_all(&unused_before, &unused_now)
@@ -98,13 +102,14 @@ pub(super) fn clusters(
     }
 }
 
-/// Returns true if the cluster's connections may use a key or trust bundle. Such a cluster is
-/// removed immediately, so that a later cluster of the same name cannot reuse old connections.
+/// Returns true if connections to the cluster may use a key or trust bundle. Such a cluster is
+/// removed immediately. Otherwise, a later cluster with the same name could reuse connections that
+/// were made with old keys.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }
 
-/// Merges two lists and sorts them by name.
+/// Merges two lists and sorts the result by name.
 fn together(unused: &[&Resource], wanted: &[&Resource]) -> Vec<Resource> {
     let all = together_all(unused, wanted);
     all.into_iter().cloned().collect()
@@ -117,8 +122,8 @@ fn together_all<'r>(some: &[&'r Resource], others: &[&'r Resource]) -> Vec<&'r R
 }
 
 impl LeftOver {
-    /// Keeps a file that no desired resource uses if a leftover cluster references it. Returns true
-    /// if the file was kept.
+    /// Decides whether to keep a file that no desired resource uses. Keeps the file and returns
+    /// true if a leftover cluster refers to it.
     pub(super) fn keeps(&mut self, kind: XdsKind, leaf: &Resource) -> bool {
         let may_name = matches!(kind, XdsKind::Endpoints | XdsKind::Secret);
         if !may_name || self.clusters.is_empty() {
@@ -133,7 +138,7 @@ impl LeftOver {
         kept
     }
 
-    /// Returns the content on disk after Envoy has accepted `new` plus the leftovers.
+    /// Returns the content of the disk after Envoy has accepted `new` and the leftovers.
     pub(super) fn beside(&self, new: &Rendered) -> OnDisk {
         let mut content = new.clone();
         let mut add = |kind: XdsKind, more: Vec<&Resource>| {
@@ -159,7 +164,7 @@ impl LeftOver {
     }
 }
 
-/// Returns the write to the CDS file, or nothing if `resources` is `None`.
+/// Returns the write to the CDS file. Returns no write if `resources` is `None`.
 pub(super) fn write(resources: Option<Vec<Resource>>, new: bool) -> Vec<Write> {
     let write = |resources| Write {
         subscription: Subscription::new(XdsKind::Clusters, ""),

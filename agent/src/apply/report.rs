@@ -5,47 +5,47 @@ use std::time::{Duration, Instant};
 use super::plan::Phase;
 use crate::xds::Subscription;
 
-/// Outcome of a transaction. After any outcome except `Applied` and `NotRunning`, the files are
-/// unchanged.
+/// Outcome of a transaction. Except after `Applied` and `NotRunning`, the files are in their
+/// previous state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// The files and Envoy were already in the desired state.
+    /// Nothing had to be changed.
     #[default]
     Unchanged,
     /// Envoy accepted every file.
     Applied,
-    /// No Envoy is running. The files are in place, but no Envoy has verified them.
+    /// The files were written, but no Envoy is running that could accept or reject them.
     NotRunning,
-    /// Envoy rejected a file.
+    /// Envoy rejected at least one file.
     Refused(Refusal),
-    /// Envoy did not react to a file, even after a second rename.
+    /// Envoy did not react to a file, even after the agent renamed it into place a second time.
     Unseen {
         /// Phase of the interrupted step.
         phase: Phase,
-        /// Subscriptions of the files.
+        /// Subscriptions of the files to which Envoy did not react.
         subscriptions: Vec<Subscription>,
     },
-    /// Envoy died or does not respond.
+    /// Envoy died, or its admin interface no longer responds.
     Gone {
         /// Phase of the interrupted step.
         phase: Phase,
-        /// Last error from its admin interface.
+        /// Last error of the admin interface.
         reason: String,
     },
 }
 
-/// Rejection of a file by Envoy.
+/// Envoy's rejection of one or more files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Phase of the rejected step.
     pub phase: Phase,
     /// Subscriptions of the files that were not accepted.
     pub subscriptions: Vec<Subscription>,
-    /// Messages from Envoy's log, oldest first: one for each rejected resource or file.
+    /// Messages from Envoy's log about the rejected resources and files, oldest first.
     pub envoy_words: Vec<String>,
 }
 
-/// A step that Envoy accepted.
+/// A step of which Envoy accepted every file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
     /// Phase of the step.
@@ -54,25 +54,25 @@ pub struct StepReport {
     pub writes: usize,
     /// Start time of the step.
     pub began: Instant,
-    /// Time until the last rename. Depends only on the agent, not on Envoy.
+    /// Time from the start until the last file was renamed into place. Does not depend on Envoy.
     pub until_renamed: Duration,
-    /// Time until Envoy had accepted everything.
+    /// Time from the start until Envoy had accepted every file.
     pub until_accepted: Duration,
 }
 
-/// Record of one transaction.
+/// Record of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyReport {
     /// Outcome of the transaction.
     pub outcome: Outcome,
     /// Accepted steps, in order.
     pub steps: Vec<StepReport>,
-    /// Subscriptions accepted without the usual proof. These are secrets whose serial number
-    /// `/certs` does not list, and new files whose version Envoy did not report.
+    /// Subscriptions that were accepted without proof: secrets whose serial number `/certs` does
+    /// not list, and new files for which Envoy has not reported the new version.
     pub unverified: Vec<Subscription>,
-    /// Clusters that were still warming when the transaction continued.
+    /// Names of the clusters that were still warming when the time limit for warming was reached.
     pub still_warming: Vec<String>,
-    /// Files that Envoy saw only after a second rename, because its queue of file events
-    /// overflowed.
+    /// Subscriptions of the files that had to be renamed into place a second time, because Envoy
+    /// did not react to the first rename.
     pub renamed_again: Vec<Subscription>,
 }

@@ -1,4 +1,4 @@
-//! Input of a transaction, and errors that prevent it from running.
+//! Input of a transaction, and errors that can prevent it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,51 +8,51 @@ use super::plan::PlanError;
 use crate::host::reserve::LackingInstances;
 use sesame_render::Rendered;
 
-/// Error that prevents a transaction or the writing of its files. The files are unchanged, unless
-/// restoring them failed.
+/// Error that prevents a transaction. The files are in their previous state, unless restoring them
+/// failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The desired state contradicts itself.
+    /// The desired state is inconsistent.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The transaction would remove all listeners, and `may_empty` is not set. To Envoy, an empty
-    /// file means "remove everything".
+    /// The transaction would remove all listeners, and `may_empty` is not set. Envoy treats an
+    /// empty file as a request to remove everything.
     #[error("refusing to remove all {count} listeners at once; confirm that this is intended")]
     Empties {
-        /// Number of listeners that are currently served.
+        /// Number of listeners that are currently on disk.
         count: usize,
     },
-    /// There are too few inotify instances for the new files, so Envoy would abort.
+    /// Not enough inotify instances are available for the new files. Envoy would abort.
     #[error("Envoy cannot watch the new files: {0}")]
     Watches(#[from] LackingInstances),
     /// A file could not be written, read or restored.
     #[error("{action} below {root}: {source}", root = .root.display())]
     Io {
-        /// Action that failed.
+        /// What the agent was doing, such as `writing a file`.
         action: &'static str,
-        /// Directory of the files.
+        /// Root directory of Envoy's files.
         root: PathBuf,
         /// Error reported by the operating system.
         source: io::Error,
     },
 }
 
-/// Desired state, which a transaction establishes.
+/// Desired state of Envoy.
 #[derive(Clone, Copy)]
 pub struct Desired<'a> {
     /// All resources to serve.
     pub rendered: &'a Rendered,
-    /// Secret name → hexadecimal serial number of the leaf certificate that Envoy must serve.
+    /// Expected serial number (in hexadecimal) of the leaf certificate, by secret name.
     pub serials: &'a BTreeMap<String, String>,
-    /// True if the transaction may remove all listeners.
+    /// True if the transaction is allowed to remove all listeners.
     pub may_empty: bool,
 }
 
-/// Leftovers of an earlier agent, found when the files were opened.
+/// What an earlier agent left behind, found when the files were opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Number of changes of an interrupted transaction that were undone.
+    /// Number of changes that were undone, because they belonged to an interrupted transaction.
     pub undone: usize,
-    /// Files that were removed because they were damaged or not written by the agent.
+    /// Files that were removed because they are damaged or were not written by an agent.
     pub junk: Vec<PathBuf>,
 }

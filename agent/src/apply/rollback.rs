@@ -1,5 +1,5 @@
-//! Rolls files back, newest first, so that undoing a change drops no more requests than applying it
-//! did.
+//! Rolls files back, newest change first. In this order, undoing a transaction drops no more
+//! requests than applying it.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// How long to wait for Envoy to accept one restored file. Envoy has accepted these bytes before,
-/// so the limit is rarely reached. If it is reached, the rollback continues, because leaving newer
-/// files in place would be worse.
+/// How long to wait until Envoy has accepted restored files. Envoy has accepted the same content
+/// before, so the limit is rarely reached. If it is reached, the rollback continues, because it
+/// would be worse to keep the newer files.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Undoes the whole journal and returns the number of undone changes.
+/// Undoes all changes in the journal, and returns their number.
 pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<usize> {
     let mut undone = 0;
     while let Some(last) = files.entries().last().cloned() {
@@ -24,7 +24,7 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             None => None,
         };
         let mut restored = Vec::new();
-        // Restore lists one at a time, and consecutive leaf files in one batch.
+        // Restore each list on its own, but consecutive leaf files in one batch.
         while let Some(entry) = files.entries().last() {
             let together =
                 entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());
@@ -49,8 +49,9 @@ async fn attempts(envoy: &Admin) -> Option<Attempts> {
     envoy.counters(r"\.update_attempt$").await.ok()
 }
 
-/// Waits until Envoy has reread the restored files. Comparing versions is not enough: a rejection
-/// leaves the version unchanged, even though parts of the rejected file are in use.
+/// Waits until Envoy has reread the restored files. Comparing versions is not enough. When Envoy
+/// rejects a file, the version stays unchanged, even though Envoy may use parts of the rejected
+/// file.
 async fn taken(
     envoy: &Admin,
     restored: &[JournalEntry],
@@ -87,7 +88,7 @@ async fn taken(
             let is_read = |subscription: &Subscription| {
                 versions.of(subscription, "").is_none()
                     || now.get(subscription) != before.get(subscription)
-                    // Without this counter, only the version can be compared.
+                    // If Envoy does not report this counter, compare only the version.
                     || now.get(subscription) == Some(&0)
             };
             if subscriptions.iter().all(is_read) {

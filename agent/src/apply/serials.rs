@@ -1,5 +1,5 @@
-//! Verifies that Envoy serves new keys, by the serial numbers of its certificates. Never judges a
-//! key by the version of its file.
+//! Verifies that Envoy serves new keys, by the serial numbers of the certificates in use. The
+//! version that Envoy reports for a secret is never accepted as proof.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::wait::{Expectation, Watcher};
 use crate::envoy::admin::serial;
 use crate::xds::{Subscription, XdsKind};
 
-/// Checks that Envoy serves changed certificates. A secret's version proves little, because Envoy
-/// reports a bad key pair as accepted when it arrives a second time. The serial numbers of
-/// certificates in use are proof. A changed certificate must appear in `/certs`. A new certificate
-/// may not be in use yet.
+/// Checks that Envoy serves the changed certificates. A secret's version proves little, because
+/// Envoy reports a bad key pair as accepted if the pair is delivered twice. Proof is the serial
+/// number in `/certs`, which lists the certificates in use. A replaced certificate must appear
+/// there. A certificate in a new file need not, because no listener or cluster may use it yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],
@@ -25,7 +25,7 @@ pub(super) async fn check_serials(
         .iter()
         .filter(|e| e.subscription.kind == XdsKind::Secret)
         .filter_map(|e| {
-            // Session ticket keys have no serial number.
+            // Session ticket keys have no serial number, so they are not checked.
             let wanted = desired.serials.get(&e.subscription.name)?;
             (!wanted.is_empty()).then(|| (e.subscription.clone(), serial(wanted)))
         })
