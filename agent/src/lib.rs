@@ -1,9 +1,10 @@
 //! Turns snapshots into the files that Envoy watches, and supervises the Envoy process.
 //!
-//! The agent is a program; its parts are in this library so that tests can use them. The agent
-//! reads configuration from a source, such as a manifest directory or a cluster, and renders it.
-//! Then it brings Envoy's files from one accepted state to the next in a transaction. It never
-//! leaves a file on disk that Envoy rejects, and never removes all listeners unintentionally.
+//! This library contains all parts of the agent, so that tests can use them. The agent reads
+//! configuration from a source, such as a manifest directory or a cluster, and renders it as files.
+//! A transaction then brings Envoy's files from one accepted state to the next. A transaction never
+//! leaves a file on disk that Envoy rejects, and removes all listeners only if it is explicitly
+//! allowed to.
 //!
 //! ```
 //! use envoy_types::pb::envoy::config::listener::v3::Listener;
@@ -36,17 +37,18 @@
 //! # }
 //! ```
 //!
-//! The flow is `source` (snapshots) → the `sesame-render` crate (pure: snapshot to Envoy resources)
-//! → `apply` (files, order, last accepted state) → `envoy` (process, admin socket). `quarantine`
-//! finds the parts that Envoy rejects, and `publish` is the loop that publishes the rest.
+//! Data flows from `source` (snapshots) through the pure crate `sesame-render` (snapshot to Envoy
+//! resources) and `apply` (files, order, last accepted state) to `envoy` (process, admin socket).
+//! `quarantine` finds the parts of a snapshot that Envoy rejects. The loop in `publish` applies
+//! everything else.
 //!
-//! `run` ties the modules together, `doctor` and `collect` inspect a host, and `cli` is the command
-//! line. Imports go one way: `host` ← `xds` ← `envoy` ← `apply` ← `quarantine` ← `publish` ← `run`
-//! ← `doctor` ← `collect` ← `cli`. `source` imports only `host`.
+//! `run` connects the modules, `doctor` and `collect` inspect a host, and `cli` is the command
+//! line. Modules import only modules further to the left: `host` ← `xds` ← `envoy` ← `apply` ←
+//! `quarantine` ← `publish` ← `run` ← `doctor` ← `collect` ← `cli`. `source` imports only `host`.
 //!
-//! `seal` protects private keys from an attacker who can read only the disk. `reporter` writes this
-//! host's state, as observed by `run`, to a cluster. `join` is separate: it makes this machine a
-//! host of a cluster.
+//! `seal` encrypts private keys on disk, against attackers who can read only the disk. `reporter`
+//! writes the state of this host, as `run` observes it, to a cluster. `join` is independent of the
+//! modules above: it makes this machine a host of a cluster.
 
 pub mod access_log;
 pub mod apply;

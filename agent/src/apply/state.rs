@@ -1,14 +1,14 @@
-//! Stores the last accepted generations on persistent disk, with everything that a cold start
-//! needs.
+//! Stores the most recently accepted generations on persistent disk. Each contains everything that
+//! the agent needs to start without its source.
 //!
 //! ```text
 //! <directory>/generations/<number>/{meta.json,snapshot,keys}   <directory>/accepted
 //! ```
 //!
 //! A generation gets its final name only when it is complete: it is written to a temporary path,
-//! synced and renamed. `accepted` contains the number of the generation to start from. A power cut
-//! may interrupt any of these writes. Even then, the last accepted generation or its predecessor is
-//! intact, and damage is reported. Snapshots and keys are opaque to this module.
+//! synced and renamed. The file `accepted` contains the number of the generation to start from.
+//! After a power cut at any point, the last accepted generation or its predecessor is intact. The
+//! next start reports any damage. This module does not interpret snapshots and keys.
 
 mod keys;
 
@@ -26,8 +26,7 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{PathError, durable, entries, written_by_agent};
 
-/// Maximum sizes of the stored files, in bytes. The largest snapshot that fits into a cluster is
-/// far smaller.
+/// Maximum sizes of the stored files, in bytes. No snapshot that a cluster can store is as large.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
 const MAX_META: u64 = 64 << 10;
@@ -36,29 +35,31 @@ const SNAPSHOT: &str = "snapshot";
 const KEYS: &str = "keys";
 const ACCEPTED: &str = "accepted";
 
-/// Generation to store.
+/// A generation to store.
 #[derive(Clone, Copy)]
 pub struct Accepted<'a> {
     /// Digest of the revision.
     pub revision: &'a str,
-    /// Digest of the revision without its endpoints.
+    /// Digest of the revision without endpoints. If it is equal in two generations, they differ at
+    /// most in endpoints.
     pub config: &'a str,
-    /// Cause of the change: a source's name, `rollback`, …
+    /// What caused the change: the name of a source, `rollback`, …
     pub cause: &'a str,
     /// Time at which Envoy accepted the generation.
     pub time: Timestamp,
-    /// Snapshot, in the caller's encoding.
+    /// Snapshot, as encoded by the caller.
     pub snapshot: &'a [u8],
-    /// Keys, in the caller's encoding.
+    /// Keys, as encoded by the caller.
     pub keys: &'a [u8],
-    /// Addresses on which the generation is served.
+    /// Addresses at which Envoy serves the generation.
     pub addresses: &'a [IpAddr],
 }
 
 /// Metadata of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
-    /// Number of the generation. Numbers increase and are never reused.
+    /// Number of the generation. Each new generation gets a higher number than all stored
+    /// generations.
     pub number: u64,
     /// See [`Accepted`].
     pub revision: String,
@@ -78,7 +79,7 @@ pub struct Meta {
     pub addresses: Vec<IpAddr>,
 }
 
-/// An intact generation, as read from disk.
+/// A generation whose digests were verified when it was read from disk.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Generation {
     /// Metadata of the generation.
@@ -89,19 +90,20 @@ pub struct Generation {
     pub keys: Bytes,
 }
 
-/// Prints only the metadata, because the keys are secret.
+/// Omits the snapshot and the keys, because the keys are secret.
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Generation").field(&self.meta).finish()
     }
 }
 
-/// Generation to start from, and damage found while loading it.
+/// Generation to start from, and the damage found while it was loaded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
-    /// Last accepted generation, or the newest intact one; `None` if no generation is intact.
+    /// The last accepted generation. If it is damaged, another intact generation, preferably an
+    /// older one. `None` if no generation is intact.
     pub generation: Option<Generation>,
-    /// Messages about damaged or missing parts; normally empty.
+    /// Messages about damaged or missing parts, usually empty.
     pub damage: Vec<String>,
 }
 
@@ -111,7 +113,7 @@ pub enum StateError {
     /// A file or directory could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// A part exceeds the size limit for reading it back.
+    /// A part is so large that it could not be read back.
     #[error("{what} is too large for the state directory: {len} bytes, maximum {max}")]
     TooLarge {
         /// Name of the part: `snapshot` or `keys`.
@@ -141,12 +143,12 @@ pub struct StateDir {
 impl StateDir {
     /// Default number of generations to keep.
     pub const KEEP: usize = 20;
-    /// Maximum total size of the generations, in bytes. Beyond it, only the generations that a
-    /// start needs are kept.
+    /// Maximum total size of the stored generations, in bytes. If it is exceeded, only the accepted
+    /// generation and the newest two are kept.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens or creates the directory for writing, and removes leftovers of interrupted writes.
-    /// Keeps `keep` generations, but at least two.
+    /// Opens the directory for writing, or creates it. Removes leftovers of interrupted writes.
+    /// `keep` is the number of generations to keep; a value below 2 counts as 2.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
@@ -162,7 +164,7 @@ impl StateDir {
         Ok(state)
     }
 
-    /// Opens a directory read-only. Another process may be writing to it, and it may not exist.
+    /// Opens a directory read-only. It need not exist, and another process may be writing to it.
     pub fn view(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -170,9 +172,10 @@ impl StateDir {
         }
     }
 
-    /// Stores a generation, marks it as the accepted one and returns its number. Drops the oldest
-    /// generations, and generations that differ from the next one only in endpoints. Otherwise,
-    /// endpoint changes in a busy cluster would soon displace all other generations.
+    /// Stores a generation, marks it as accepted, and returns its number. Then removes old
+    /// generations as described for the limits, and each generation that differs from its successor
+    /// only in endpoints. Otherwise, endpoint changes in a busy cluster would soon displace all
+    /// other generations.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,
@@ -223,7 +226,7 @@ impl StateDir {
         Ok(number)
     }
 
-    /// Loads the generation to start from.
+    /// Loads the generation to start from. Reports damage in the result instead of failing.
     pub fn load_accepted(&self) -> Result<Loaded, StateError> {
         let numbers = self.numbers()?;
         let mut loaded = Loaded::default();
@@ -235,9 +238,9 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // Try the accepted generation first, then older ones, then newer ones, each group newest
-        // first. Newer ones are complete, but the agent was interrupted before it could mark them
-        // as accepted.
+        // First try the accepted generation, then older ones, newest first. Newer generations come
+        // last. They are complete, but the agent was interrupted before it could mark them as
+        // accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();
@@ -283,17 +286,17 @@ impl StateDir {
         })
     }
 
-    /// Returns the metadata of the stored generations, oldest first. Skips generations whose
+    /// Returns the metadata of all stored generations, oldest first. Skips a generation if its
     /// metadata cannot be read.
     pub fn list(&self) -> Result<Vec<Meta>, StateError> {
         let numbers = self.numbers()?;
         Ok(numbers.iter().filter_map(|n| self.meta(*n).ok()).collect())
     }
 
-    /// Returns the number of the accepted generation.
+    /// Returns the number of the accepted generation, or `None` if it is missing or damaged.
     pub fn accepted(&self) -> Option<u64> {
         let bytes = read_bounded(&self.directory.join(ACCEPTED), 32).ok()?;
-        // Without a trailing newline, the number may be truncated and therefore wrong.
+        // Reject a number without a trailing newline, because the file may be truncated.
         let text = std::str::from_utf8(&bytes).ok()?.strip_suffix('\n')?;
         text.parse().ok()
     }
@@ -319,8 +322,9 @@ impl StateDir {
         Ok(durable::replace_file(&path, number.as_bytes()).map_err(PathError::at(&path))?)
     }
 
-    /// Removes the oldest generations beyond the limits on count and total size, and generations
-    /// that differ from the next one only in endpoints. Keeps the newest two and the accepted one.
+    /// Removes generations beyond the limits on number and total size, oldest first. Also removes
+    /// each generation that differs from its successor only in endpoints. Always keeps the newest
+    /// two generations and the accepted one.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();
@@ -346,7 +350,6 @@ impl StateDir {
         self.directory.join("generations")
     }
 
-    /// Returns the numbers of the stored generations.
     pub fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let generations = self.generations();
         let paths = entries(&generations).map_err(PathError::at(&generations))?;

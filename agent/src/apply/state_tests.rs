@@ -61,16 +61,16 @@ fn endpoint_only_changes_do_not_crowd_out_history() {
     for config in ["a", "b", "b", "b", "c", "c", "c", "c"] {
         state.accept(of(config)).unwrap();
     }
-    // The two newest generations are always kept.
+    // The newest two generations are always kept.
     assert_eq!(kept(), ["a", "b", "c", "c"]);
-    // Generations without a configuration digest never count as equal.
+    // A generation without a configuration digest never counts as equal to another one.
     for config in ["", "", "", "d"] {
         state.accept(of(config)).unwrap();
     }
     assert_eq!(kept(), ["c", "", "", "", "d"]);
 }
 
-/// Returns every file in a directory, relative to it.
+/// Returns the path of every file below a directory, relative to that directory.
 fn files(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![root.to_owned()];
@@ -104,7 +104,8 @@ fn interrupted_write_keeps_new_or_previous_generation() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // The writes, in order: three staged files, the rename, the staged pointer, the pointer.
+    // In this order: write three staged files, rename them, write the staged pointer, and rename
+    // it.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
@@ -127,13 +128,13 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             let state = StateDir::open(&root, 2).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("old"));
             assert!(!staged.exists(), "what was cut is removed");
-            // The next write succeeds, too.
+            // A later write succeeds despite the leftovers.
             state.accept(accepted("next", b"next")).unwrap();
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // The generation has been renamed, but the staged pointer has not: it is missing, empty or
-    // complete.
+    // The power cut came after the generation was renamed, but before the staged pointer was. The
+    // staged pointer is missing, empty or complete.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -206,8 +207,8 @@ fn keys_are_for_this_user_only() {
     }
 }
 
-/// Brings `disk` into a state that a power cut after these steps may leave behind. It contains
-/// everything that was synced, plus a random part of the other changes.
+/// Recreates in `disk` a state that a power cut after these steps may leave behind: everything that
+/// was synced, plus a random part of the other changes.
 fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut() -> bool) {
     let there = |path: &Path| disk.join(path.strip_prefix(root).unwrap());
     let synced_after = |index: usize, step: DiskStep| steps[index..].contains(&step);
@@ -217,14 +218,15 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // A step that depends on a lost step is also lost.
+        // If a step depends on a lost step, it fails. It then counts as lost too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));
             }
             DiskStep::Write(path, bytes) => {
                 let whole = synced_after(index, DiskStep::SyncFile(path.clone()));
-                // If the file already existed, the power cut can lose only its new content.
+                // If the file exists already, a power cut can lose only the new content, not the
+                // file.
                 if there(path).exists() || kept(index, path) {
                     let _ = fs::write(there(path), bytes);
                     halves.extend((!whole).then(|| there(path)));
@@ -249,7 +251,8 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     }
 }
 
-/// Simulates random power cuts during a sequence of writes to an initially empty directory.
+/// Simulates power cuts at random points of a series of writes to a directory that is empty at
+/// first.
 #[test]
 fn power_cut_keeps_new_or_previous_generation() {
     let seed = std::env::var("SESAME_SEED").ok();
@@ -265,7 +268,7 @@ fn power_cut_keeps_new_or_previous_generation() {
     fs::create_dir(&root).unwrap();
     let own = root.join("gateways/0123");
     STEPS.take();
-    // Number of steps after which each revision was accepted.
+    // For each revision, the number of steps after which it was stored.
     let mut accepted_at = Vec::new();
     let state = StateDir::open(&own, 3).unwrap();
     for revision in ["a", "b", "c", "d", "e", "f"] {
@@ -290,8 +293,8 @@ fn power_cut_keeps_new_or_previous_generation() {
         let found = StateDir::open(disk.join("gateways/0123"), 3).unwrap();
         let got = revision(&found);
         let done = accepted_at.iter().filter(|(end, _)| *end <= at).count();
-        // The start may find the last generation that the agent knew to be stored, its predecessor,
-        // or the generation being stored.
+        // The start may find the last generation that was stored completely, its predecessor, or
+        // the generation that was being stored.
         let last = done.checked_sub(1);
         let allowed: Vec<Option<&str>> = [last.and_then(|l| l.checked_sub(1)), last, Some(done)]
             .into_iter()
@@ -302,7 +305,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // Until the first generation is stored, there may be nothing to load.
+            // There may be no generation to load if none had been stored completely.
             None => done == 0,
             found => allowed.contains(&found),
         };
@@ -310,7 +313,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             expected,
             "cut {cut} behind step {at}, {done} accepted: {got:?}"
         );
-        // The next start continues from the state that it found.
+        // A new generation can be stored on top of the recovered state.
         found.accept(accepted("next", b"next")).unwrap();
         assert_eq!(revision(&found).as_deref(), Some("next"));
     }

@@ -1,7 +1,8 @@
-//! Executes a plan against a running Envoy: writes files, waits until Envoy has provably accepted
-//! them, and continues or rolls back.
+//! Executes a plan against a running Envoy. Writes the files of each step, and waits until Envoy
+//! has provably accepted them. Then continues, or rolls back if Envoy rejected any of them.
 //!
-//! Only accepted files remain on disk: a rejected file would turn the next start into an outage.
+//! Only accepted files may remain on disk. With a rejected file, the next start of Envoy would be
+//! an outage.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,13 +30,14 @@ use crate::xds::{Subscription, XdsKind, response};
 use sesame_render::layout::XdsLayout;
 use sesame_render::{Rendered, Resource};
 
-/// Applies rendered resources to one Envoy's files.
+/// Applies rendered resources to the files of one Envoy.
 #[derive(Debug)]
 pub struct Applier {
     files: Files,
     log: EnvoyLog,
     pub(super) on_disk: OnDisk,
-    /// True if Envoy has confirmed the files on disk since this agent started.
+    /// True if the files on disk have been compared with the versions that the running Envoy
+    /// accepted.
     pub(super) confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].
@@ -49,8 +51,8 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// Takes over the files under `layout`, and undoes an interrupted transaction. `envoy` is the
-    /// process that uses these files, if it is running.
+    /// Opens the files under `layout`, and rolls back an interrupted transaction. `envoy` is the
+    /// Envoy that watches these files, if it is running.
     pub async fn open(
         layout: XdsLayout,
         log: EnvoyLog,
@@ -86,30 +88,34 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Replaces the reserve from which inotify instances for Envoy's new files are borrowed.
+    /// Sets the reserve of inotify instances. During a transaction, the agent frees as many
+    /// instances as Envoy needs for new files.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Sets the pause between steps. Used during a restart, while two Envoys read the same files.
+    /// Sets the pause between steps. A pause is used during a restart, while two Envoys read the
+    /// same files.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
 
-    /// Sets when future transactions remove unused resources from a running Envoy.
+    /// Sets when later transactions remove unused resources. Has no effect while Envoy is not
+    /// running.
     pub fn set_removal(&mut self, removal: Removal) {
         self.removal = removal;
     }
 
-    /// Returns true if a transaction has removed route tables since the last call. Draining
-    /// connections keep using the last version of a removed table.
+    /// Returns true if a transaction has removed route tables since the last call. Connections that
+    /// are still draining use the last version of a removed table.
     pub fn take_retired(&mut self) -> bool {
         std::mem::take(&mut self.retired)
     }
 
-    /// Rereads the files after Envoy has read them outside a transaction, because other programs
-    /// may have changed them. Removes and returns foreign or damaged files.
+    /// Rereads the files from disk. Must be called after Envoy has read them outside a transaction,
+    /// because another program may have changed them before. Removes foreign and damaged files, and
+    /// returns their paths.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
@@ -122,28 +128,29 @@ impl Applier {
         Ok(found.junk)
     }
 
-    /// Writes the shares file unless it is current. This is not part of a transaction: Envoy
-    /// rejects nothing in the file, and outdated shares are harmless. The file must exist before
-    /// Envoy starts, and must be current before many backends are added.
+    /// Writes the shares file if the shares differ from those on disk. The file is not part of a
+    /// transaction, because Envoy does not reject its content, and outdated shares are harmless. It
+    /// must exist before Envoy starts. It must be current before many backends are added.
     pub fn share_out(&mut self, shares: &Bytes) -> Result<(), ApplyError> {
         let written = self.files.share_out(shares);
         written.map_err(|source| self.io("writing the shares", source))
     }
 
-    /// Renames a file onto itself to make Envoy reread it. Does nothing if the file is missing.
+    /// Rewrites a file with the same content to make Envoy reread it. Does nothing if the file is
+    /// missing.
     pub fn place_again(&self, subscription: &Subscription) -> Result<(), ApplyError> {
         let placed = self.files.place_again(subscription);
         placed.map_err(|source| self.io("rewriting a file", source))
     }
 
-    /// Returns the content on disk. After a transaction, this is the state that Envoy last
-    /// accepted.
+    /// Returns the content on disk. Between transactions, this is the state that was last applied.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
     }
 
-    /// Brings the files, and Envoy if it is running, to the desired state. Must not be canceled
-    /// halfway: the next call of `apply` or `open` would undo the partial transaction.
+    /// Brings the files to the desired state, and Envoy too if it is running. Do not drop the
+    /// future before it completes: the next call of `apply` or `open` would undo the partial
+    /// transaction.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,
@@ -153,7 +160,8 @@ impl Applier {
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
-        // A transaction whose future was dropped may have left entries behind.
+        // If the future of an earlier transaction was dropped, its changes are still in the
+        // journal.
         if !self.files.entries().is_empty() {
             self.restore(envoy).await?;
         }
@@ -168,8 +176,9 @@ impl Applier {
         };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // With thousands of backends, Envoy takes several milliseconds to load the shares file. No
-        // request should wait for that.
+        // With thousands of backends, Envoy's main thread needs several milliseconds to load the
+        // shares file. If possible, load that file after the change, so that the change is not
+        // delayed.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
         if !shares_follow {
@@ -179,7 +188,7 @@ impl Applier {
         if plan.is_empty() {
             return Ok(report);
         }
-        // Hold the instances on loan until Envoy has accepted the files.
+        // Keep the instances reserved until Envoy has accepted the files.
         let _loan = match envoy {
             Some(_) => Some(self.instances.borrow(plan.new_leaves())?),
             None => None,
@@ -203,7 +212,8 @@ impl Applier {
                 Ok(report)
             }
             Ok(Err(outcome)) => {
-                // Do not wait for a dead Envoy, which will restart from these files.
+                // Do not wait for an Envoy that is gone. The next Envoy starts from the restored
+                // files.
                 let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
                 self.restore(alive).await?;
                 report.outcome = outcome;
@@ -217,8 +227,8 @@ impl Applier {
         }
     }
 
-    /// Writes all files. Without a running Envoy, the only ordering requirement is that referenced
-    /// files exist first.
+    /// Writes all files without waiting between steps. Without a running Envoy, a file only has to
+    /// exist before another file refers to it.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;
@@ -263,8 +273,8 @@ impl Applier {
         }
     }
 
-    /// Returns the endpoints that prove that Envoy applied a set, if the set replaces an existing
-    /// one.
+    /// Returns the endpoints that Envoy reports after it has applied this write. Returns `None`
+    /// unless the write replaces an existing endpoint set.
     fn shown(&self, write: &Write) -> Option<ShownEndpoints> {
         if write.new || write.subscription.kind != XdsKind::Endpoints {
             return None;
@@ -282,7 +292,8 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // New leaf files are proven when Envoy accepts a resource that refers to them.
+        // New leaf files. Envoy reads them only after it has accepted a resource that refers to
+        // them, so the later steps verify them.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {
@@ -354,7 +365,7 @@ impl Applier {
                 .map_err(|source| self.io("removing empty directories", source))?;
         }
         self.on_disk = plan.outcome(rendered);
-        // Reset the fields that a reload from disk would not fill in.
+        // Clear the fields that would be empty after a reload from disk.
         self.on_disk.content.shares = Bytes::new();
         self.on_disk.content.inline = 0;
         self.on_disk.content.in_files = Arc::default();
@@ -363,7 +374,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Restores all files. If that fails, reloads the state from disk.
+    /// Rolls back all files. If that fails, rereads the state from disk.
     async fn restore(&mut self, envoy: Option<&Admin>) -> Result<(), ApplyError> {
         let result = rollback::all(&mut self.files, envoy).await;
         let result = result.map_err(|source| self.io("restoring files", source));

@@ -1,10 +1,10 @@
-//! Waits for proof that Envoy accepted the written files.
+//! Waits for proof that Envoy has accepted the written files.
 //!
-//! A file is accepted when Envoy reports its version, a digest of its content, as the
-//! subscription's `version_text`. Any rejection, even a partial one, leaves `version_text`
-//! unchanged. Envoy reads files, logs its complaints and serves admin requests on the same thread.
-//! If a response lacks the version, a complaint in the log therefore means a rejection. Without a
-//! complaint, Envoy has not read the file yet.
+//! The version of a file is a digest of its content. A file is accepted once Envoy reports this
+//! version as the subscription's `version_text`. A rejection, even of a single resource, leaves
+//! `version_text` unchanged. Envoy reads files, logs errors and serves admin requests on the same
+//! thread. Therefore, if a response lacks the version, an error in the log proves a rejection.
+//! Without such an error, Envoy has not read the file yet.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -19,22 +19,22 @@ use crate::envoy::admin::{Admin, AdminError, ListenerCounts, Readiness};
 use crate::envoy::log::{EnvoyLog, Mark};
 use crate::xds::{Subscription, VersionTexts, XdsKind};
 
-/// Limits on the time spent waiting for Envoy. The defaults suit production hosts. Correctness does
-/// not depend on them.
+/// Time limits for waiting for Envoy. The defaults suit production hosts. Other values do not
+/// affect correctness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Maximum time for a whole step, as long as Envoy responds.
+    /// Maximum duration of a step while Envoy responds.
     pub step: Duration,
-    /// Maximum time to wait for clusters and listeners to warm. After that, the transaction
-    /// continues while they warm.
+    /// Maximum time to wait for clusters and listeners to warm. When it is over, the transaction
+    /// continues although some are still warming.
     pub warming: Duration,
-    /// Time after which a file counts as unseen and is renamed again.
+    /// If Envoy has not reacted to a file for this long, the file is renamed into place again.
     pub unseen: Duration,
-    /// Time after which Envoy counts as dead if its admin socket refuses connections.
+    /// If Envoy's admin socket has refused connections for this long, Envoy counts as dead.
     pub gone: Duration,
     /// Maximum time to wait for a serial number to appear in `/certs`.
     pub serial: Duration,
-    /// Maximum time to wait for the workers to pick up a changed listener.
+    /// Maximum time to wait until the worker threads use a changed listener.
     pub workers: Duration,
 }
 
@@ -51,32 +51,32 @@ impl Default for Patience {
     }
 }
 
-/// Minimum and maximum pause between two queries to Envoy.
+/// Minimum and maximum pause between consecutive queries to Envoy.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Number of responses after which Envoy's main thread has certainly handled its other events.
-/// Elapsed time would prove little on a busy host.
+/// Number of responses after which Envoy's main thread must have handled the pending file events.
+/// On a busy host, elapsed time would prove nothing.
 const ANSWERS: u32 = 10;
-/// Time allowed for the step's other files after Envoy has complained about one file.
+/// After an error about one file, how long to wait for the results of the other files in the step.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Version that Envoy must report for a subscription.
+/// Version of a file that Envoy must report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
     pub(crate) version: String,
-    /// True if Envoy must be subscribed to the file. If false, a missing subscription does not
-    /// matter.
+    /// True if Envoy must be subscribed to the file. If false, a missing subscription counts as
+    /// success.
     pub(crate) must_exist: bool,
-    /// True if a missing version is recorded but not treated as an error, because the subscription
-    /// may be about to end.
+    /// True if the subscription may be about to end. An unexpected version is then recorded, but is
+    /// not an error.
     pub(crate) advisory: bool,
-    /// Endpoints that also prove that Envoy read the file, if the file is an endpoint set that
-    /// changes.
+    /// Endpoints that Envoy reports once it has read the file. `None` unless the write changes the
+    /// addresses in an existing endpoint set.
     pub(crate) shown: Option<ShownEndpoints>,
 }
 
-/// Observes one Envoy during a step.
+/// Observes an Envoy while it reads the files of a step.
 pub(crate) struct Watcher<'a> {
     pub(crate) envoy: &'a Admin,
     pub(crate) log: &'a EnvoyLog,
@@ -85,7 +85,8 @@ pub(crate) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Waits until all files are accepted. The error contains the outcome of the transaction.
+    /// Waits until Envoy has accepted all files. On failure, returns the outcome of the transaction
+    /// as the error.
     pub(crate) async fn accepted(
         &self,
         phase: Phase,
@@ -154,8 +155,8 @@ impl Watcher<'_> {
         Ok(())
     }
 
-    /// Returns the files that are not accepted yet. Compares endpoints if there is a filter for the
-    /// clusters, and versions otherwise.
+    /// Returns the files that Envoy has not accepted yet. Compares endpoints if `by_endpoints`
+    /// contains a filter, and versions otherwise.
     async fn pending<'a>(
         &self,
         expected: &'a [Expectation],
@@ -173,7 +174,7 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Queries the versions of all these files in the cheapest way for Envoy.
+    /// Queries the versions of all these files with the query that costs Envoy the least.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {
@@ -185,13 +186,14 @@ impl Watcher<'_> {
             if expected.iter().all(is_told) {
                 return Ok(versions);
             }
-            // Some names are not valid labels, or a resource is unused. Only the full statistics
-            // contain such versions.
+            // A version is missing from the short response if a name is not a valid label, or if no
+            // resource uses the file. Only the full statistics contain such versions.
         }
         self.envoy.version_texts_without_endpoints().await
     }
 
-    /// Handles files that Envoy has neither accepted nor rejected. Returns `Some` to end the wait.
+    /// Handles files to which Envoy has not reacted in time. Returns `None` if the caller should
+    /// keep waiting.
     async fn unseen(
         &self,
         phase: Phase,
@@ -203,7 +205,8 @@ impl Watcher<'_> {
             report.unverified.extend(names(pending));
             return Some(Ok(()));
         }
-        // Until Envoy is live, it subscribes to one kind of resource after another.
+        // Until Envoy is live, it subscribes to one kind of resource after another, so it may not
+        // watch these files yet.
         if !matches!(self.envoy.ready().await, Ok(Readiness::Live)) {
             return None;
         }
@@ -243,7 +246,7 @@ impl Watcher<'_> {
         }))
     }
 
-    /// Returns the number of rejected updates per subscription.
+    /// Returns the number of updates that Envoy has rejected so far, by subscription.
     async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
         let counters = self
             .envoy
@@ -253,8 +256,8 @@ impl Watcher<'_> {
         sum_by_subscription(&names(pending), &counters)
     }
 
-    /// Waits until nothing is warming. When the time limit is reached, records the clusters that
-    /// are still warming.
+    /// Waits until no cluster or listener is warming. When the time limit is reached, records the
+    /// clusters that are still warming.
     pub(crate) async fn warm(&self, phase: Phase, report: &mut ApplyReport) -> Result<(), Outcome> {
         let start = Instant::now();
         let mut rhythm = Rhythm::new();
@@ -278,12 +281,12 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits until the workers use the listeners that changed since `before`. Envoy's main thread
-    /// accepts a list first. Until the workers pick it up, new connections get the old filter
-    /// chains. When the time limit is reached, the transaction continues.
+    /// Waits until the worker threads use the listeners that changed since `before`. Envoy's main
+    /// thread accepts a list earlier than that. In the meantime, new connections still get the old
+    /// filter chains. When the time limit is reached, the transaction continues.
     ///
-    /// Returns the number of listeners that failed to listen since `before`. Envoy has removed both
-    /// the old and the new versions of these listeners.
+    /// Returns the number of listeners that failed to listen since `before`. Envoy has then removed
+    /// the new version of each such listener, and the old version too.
     pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;
@@ -299,8 +302,8 @@ impl Watcher<'_> {
         }
     }
 
-    /// Waits for the wanted serial numbers to appear in `/certs`. Returns the subscriptions whose
-    /// serial number is still missing.
+    /// Waits until all serial numbers in `wanted` appear in `/certs`. Returns the subscriptions
+    /// whose serial number is still missing at the time limit.
     pub(crate) async fn missing_serials(
         &self,
         mut wanted: BTreeMap<Subscription, String>,
@@ -320,14 +323,15 @@ impl Watcher<'_> {
     }
 }
 
-/// Files that were renamed a second time, and the time of that rename.
+/// Files that were renamed into place a second time, when that happened, and Envoy's counters at
+/// that time.
 struct Again {
     at: Instant,
     files: Vec<Subscription>,
     counters: BTreeMap<Subscription, u64>,
 }
 
-/// Increasing pauses between queries to Envoy.
+/// Pauses between queries to Envoy. Each pause is longer than the previous one, up to a maximum.
 pub(crate) struct Rhythm(Duration);
 
 impl Rhythm {
@@ -341,7 +345,7 @@ impl Rhythm {
     }
 }
 
-/// Time at which Envoy stopped responding.
+/// Time of the first failed query since Envoy last responded, if any.
 #[derive(Default)]
 struct Silence(Option<Instant>);
 
@@ -372,7 +376,7 @@ fn gone(phase: Phase, error: &AdminError) -> Outcome {
     }
 }
 
-/// Sums counters per subscription, ignoring the last segment of their names.
+/// Adds up the counters of each subscription. The last segment of a counter's name is ignored.
 pub(crate) fn sum_by_subscription(
     subscriptions: &[Subscription],
     counters: &HashMap<String, u64>,
@@ -388,7 +392,7 @@ pub(crate) fn sum_by_subscription(
     sums
 }
 
-/// Returns Envoy's listener counts if `phase` writes listeners, or `None` otherwise.
+/// Returns Envoy's current listener counts if `phase` writes listeners, or `None` otherwise.
 pub(super) async fn listener_counts(phase: Phase, envoy: &Admin) -> Option<ListenerCounts> {
     match phase {
         Phase::ListenersUnion | Phase::Listeners => envoy.listener_counts().await.ok(),

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
 
-/// Environment variable in which systemd passes the log directories of a unit.
+/// Environment variable in which systemd passes the log directories of the unit.
 const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";
 
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) struct AccessLogArgs {
 }
 
 impl AccessLogArgs {
-    /// Returns the access log settings for an agent that uses this state directory.
+    /// Returns the access log settings. `state_dir` is the agent's state directory.
     pub(super) fn settings(self, state_dir: &Path) -> AccessLogSettings {
         let Self {
             access_log,
@@ -86,7 +86,8 @@ impl AccessLogArgs {
             .unwrap_or_else(|| state_dir.join("access-logs"));
         AccessLogSettings {
             to: access_log,
-            // The path must be absolute, because a symbolic link in another directory points to it.
+            // Make the path absolute, because Envoy opens the file through a symbolic link in
+            // another directory.
             directory: std::path::absolute(&directory).unwrap_or(directory),
             bounds: LogBounds {
                 file_bytes: access_log_mib << 20,
@@ -98,7 +99,7 @@ impl AccessLogArgs {
     }
 }
 
-/// Returns the first log directory that systemd created for this unit.
+/// Returns the first log directory that systemd created for the unit, or `None` if there is none.
 fn of_unit() -> Option<PathBuf> {
     let all = std::env::var_os(LOGS_DIRECTORY)?;
     std::env::split_paths(&all)

@@ -25,7 +25,7 @@ use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
 use crate::run::shutdown::StopRequest;
 use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
-/// Time limit for a response from the agent.
+/// Time limit for a complete response from the agent.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response in bytes.
 const MAX_BYTES: usize = 256 << 20;
@@ -54,13 +54,12 @@ pub(crate) struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Returns the path of the agent's socket.
     pub(super) fn socket(&self) -> PathBuf {
         self.runtime_dir.join(AGENT_SOCKET)
     }
 
-    /// Returns the state directory that belongs to the runtime directory. Returns `None` if the
-    /// runtime directory is neither the default nor set in the settings file.
+    /// Returns the state directory of the agent with this runtime directory. Returns `None` if it
+    /// is unknown, because `--runtime-dir` names a directory other than the default.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
         match &self.state_dir_in_file {
@@ -70,14 +69,14 @@ impl AgentArgs {
     }
 }
 
-/// Sends a GET request for `path` to the agent listening on `socket`. Returns `None` if no agent is
-/// running there.
+/// Sends a GET request for `path` to the agent that listens on `socket`. Returns `None` if no agent
+/// is running there.
 pub(crate) fn ask(socket: &Path, path: &str) -> anyhow::Result<Option<Vec<u8>>> {
     answer_to(socket, Request::get(path).body(Full::default())?)
 }
 
-/// Posts a value to the agent listening on `socket`, and returns the response. Returns `None` if no
-/// agent is running there.
+/// Posts a value to the agent that listens on `socket`, and returns the response. Returns `None` if
+/// no agent is running there.
 pub(crate) fn ask_about(
     socket: &Path,
     path: &str,
@@ -107,7 +106,7 @@ fn answer_to(socket: &Path, request: Request<Full<Bytes>>) -> anyhow::Result<Opt
     })
 }
 
-/// Returns the error for a command that needs a running agent if there is none.
+/// Returns the error to report if a command needs a running agent but there is none.
 pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     anyhow::anyhow!(
         "no agent is running at {}; start one with `sesame-agent run`, or set its --runtime-dir",
@@ -115,14 +114,13 @@ pub(crate) fn not_running(socket: &Path) -> anyhow::Error {
     )
 }
 
-/// Creates the async runtime for a command that talks to an agent.
+/// Creates a single-threaded async runtime.
 pub(crate) fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
 }
 
-/// Connects to the agent. Returns `None` if no agent is running there.
 async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     match UnixStream::connect(socket).await {
         Ok(stream) => Ok(Some(stream)),
@@ -138,12 +136,12 @@ async fn connect(socket: &Path) -> anyhow::Result<Option<UnixStream>> {
     }
 }
 
-/// Returns true if an agent is listening on the socket.
 pub(crate) async fn is_there(agent: &AgentArgs) -> bool {
     UnixStream::connect(agent.socket()).await.is_ok()
 }
 
-/// Asks the agent to stop, together with its Envoys. Returns as soon as the agent has responded.
+/// Asks the agent to stop, together with its Envoys. Returns when the agent has responded, which is
+/// before it stops.
 pub(crate) async fn stop(agent: &AgentArgs, request: &StopRequest) -> anyhow::Result<()> {
     post(agent, "/stop", request).await.map(|_| ())
 }
@@ -156,8 +154,9 @@ async fn post(agent: &AgentArgs, path: &str, value: &impl Serialize) -> anyhow::
     answer.ok_or_else(|| not_running(&socket))
 }
 
-/// Sends a request to the agent, if it is running. Returns the response body as soon as the headers
-/// have arrived. If the status is an error, fails with the agent's message.
+/// Sends a request to the agent. Returns `None` if no agent is running. Returns the response body
+/// as soon as the headers have arrived. If the status is not a success, fails with the agent's
+/// message.
 async fn send(
     socket: &Path,
     mut request: Request<Full<Bytes>>,
@@ -187,7 +186,7 @@ async fn send(
     bail!("the agent returned {status}: {}", words.trim());
 }
 
-/// Posts to the agent's endpoint `path`, and parses the response.
+/// Sends a POST request without content to the agent's endpoint `path`, and parses the response.
 pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow::Result<T> {
     let answer = async {
         let body = post(agent, path, &()).await?;
@@ -206,12 +205,12 @@ pub(crate) fn call<T: DeserializeOwned>(agent: &AgentArgs, path: &str) -> anyhow
     })
 }
 
-/// Sends a command to the agent and prints the agent's replies. Returns the exit code.
+/// Sends a command to the agent, and prints each reply as it arrives. Returns the exit code.
 pub(crate) fn command(agent: &AgentArgs, command: InstanceCommand) -> anyhow::Result<u8> {
     runtime()?.block_on(send_command(agent, command))
 }
 
-/// Like [`command`], but for callers inside an async runtime.
+/// Like [`command`], for callers that are already in an async runtime.
 pub(crate) async fn send_command(
     agent: &AgentArgs,
     command: InstanceCommand,

@@ -1,4 +1,5 @@
-//! `sesame-agent apply`: passes a bundle to the running agent, and waits for the outcome.
+//! `sesame-agent apply`: passes a bundle to the running agent, and waits until the agent has
+//! accepted or rejected it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,9 +24,11 @@ use crate::source::update::gateway_of;
 
 /// Interval at which the outcome is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a Gateway may stay degraded while it applies the change.
+/// If the Gateway has been degraded for this long, the command reports the bundle as served only in
+/// part.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// File name prefix of the bundles that this command creates in the agent's directory.
+/// Prefix of the file names under which this command stores bundles in the agent's bundle
+/// directory.
 const APPLIED: &str = "applied.";
 
 #[derive(Debug, Args)]
@@ -45,7 +48,6 @@ pub(crate) struct ApplyArgs {
     timeout_seconds: u64,
 }
 
-/// Output of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ApplyAnswer {
@@ -98,7 +100,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     };
     let outcome = waiting.outcome()?;
     match &outcome {
-        // Remove a rejected bundle, so that the agent does not read it again at its next start.
+        // Remove a rejected bundle, so that the agent does not find it again at its next start.
         Outcome::Refused(_) => drop(std::fs::remove_file(&target)),
         Outcome::Accepted => forget_others(directory, &stem, &name),
         Outcome::Wrong(_) | Outcome::Late(_) => {}
@@ -121,16 +123,16 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
     Ok(code)
 }
 
-/// File name for a bundle in the agent's directory.
+/// Name of the file under which this command stores a bundle in the agent's bundle directory.
 struct AppliedName {
-    /// Common prefix of all bundles applied to this Gateway.
+    /// Prefix that the names of all applied bundles for this Gateway have in common.
     stem: String,
     name: String,
 }
 
 impl AppliedName {
-    /// Creates a unique name, so that the agent's earlier verdict on another file cannot be
-    /// mistaken for its verdict on this file.
+    /// Creates a name that was not used before. The agent may still report the outcome of an
+    /// earlier bundle under an earlier name.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;
@@ -144,19 +146,18 @@ impl AppliedName {
     }
 }
 
-/// Outcome for the bundle.
+/// What became of the bundle.
 enum Outcome {
     Accepted,
     /// The agent rejected the bundle.
     Refused(String),
-    /// The agent accepted the bundle, but serves only parts of it.
+    /// The agent accepted the bundle, but its Gateway is degraded.
     Wrong(String),
-    /// The agent did not decide before the timeout.
+    /// The Gateway did not serve the bundle before the timeout.
     Late(String),
 }
 
 impl Outcome {
-    /// Returns the message for the user, and the exit code.
     fn answer(self) -> (String, u8) {
         match self {
             Self::Accepted => ("Envoy has accepted it".to_owned(), 0),
@@ -169,7 +170,7 @@ impl Outcome {
 
 struct Waiting<'a> {
     agent: &'a AgentArgs,
-    /// Name of the bundle's file in the agent's directory.
+    /// Name of the bundle's file in the agent's bundle directory.
     name: &'a str,
     digest: &'a str,
     gateway: String,
@@ -177,7 +178,8 @@ struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// Waits until the agent has accepted or rejected the bundle.
+    /// Waits until the Gateway serves the bundle, or until the agent has rejected it. Gives up at
+    /// the deadline.
     fn outcome(&self) -> anyhow::Result<Outcome> {
         let mut degraded: Option<Instant> = None;
         loop {
@@ -242,14 +244,14 @@ impl Waiting<'_> {
     }
 }
 
-/// Returns true if the Gateway's Envoy has accepted the target configuration.
+/// Returns true if the Gateway's Envoy has accepted the desired configuration.
 fn is_served(gateway: &GatewayReport) -> bool {
     gateway.state == AgentState::Serving
         && gateway.envoy.serves
         && gateway.wanted == gateway.applied
 }
 
-/// Removes bundles that were applied to this Gateway earlier.
+/// Removes the files of bundles that this command applied to the same Gateway earlier.
 fn forget_others(directory: &Path, stem: &str, name: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();

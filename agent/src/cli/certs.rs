@@ -1,5 +1,4 @@
-//! `sesame-agent certs`: lists this host's certificates and trust bundles, and shows which of them
-//! expire soon.
+//! `sesame-agent certs`: lists this host's certificates and trust bundles by expiry time.
 
 use std::path::Path;
 
@@ -16,9 +15,9 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Maximum length of a serial number in the table, in digits.
+/// Maximum number of digits of a serial number to show in the table.
 const SERIAL: usize = 16;
-/// Maximum number of names, and of uses, to show per certificate in the table.
+/// Maximum number of host names, and of uses, to show in the table for each certificate.
 const FEW: usize = 3;
 const DAY: i64 = 24 * 60 * 60;
 
@@ -56,10 +55,11 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// Queries the agent, or reads the last accepted configuration from a state directory.
+/// Queries the agent. If a state directory is to be read instead, reads the certificates of the
+/// last accepted configuration from that directory.
 fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateReport>> {
     let offline = |directory: &Path| {
-        // A mistyped directory must not look as if no certificate expired.
+        // If the directory name is mistyped, fail instead of reporting that no certificate expires.
         if !directory.is_dir() {
             bail!("{}: no such directory", directory.display());
         }
@@ -82,7 +82,7 @@ fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateR
     }
 }
 
-/// Parses a duration such as `14d`, `36h` or `2w 3d`, in which a day has 24 hours.
+/// Parses a duration such as `14d`, `36h` or `2w 3d`. A day always has 24 hours.
 fn time(text: &str) -> Result<SignedDuration, String> {
     let expected =
         || format!("invalid time {text:?}; expected a value such as 14d, 36h or \"2w 3d\"");
@@ -157,7 +157,7 @@ fn table(certificates: &[CertificateReport], now: Timestamp) -> String {
     format!("{table}\n")
 }
 
-/// Formats the time that remains until `end`.
+/// Formats the time from now until `end`.
 fn left(end: Timestamp, now: Timestamp) -> String {
     let seconds = end.duration_since(now).as_secs();
     let days = seconds.abs() / DAY;
@@ -169,7 +169,7 @@ fn left(end: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Joins the first items in a list, and appends how many items were omitted.
+/// Joins the first items of a list. If there are more, appends the number of omitted items.
 fn few(list: &[String]) -> String {
     let shown: Vec<&str> = list.iter().take(FEW).map(String::as_str).collect();
     match list.len().saturating_sub(FEW) {

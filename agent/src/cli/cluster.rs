@@ -53,7 +53,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Builds the source. Fails if this host has no usable name.
+    /// Builds the source. Fails if this host has no name that a cluster accepts.
     pub(super) fn source(
         self,
         trusted: Trusted,

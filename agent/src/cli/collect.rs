@@ -1,4 +1,4 @@
-//! `sesame-agent collect`: collects the data for a bug report in one file that contains no secrets.
+//! `sesame-agent collect`: collects the data for a bug report in a single file without secrets.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,6 @@ pub(crate) struct CollectArgs {
     output: Format,
 }
 
-/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Collected {
@@ -62,8 +61,8 @@ pub(crate) fn main(
     };
     let state_dir = value("state-dir").unwrap_or_default();
     let gateways = inspect::accepted(&state_dir);
-    // If the service manager's credentials are not accessible to this process, the collected files
-    // cannot contain them either.
+    // If this process cannot read the kubeconfig (it may be a credential of the service manager),
+    // none of the collected parts can contain its secrets.
     let kubeconfig = value("kubeconfig").and_then(|path| credentials::resolve(path).ok());
     let mut tokens: Vec<PathBuf> = value("metrics-token-file").into_iter().collect();
     #[cfg(feature = "cluster")]
@@ -104,7 +103,6 @@ fn part(name: &str, value: &impl Serialize) -> ReportPart {
     }
 }
 
-/// Returns the status of the agent and of all objects, as JSON.
 fn status(agent: &AgentArgs) -> anyhow::Result<String> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, "/status")?.ok_or_else(|| agent::not_running(&socket))?;
@@ -130,7 +128,6 @@ fn text(collected: &Collected) -> String {
     let Collected { file, contents } = collected;
     let mut text = String::new();
     for part in contents {
-        // Writing to a String cannot fail.
         let _ = match &part.missing {
             Some(why) => writeln!(text, "{:>10} {}: {why}", "-", part.name),
             None => writeln!(text, "{:>10} {}", part.bytes, part.name),

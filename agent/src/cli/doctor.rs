@@ -1,4 +1,5 @@
-//! `sesame-agent doctor`: checks whether this host is fit to serve, and suggests remedies.
+//! `sesame-agent doctor`: checks whether this host is fit to serve, and suggests how to fix each
+//! problem.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -38,11 +39,10 @@ pub(crate) struct DoctorArgs {
     all: bool,
 }
 
-/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Examination {
-    /// True if no problem prevents this host from serving.
+    /// True if no finding is an error.
     healthy: bool,
     findings: Vec<HostFinding>,
 }
@@ -65,13 +65,12 @@ pub(crate) fn main(
     Ok(if examination.healthy { 0 } else { EXIT_FAULT })
 }
 
-/// Facts about this host, and its effective settings.
+/// Result of examining this host: facts about it, and the settings in effect.
 pub(crate) struct Examined {
     pub(crate) facts: HostFacts,
     pub(crate) settings: Vec<Setting>,
 }
 
-/// Gathers all facts about this host.
 pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Result<Examined> {
     let (facts, settings) = ask(agent);
     let path = loaded.path.clone().unwrap_or_default();
@@ -95,9 +94,10 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     let options = match options {
         Ok(options) => Some(options),
         Err(why) => {
-            // Report the error only if it would stop the service. Its command line is unknown
-            // without a settings file, and a running agent has already accepted its options. Only
-            // the unit can resolve paths to the service manager's credentials (`%d/`).
+            // Report the error only if it would keep the service from starting. Without a settings
+            // file, the service's command line is unknown. If an agent is running, it has accepted
+            // its options. Paths to the service manager's credentials (`%d/`) can be resolved only
+            // inside the unit.
             let mut values = settings.iter().flat_map(|setting| &setting.values);
             let foreign = values.any(|value| value.starts_with("%d/"));
             if loaded.path.is_some() && facts.pid.is_none() && !foreign {
@@ -137,7 +137,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
     Ok(Examined { facts, settings })
 }
 
-/// Queries the agent's state and settings.
+/// Queries the running agent for its state and its settings.
 fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     let socket = agent.socket();
     let report = match agent::ask(&socket, "/gateways") {
@@ -171,7 +171,7 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
                 reasons: report.reasons,
                 warnings: report.warnings,
             };
-            // Older agents do not report their settings.
+            // Older agents do not serve their settings.
             (
                 facts,
                 settings.and_then(|answer| serde_json::from_slice(&answer).ok()),
@@ -192,7 +192,8 @@ fn ask(agent: &AgentArgs) -> (AgentFacts, Option<Vec<Setting>>) {
     }
 }
 
-/// Returns the PID of the agent that holds the runtime directory's lock, if the agent is alive.
+/// Returns the process ID from the runtime directory's lock file, if an agent with this process ID
+/// is running.
 fn holder(agent: &AgentArgs) -> Option<u32> {
     let text = std::fs::read_to_string(agent.runtime_dir.join("agent.lock")).ok()?;
     let pid = text.trim().parse().ok()?;
@@ -200,7 +201,7 @@ fn holder(agent: &AgentArgs) -> Option<u32> {
     runs.then_some(pid)
 }
 
-/// Builds a command line that is equivalent to these settings.
+/// Builds a `run` command line with the same effect as these settings.
 fn command_line(settings: &[Setting]) -> Vec<OsString> {
     let program = Cli::command();
     let switches: Vec<&str> = super::settings::arguments::options(&program)
@@ -228,7 +229,8 @@ fn command_line(settings: &[Setting]) -> Vec<OsString> {
     line
 }
 
-/// Returns the accepted Gateways, updated from the manifests if manifests are the source.
+/// Returns the Gateways of the accepted configuration. If the source is a manifest directory,
+/// replaces them with the Gateways that the manifests contain now.
 fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
     let mut gateways = inspect::accepted(state_dir);
     let Some(RunOptions {
@@ -288,8 +290,9 @@ fn cluster(_: &tokio::runtime::Runtime, _: &RunOptions, _: &Path) -> Option<Clus
     None
 }
 
-/// Returns the state directory's owner, in the syntax of `sudo -u`, if this process is root and the
-/// owner is not. Root must not use a kubeconfig that another user can modify.
+/// Returns the name of the state directory's owner for use with `sudo -u`, if this process is root
+/// and the owner is another user. Checks that use the kubeconfig are then left to that user,
+/// because root must not use a file that another user can modify.
 fn left_to(state_dir: &Path) -> Option<String> {
     let owner = std::fs::metadata(state_dir).ok()?.uid();
     (geteuid().is_root() && owner != 0).then(|| {
@@ -314,7 +317,6 @@ fn text(examination: &Examination, all: bool) -> String {
             FindingSeverity::Warning => "warning",
             FindingSeverity::Error => "error",
         };
-        // Writing to a String cannot fail.
         let _ = writeln!(text, "{weight}: {}: {}", finding.check, finding.found);
         if !finding.expected.is_empty() {
             let _ = writeln!(text, "    expected: {}", finding.expected);

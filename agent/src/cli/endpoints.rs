@@ -28,7 +28,7 @@ pub(crate) struct EndpointsArgs {
     failing: bool,
 }
 
-/// A Gateway's backend and its endpoints.
+/// A backend of a Gateway, with its endpoints.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BackendEndpoints {
@@ -43,7 +43,7 @@ struct BackendEndpoints {
     endpoints: Vec<EndpointRow>,
 }
 
-/// An endpoint, with counters since it was added or since Envoy started.
+/// An endpoint. Its counters start when the endpoint is added or when Envoy starts.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EndpointRow {
@@ -75,7 +75,6 @@ impl BackendEndpoints {
         }
     }
 
-    /// Returns true if the backend has reached its connection limit.
     fn is_full(&self) -> bool {
         self.max_connections
             .is_some_and(|most| self.connections >= most)
@@ -136,7 +135,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
         let clusters = clusters
             .with_context(|| gateway.gateway.clone())?
             .into_iter();
-        // Envoy versions that do not support the filter parameter return all clusters.
+        // Filter again, because older Envoys ignore the filter parameter and return all clusters.
         let chosen = |name: &str| {
             let mut patterns = args.backends.iter();
             patterns.len() == 0 || patterns.any(|pattern| pattern.names(name))
@@ -152,11 +151,13 @@ pub(crate) fn main(agent: &AgentArgs, args: &EndpointsArgs) -> anyhow::Result<u8
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// Returns a regular expression that matches the names of all clusters that the backends may have.
+/// Returns a regular expression that matches the cluster names of these backends. It may also match
+/// other clusters.
 fn filter(backends: &[ObjectPattern]) -> String {
     let escaped = backends.iter().map(|backend| {
         let name = backend.to_string();
-        // The dot is the only special character that object names may contain.
+        // Of the characters that object names may contain, only the dot is special in a regular
+        // expression.
         name.replace('.', r"\.")
     });
     let names: Vec<String> = escaped.collect();
@@ -173,7 +174,6 @@ fn text(found: &[BackendEndpoints]) -> String {
     }
     let mut text = String::new();
     for one in found {
-        // Writing to a String cannot fail.
         let _ = write!(
             text,
             "{} of {}: {} connections",

@@ -14,7 +14,7 @@ use super::logs::since;
 use super::output::Format;
 use crate::run::events::{self, EVENTS_PATH, HostEvent};
 
-/// Interval at which `--watch` polls.
+/// Interval between polls with `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
@@ -67,12 +67,12 @@ pub(crate) fn main(agent: &AgentArgs, args: &EventsArgs) -> anyhow::Result<u8> {
             return Ok(0);
         }
         thread::sleep(EVERY);
-        // Ignore errors and poll again, because the agent may be restarting.
+        // Treat an error as no new events, because the agent may be restarting.
         events = newer().unwrap_or_default();
     }
 }
 
-/// Prints each event. Returns false once standard output is closed.
+/// Prints the events. Returns false once standard output is closed.
 fn print(agent: &AgentArgs, events: &[HostEvent]) -> anyhow::Result<bool> {
     for event in events {
         let text = || cells(event).join("  ") + "\n";
@@ -93,7 +93,7 @@ fn table(events: &[HostEvent]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// Returns an event's cells, without control characters.
+/// Returns the event's table cells. Control characters are escaped.
 fn cells(event: &HostEvent) -> [String; 4] {
     event.cells().map(|cell| plain(&cell.into()))
 }

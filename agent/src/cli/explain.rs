@@ -1,4 +1,4 @@
-//! `sesame-agent explain`: explains how a request is routed, and why.
+//! `sesame-agent explain`: explains how a request would be routed, and why.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -87,8 +87,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     })
 }
 
-/// Returns the objects that Envoy rejects, and the source's problems. Both are empty if no agent is
-/// running.
+/// Returns the objects that Envoy rejects, and the problems of the agent's source. Returns empty
+/// lists if no agent is running.
 fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
     let socket = agent.socket();
     let Some(answer) = agent::ask(&socket, "/gateways")? else {
@@ -101,7 +101,8 @@ fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<Source
     Ok((refused, report.source.problems))
 }
 
-/// Returns a note for each route that is hidden by a route that may match the request.
+/// Returns a note for each route that is hidden by another route, if that other route may match the
+/// request.
 fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> {
     let matches = |route: &str| {
         let mut candidates = explanation.candidates.iter();
@@ -115,8 +116,8 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// Returns a note for each part of the explanation that Envoy rejects, because the actual response
-/// to the request then differs.
+/// Returns a note for each part of the explanation that Envoy has rejected. In these cases, the
+/// actual response may differ from the explanation.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {
@@ -162,7 +163,7 @@ fn of_manifests(
     let problems: Vec<SourceProblem> = problems
         .map(|problem| SourceProblem::of_object(problem, None))
         .collect();
-    // The Gateway may be merged with others, and served under the name of their GatewayClass.
+    // The Gateway may be merged with others. It is then served under the name of its GatewayClass.
     let merged = agent.gateway.as_ref();
     if let Some(merged) = merged.and_then(|name| read.resolution.merged.get(name)) {
         order.gateway = Some(merged.published_as.to_string());

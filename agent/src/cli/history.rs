@@ -1,4 +1,4 @@
-//! `sesame-agent history`, `diff` and `rollback`: list, compare and restore accepted
+//! `sesame-agent history`, `diff` and `rollback`: lists, compares and restores accepted
 //! configurations.
 
 use std::fmt::Write as _;
@@ -26,15 +26,16 @@ pub(crate) struct StateArgs {
 }
 
 impl StateArgs {
-    /// Returns the state directory if it should be read without asking an agent. An option on the
-    /// command line takes precedence over an environment variable.
+    /// Returns the state directory that is to be read without asking an agent. Returns `None` if no
+    /// state directory is set, or if the command line sets `--runtime-dir`, which takes precedence.
     pub(super) fn without_asking(&self, agent: &AgentArgs) -> Option<&Path> {
         self.state_dir
             .as_deref()
             .filter(|_| !agent.runtime_dir_named)
     }
 
-    /// Returns the result of `ask`, or of `offline` if a state directory is read.
+    /// Returns the agent's response from `ask`. Returns the result of `offline` instead if a state
+    /// directory is set, or if no agent is running.
     pub(super) fn read<T: DeserializeOwned>(
         &self,
         agent: &AgentArgs,
@@ -98,7 +99,8 @@ pub(crate) fn history(agent: &AgentArgs, args: &HistoryArgs) -> anyhow::Result<u
     Ok(0)
 }
 
-/// Queries the agent's endpoint `path`, or reads the data from a state directory.
+/// Queries the agent's endpoint `path`, or calls `offline` to read the same data from a state
+/// directory.
 fn read<T: DeserializeOwned>(
     agent: &AgentArgs,
     args: &StateArgs,
@@ -143,8 +145,8 @@ fn table(listed: &[AcceptedGeneration]) -> String {
     format!("{table}\n")
 }
 
-/// Prints the difference. As with `diff`, the exit code is 0 if the configurations are equal, and 1
-/// if they differ.
+/// Prints the differences. Like `diff`, exits with 0 if the configurations are equal, and with 1 if
+/// they differ.
 pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     let DiffArgs {
         manifests,
@@ -155,7 +157,7 @@ pub(crate) fn diff(agent: &AgentArgs, args: &DiffArgs) -> anyhow::Result<u8> {
     } = args;
     let (from, to) = match (manifests, from, to) {
         (Some(directories), _, _) => return manifests_diff::main(agent, args, directories),
-        // Clap requires both generations unless manifests are given.
+        // Without manifests, clap requires both generations.
         (None, from, to) => (from.unwrap_or_default(), to.unwrap_or_default()),
     };
     let path = format!("/diff/{from}/{to}");
@@ -177,7 +179,6 @@ fn lines(difference: &Difference) -> String {
     let mut text = String::new();
     for (mark, names) in [("-", removed), ("+", added), ("~", changed)] {
         for name in names {
-            // Writing to a String cannot fail.
             let _ = writeln!(text, "{mark} {name}");
         }
     }

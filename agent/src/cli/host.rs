@@ -1,4 +1,4 @@
-//! Options for how a host serves, shared by all commands that render.
+//! Options for how this host serves. All commands that render share them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,7 +54,6 @@ pub(crate) struct HostArgs {
 }
 
 impl HostArgs {
-    /// Returns the options for resolving manifests.
     pub(crate) fn resolve_options(&self) -> resolve::Options {
         resolve::Options {
             controller_name: self.controller_name.clone(),
@@ -64,7 +63,6 @@ impl HostArgs {
         }
     }
 
-    /// Returns the limits for reading a manifest directory.
     pub(crate) fn manifest_limits(&self) -> ReadLimits {
         ReadLimits {
             links_out: self.follow_links,
@@ -73,7 +71,7 @@ impl HostArgs {
     }
 }
 
-/// Maps listener ports to the ports that Envoy binds.
+/// Listener port → port that Envoy binds.
 pub(crate) type PortMap = BTreeMap<u32, u32>;
 
 fn port_map(text: &str) -> Result<PortMap, String> {

@@ -30,7 +30,7 @@ pub(crate) struct IdentityArgs {
 #[serde(rename_all = "camelCase")]
 struct IdentityAnswer {
     public_key: String,
-    /// True if this call created the key pair.
+    /// True if this call created the key pair, false if the key pair existed.
     created: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn main(args: &IdentityArgs, loaded: &LoadedSettings) -> anyhow::Resu
     let (public_key, created) = if let Some(public_key) = state.sealed_identity()? {
         (public_key, false)
     } else {
-        // The agent will read the key, so seal it in the same way as the agent does.
+        // Seal the key in the way the agent does, because the agent will read it.
         let seal = args.seal.settings(loaded, &args.state_dir);
         let keys = agent::runtime()?.block_on(SealingKeys::prepare(&seal));
         let (identity, created) = state.sealed_with(keys.into()).create_identity()?;

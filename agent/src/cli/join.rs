@@ -26,7 +26,7 @@ use crate::run::report::Report;
 use crate::seal::SealingKeys;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval at which a starting agent is polled.
+/// Interval between polls of an agent that is starting.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// Joins a cluster with a token from `sesame-controller hosts token`: gets and stores credentials
@@ -69,24 +69,24 @@ pub(super) struct Places {
     pub(super) no_service: bool,
 }
 
-/// Result of the command.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Joined {
     host: String,
     server: String,
     config: PathBuf,
-    /// Setting of the previous source, which was commented out. `leave` restores it.
+    /// The setting for the previous source. `join` has turned it into a comment, and `leave`
+    /// restores it.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// Time at which the credential expires unless the agent renews it.
     credential_expires: Option<Timestamp>,
     /// True if the command started the service.
     started: bool,
-    /// True if the agent serves everything, or `None` if the command did not wait for that.
+    /// True if the agent serves everything. `None` if the command did not wait for the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     serving: Option<bool>,
-    /// Why the agent does not serve everything.
+    /// Why the agent does not serve everything yet. Empty if it does.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reasons: Vec<String>,
 }
@@ -117,7 +117,7 @@ pub(crate) fn main(
         let found = runtime.block_on(SealingKeys::found(&seal));
         refuse_to_join_twice(state_dir, &agent.runtime_dir, found)?;
     }
-    // The token works only once, so first do everything that can fail on this host.
+    // The token can be used only once. Therefore, first do everything that can fail on this host.
     let owner = owner::of(state_dir)?;
     let state = there(state_dir, owner.is_none())
         .with_context(|| format!("--state-dir {}", state_dir.display()))?;
@@ -144,7 +144,8 @@ pub(crate) fn main(
     store.store(&stored)?;
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
-        // The invitation can no longer be used, but the list of hosts shows it until it expires.
+        // The invitation cannot be used again, but it remains in the cluster's list of hosts until
+        // it expires.
         tracing::warn!("{error}");
     }
 
@@ -179,7 +180,8 @@ impl Joined {
         }
     }
 
-    /// Records that the service was started, and why the agent does not serve everything.
+    /// Records the start of the service. `reasons` says why the agent does not serve everything,
+    /// and is empty if it does.
     fn record_start(&mut self, reasons: Vec<String>) {
         self.started = true;
         self.serving = Some(reasons.is_empty());
@@ -195,7 +197,8 @@ impl Joined {
     }
 }
 
-/// Returns the state directory's canonical path. Creates the directory if `may_create` is set.
+/// Returns the absolute path of the state directory without symbolic links. If `may_create` is set,
+/// first creates the directory.
 fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
@@ -203,7 +206,7 @@ fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     state_dir.canonicalize()
 }
 
-/// Reads the token. Fails if the token has expired according to this host's clock.
+/// Reads the token. Fails if the token has expired by this host's clock.
 fn usable_token(
     argument: Option<&str>,
     file: Option<&Path>,
@@ -219,7 +222,7 @@ fn usable_token(
     Ok(token)
 }
 
-/// Fails if this host already has a valid credential, or one that cannot be read.
+/// Fails if this host has an unexpired credential, or a credential that cannot be read.
 fn refuse_to_join_twice(
     state_dir: &Path,
     runtime_dir: &Path,
@@ -237,7 +240,7 @@ fn refuse_to_join_twice(
     Ok(())
 }
 
-/// Reads the token from the argument, a file or standard input.
+/// Reads the token from the argument, from a file, or else from standard input.
 fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<String> {
     let limit = MAX_JOIN_TOKEN_BYTES as u64;
     if let Some(token) = argument {
@@ -257,7 +260,8 @@ fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<Str
     Ok(text)
 }
 
-/// Waits until the agent serves everything. Returns the problems that remain at the timeout.
+/// Waits until the agent serves everything, or until the timeout. Returns the remaining problems,
+/// if any.
 fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
     let until = Instant::now() + limit;
     loop {

@@ -1,5 +1,5 @@
-//! `sesame-agent launch-envoy`: starts an Envoy that outlives the agent. Internal: called only by
-//! the agent.
+//! `sesame-agent launch-envoy`: starts an Envoy that outlives the agent. Internal: only the agent
+//! runs it.
 
 use std::ffi::OsString;
 

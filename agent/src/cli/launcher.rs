@@ -1,5 +1,5 @@
-//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit. When the
-//! launcher is stopped, it stops them.
+//! `sesame-agent launcher`: starts Envoys for an agent that runs in another container or unit.
+//! Stops the Envoys when the launcher itself is stopped.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -37,9 +37,10 @@ pub(crate) struct LauncherArgs {
     check: bool,
 }
 
-/// Interval at which the launcher checks whether it can reclaim the socket from its replacement.
+/// Interval at which a launcher checks whether the launcher that replaced it has exited, so that it
+/// must take the socket back.
 const PLACE: Duration = Duration::from_secs(1);
-/// Sysctl that applies to this process's network namespace.
+/// Sysctl of this process's network namespace.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
 
 pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
@@ -66,7 +67,8 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     }
     core_dumps::prevent();
     let own = Executable::at(&binary).with_context(|| binary.display().to_string())?;
-    // Resolve the path now, because an upgrade may replace the file before it is executed again.
+    // Resolve the path now. After an upgrade, the kernel reports the path of the old file as
+    // deleted.
     let program = std::env::current_exe().context("the launcher's own file")?;
     super::agent::runtime()?.block_on(async {
         let mut reload = signal(SignalKind::hangup())?;
@@ -92,7 +94,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
             }
             server.answered().await;
             tracing::info!("replacing this process with {}; Envoys keep serving", program.display());
-            // `exec` returns only on failure.
+            // `exec` does not return if it succeeds.
             let error = Command::new(&program).args(std::env::args_os().skip(1)).exec();
             tracing::error!("cannot run {}, so this launcher keeps running: {error}", program.display());
         }
@@ -110,7 +112,8 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// Keeps Envoys serving for a while, so that load balancers notice that this host is going down.
+/// Keeps Envoys serving for a while, so that load balancers can notice that this host is not ready
+/// any more.
 async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     if !lame_duck.is_zero() && any_left(runtime_dir) {
         tracing::info!("stopping; Envoys start draining in {lame_duck:?}");
@@ -118,7 +121,8 @@ async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     }
 }
 
-/// Lets the kernel migrate waiting connections in this network namespace.
+/// In this network namespace, lets the kernel move waiting connections from a closed socket to
+/// another socket of the same port.
 fn set_migrate() -> anyhow::Result<()> {
     std::fs::write(MIGRATE, "1").with_context(|| {
         format!(

@@ -1,4 +1,4 @@
-//! Options that replace Secrets and ConfigMaps with files on this host.
+//! Options that replace Secrets and ConfigMaps by files on this host.
 
 use std::path::Path;
 
@@ -45,8 +45,8 @@ pub(crate) struct LocalFilesArgs {
 }
 
 impl LocalFilesArgs {
-    /// Returns the local files. Fails if an object has several entries. Files for certificate
-    /// requests are kept in this state directory.
+    /// Returns the local files. Fails if an object has more than one entry. Files of certificate
+    /// requests are in the state directory.
     pub(super) fn files(self, state_dir: &Path) -> anyhow::Result<Vec<LocalFile>> {
         let Self {
             certificates,

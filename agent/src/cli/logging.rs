@@ -1,7 +1,7 @@
 //! Options for the agent's own log: level, format and destination.
 //!
-//! In text format, lines go to the systemd journal, with their fields, if standard error is
-//! connected to the journal. Otherwise, they go to standard error.
+//! In text format, log lines go to the systemd journal as structured entries if standard error is
+//! connected to the journal. Otherwise, they go to standard error as text.
 
 use std::io::IsTerminal as _;
 
@@ -40,15 +40,15 @@ enum LogFormat {
     Json,
 }
 
-/// Function that changes the log filter.
+/// Changes the log filter of the running process.
 pub(crate) type SetLog = Box<dyn Fn(&str) -> anyhow::Result<()> + Send + Sync>;
 
-/// Layer that writes the lines that pass the filter.
+/// Layer that writes the log lines that pass the filter.
 type Lines = Box<dyn Layer<Filtered> + Send + Sync>;
 type Filtered = tracing_subscriber::layer::Layered<reload::Layer<EnvFilter, Registry>, Registry>;
 
 impl Logging {
-    /// Starts logging. Returns a function that changes the log filter.
+    /// Starts logging. The returned function changes the log filter later.
     pub(crate) fn start(&self) -> anyhow::Result<SetLog> {
         let (filter, handle) = reload::Layer::new(parse(&self.log)?);
         tracing_subscriber::registry()
@@ -59,10 +59,10 @@ impl Logging {
     }
 }
 
-/// Parses a log filter.
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
-    // `kube` logs errors that the agent itself reports once and more clearly, and `notify` warns
-    // about every removed directory. A filter that mentions these targets enables them.
+    // By default, turn off two modules. `kube` logs errors that the agent reports itself, once and
+    // more clearly. `notify` warns about every removed directory. The user's filter can turn them
+    // on again.
     EnvFilter::try_new(format!("kube_client=off,notify=off,{log}"))
         .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
 }
@@ -73,7 +73,7 @@ fn lines(format: LogFormat) -> Lines {
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Json => stderr.json().boxed(),
-        // If the journal is unavailable, fall back to standard error.
+        // If the journal does not respond, write to standard error.
         LogFormat::Text if journald::is_standard_error() => match journald::layer() {
             Ok(journal) => journal.boxed(),
             Err(_) => stderr.with_target(false).boxed(),

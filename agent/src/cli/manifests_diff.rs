@@ -1,5 +1,5 @@
-//! `sesame-agent diff --manifests OLD NEW`: lists the matches whose requests get a different
-//! response.
+//! `sesame-agent diff --manifests OLD NEW`: lists the matches whose requests are handled
+//! differently.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use super::agent::AgentArgs;
 use super::history::DiffArgs;
 use super::offline::{self, RemoteKeys};
 
-/// Prints the difference. As with `diff`, the exit code is 0 if all responses are the same, and 1
-/// if they differ.
+/// Prints the differences. Like `diff`, exits with 0 if all requests are handled in the same way,
+/// and with 1 otherwise.
 pub(super) fn main(
     agent: &AgentArgs,
     args: &DiffArgs,

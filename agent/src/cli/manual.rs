@@ -1,5 +1,5 @@
-//! `sesame-agent man` and `completion`: generate the files that packages install along with the
-//! program.
+//! `sesame-agent man` and `completion`: generate the manual pages and shell completions that
+//! packages install.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) struct CompletionArgs {
     shell: Shell,
 }
 
-/// Writes one manual page for the program, and one for each public command.
+/// Writes a manual page for the program, and one for each command that is not hidden.
 pub(crate) fn man(args: &ManArgs) -> anyhow::Result<u8> {
     let dir = &args.dir;
     std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
@@ -31,7 +31,6 @@ pub(crate) fn man(args: &ManArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Prints the completion script for a shell.
 pub(crate) fn completion(args: &CompletionArgs) -> anyhow::Result<u8> {
     let mut bytes = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "sesame-agent", &mut bytes);

@@ -1,5 +1,4 @@
-//! Options for the `/metrics` listener. This module must not read the files that the options refer
-//! to.
+//! Options for the `/metrics` listener. This module must not read the files that the options name.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

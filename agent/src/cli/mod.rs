@@ -1,7 +1,7 @@
-//! The commands of `sesame-agent`: each turns arguments into text and an exit code.
+//! The commands of `sesame-agent`. Each command turns its arguments into output and an exit code.
 //!
-//! Exit codes: 0 for success, 1 for problems in the examined data, 2 for an invalid command line, 3
-//! if the command could not do its work.
+//! Exit codes: 0 for success, 1 if the examined data has problems, 2 for an invalid command line, 3
+//! if the command failed.
 
 mod access_log;
 mod agent;
@@ -66,11 +66,11 @@ use self::settings::{ConfigArgs, LoadedSettings};
 use self::version::ProgramVersion;
 use crate::run::commands::InstanceCommand;
 
-/// Exit code for problems in the examined data.
+/// Exit code if the examined data has problems.
 pub const EXIT_FAULT: u8 = 1;
 /// Exit code for an invalid command line.
 pub const EXIT_USAGE: u8 = 2;
-/// Exit code if the command could not do its work.
+/// Exit code if the command failed.
 pub const EXIT_FAILED: u8 = 3;
 
 /// Runs and supervises Envoy with configuration from Gateway API objects.
@@ -184,13 +184,13 @@ enum Command {
 }
 
 impl Command {
-    /// Returns true if the command cannot run with an invalid settings file.
+    /// Returns true if the command must not run with an invalid settings file.
     fn needs_settings(&self, config: &ConfigArgs) -> bool {
         let serves = matches!(self, Self::Run(_) | Self::Launcher(_) | Self::Render(_));
         serves || (matches!(self, Self::Validate(_)) && !self.tells_settings(config))
     }
 
-    /// Returns true if the command reports problems with the settings on its own.
+    /// Returns true if the command itself reports errors in the settings file.
     fn tells_settings(&self, config: &ConfigArgs) -> bool {
         match self {
             Self::Validate(args) => args.is_of_settings(config),
@@ -205,15 +205,14 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the arguments and executes the command.
+/// Parses the arguments, executes the command, and returns the exit code.
 pub fn main(revision: Option<&'static str>) -> ExitCode {
     let version = ProgramVersion::of(revision);
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let loaded = settings::load(&arguments);
     let parsed = options::parse_with(arguments.clone(), &loaded.accepted);
     let cli = parsed.unwrap_or_else(|error| {
-        // The settings file may be the cause: a required setting may be missing, or two settings
-        // may conflict.
+        // The settings file may be the cause of the error. For example, two settings may conflict.
         if error.use_stderr() {
             record_settings(&loaded);
         }
@@ -251,7 +250,6 @@ pub fn main(revision: Option<&'static str>) -> ExitCode {
     }
 }
 
-/// Executes the command. Returns the exit code.
 fn execute(
     cli: Cli,
     loaded: &LoadedSettings,
@@ -306,12 +304,13 @@ fn execute(
     }
 }
 
-/// Returns true if the command line is valid. Does not execute it.
+/// Returns true if these arguments are valid. Does not execute the command.
 pub fn understands<'a>(arguments: impl Iterator<Item = &'a str>) -> bool {
     options::parse(arguments).is_ok()
 }
 
-/// After a command-line error, mentions the settings file if it also applies.
+/// Called after an error in the command line. Prints the errors in the settings file, or a note
+/// that the file's settings apply too.
 fn record_settings(loaded: &LoadedSettings) {
     if let Err(error) = loaded.check() {
         output::error(&error.into());

@@ -1,4 +1,4 @@
-//! Reads and resolves manifests once, for commands that change nothing.
+//! Reads and resolves manifests once, for commands that do not change anything.
 
 use std::path::Path;
 
@@ -16,19 +16,19 @@ use crate::source::problem::SourceProblem;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 
-/// Resolved manifests, and the problems found in their files.
+/// Resolved manifests, and the problems that were found in the files.
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<SourceProblem>,
     pub(crate) resolution: Resolution,
 }
 
-/// Keys used for tokens whose key set is remote.
+/// How to get the keys of a token issuer whose key set is at a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteKeys {
-    /// Assumes that all key sets can be fetched, and uses a placeholder.
+    /// Assume that each key set could be fetched, and use a placeholder.
     Assumed,
-    /// Fetches each key set once.
+    /// Fetch each key set once.
     Fetched,
 }
 
@@ -76,8 +76,8 @@ fn copies(requests: &KeySetRequests, keys: RemoteKeys) -> anyhow::Result<KeySetC
     copies.collect()
 }
 
-/// Returns the render options that `run` would use, with placeholders for values that only a
-/// running agent has.
+/// Returns the render options that `run` would use. Options that only a running agent knows have
+/// placeholder values.
 pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
     sesame_render::RenderOptions {
         addresses: if host.addresses.is_empty() {
@@ -97,7 +97,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
             local: host.allow_local_endpoints,
             ..sesame_render::EndpointRules::default()
         },
-        // Only a running agent has session tickets, and knows where access logs go.
+        // Only a running agent has keys for session tickets, and knows where access logs go.
         session_tickets: false,
         stand_in_tickets: None,
         access_log: None,

@@ -1,6 +1,6 @@
-//! Parses the command line. The options in [`AgentArgs`] may be given before or after the name of
-//! each command that talks to an agent. Other commands reject these options, unless they declare an
-//! option with the same name.
+//! Parses the command line. If a command talks to an agent, the options in [`AgentArgs`] may
+//! precede or follow the command's name. Other commands reject these options, except options that
+//! the command declares itself.
 
 use std::ffi::OsString;
 
@@ -29,14 +29,13 @@ pub(super) const WITHOUT_AGENT: [&str; 12] = [
     "completion",
 ];
 
-/// Parses a command line without a settings file.
 pub(super) fn parse(
     arguments: impl IntoIterator<Item = impl Into<OsString>>,
 ) -> Result<Cli, clap::Error> {
     parse_with(arguments.into_iter().map(Into::into).collect(), &[])
 }
 
-/// Parses a command line, after completing it with entries from a settings file.
+/// Parses a command line after adding options from the settings file.
 pub(super) fn parse_with(
     arguments: Vec<OsString>,
     settings: &[AcceptedSetting],
@@ -49,7 +48,7 @@ pub(super) fn parse_with(
     {
         let declared = Cli::command();
         let alone = declared.find_subcommand(name);
-        // `bundle create` declares options that `bundle` does not.
+        // A subcommand such as `bundle create` may declare options that `bundle` itself lacks.
         let below = alone
             .zip(given.subcommand_name())
             .and_then(|(command, below)| command.find_subcommand(below));
@@ -77,16 +76,16 @@ pub(super) fn parse_with(
     Ok(cli)
 }
 
-/// Returns true if an option is set on the command line, not in an environment variable.
+/// Returns true if an option is on the command line. An environment variable does not count.
 fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Returns the program's command line. Each command's help omits the options that the command
-/// rejects.
+/// Returns the program's command line for clap. Hides the options that a command rejects from the
+/// command's help.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
-        // Builds without the `cluster` feature lack some commands.
+        // A build without the `cluster` feature does not have all of these commands.
         let Some(hidden) = command.find_subcommand(name).map(foreign) else {
             return command;
         };
@@ -100,7 +99,7 @@ fn command() -> clap::Command {
     })
 }
 
-/// Returns the options in [`AgentArgs`] that the command inherits rather than declares.
+/// Returns the options in [`AgentArgs`] that the command does not declare itself.
 fn foreign(alone: &clap::Command) -> Vec<clap::Arg> {
     let agent = AgentArgs::augment_args(clap::Command::new("agent"));
     let own = |option: &&clap::Arg| {

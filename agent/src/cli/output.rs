@@ -1,4 +1,4 @@
-//! Writes to standard output and standard error. No other module may write to them.
+//! Writes to standard output and standard error. No other module should write to them.
 
 use std::io::{self, Write as _};
 
@@ -18,7 +18,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Writes the value, or the text for people if the format is a table.
+    /// Writes the value in this format. For a table, writes `text` instead.
     pub(crate) fn write(
         self,
         value: &impl Serialize,
@@ -31,7 +31,7 @@ impl Format {
         }
     }
 
-    /// Writes one value of a sequence without buffering, as text, a line of JSON, or a YAML
+    /// Writes one value of a sequence and flushes it: as text, as a line of JSON, or as a YAML
     /// document. Returns false once standard output is closed.
     pub(crate) fn write_next(
         self,
@@ -46,8 +46,8 @@ impl Format {
     }
 }
 
-/// Writes text to standard output, with colors only if it is a terminal. Ignores a closed pipe (`|
-/// head`).
+/// Writes text to standard output. Removes colors unless standard output is a terminal. A closed
+/// pipe (`| head`) is not an error.
 pub(crate) fn text(text: &str) -> anyhow::Result<()> {
     put(text).map(|_| ())
 }
@@ -78,14 +78,13 @@ pub(crate) fn yaml(value: &impl Serialize) -> anyhow::Result<()> {
     text(&serde_saphyr::to_string(value)?)
 }
 
-/// Writes a note to standard error.
 pub(crate) fn note(text: &str) {
-    // Ignore failures, for the same reason as in `error`.
+    // Ignore failures: if standard error is closed, they cannot be reported.
     let _ = writeln!(anstream::stderr(), "note: {text}");
 }
 
-/// Writes an error and its causes to standard error.
+/// Writes an error and the chain of its causes to standard error.
 pub(crate) fn error(error: &anyhow::Error) {
-    // If standard error is closed, the failure cannot be reported anywhere.
+    // Ignore failures: if standard error is closed, they cannot be reported.
     let _ = writeln!(anstream::stderr(), "error: {error:#}");
 }

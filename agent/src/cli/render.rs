@@ -1,4 +1,4 @@
-//! `sesame-agent render`: prints the Envoy configuration that manifests result in.
+//! `sesame-agent render`: prints the Envoy configuration for manifests.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -103,7 +103,7 @@ pub(crate) fn main(args: &RenderArgs) -> anyhow::Result<u8> {
             printable(args, &rendered, &options)?,
         );
     }
-    // Omit the heading if there is only one Gateway.
+    // If there is only one Gateway, omit the level with its name.
     let only = all.values().next().filter(|_| all.len() == 1).cloned();
     let value = only.unwrap_or(Value::Object(all));
     match args.format {
@@ -122,7 +122,7 @@ fn write_snapshots(
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
     let stamp = u64::try_from(now)?;
     for gateway in gateways {
-        // This is safe as a path, because resolution has checked that both parts are DNS names.
+        // The name is safe in a path, because resolution has checked that both parts are DNS names.
         let name = format!("{}.{}", gateway.gateway.namespace, gateway.gateway.name);
         let dir = dir.join(name);
         if args.show_secrets && !gateway.keys.is_empty() {
@@ -186,7 +186,7 @@ fn binary(args: &RenderArgs, gateways: &[&ResolvedGateway]) -> anyhow::Result<u8
     Ok(0)
 }
 
-/// Parses `namespace/name`, or the name of an object in the namespace `default`.
+/// Parses `namespace/name`. If there is no namespace, it is `default`.
 pub(super) fn gateway_name(text: &str) -> Result<NamespacedName, String> {
     match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] if !name.is_empty() => Ok(NamespacedName::new("default", name)),

@@ -1,4 +1,4 @@
-//! Options for sealing private keys at rest, and the command `sesame-agent seal-key`.
+//! Options for sealing private keys on disk, and the command `sesame-agent seal-key`.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ impl SealLikeAgentArgs {
     }
 }
 
-/// Returns command-line options that give another process of this program the same settings.
+/// Returns options for another process of this program, so that it seals in the same way.
 #[cfg(feature = "cluster")]
 pub(super) fn options(settings: &SealSettings) -> [String; 4] {
     let SealSettings { method, directory } = settings;
@@ -88,7 +88,6 @@ pub(crate) struct SealKeyArgs {
     file: PathBuf,
 }
 
-/// Creates a key that a systemd unit can load.
 pub(crate) fn main(args: &SealKeyArgs) -> anyhow::Result<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

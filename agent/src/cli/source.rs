@@ -82,7 +82,7 @@ struct OneSource {
 }
 
 impl SourceArgs {
-    /// Returns the source that the command line selects.
+    /// Returns the source that the options select.
     pub(crate) fn source(self) -> anyhow::Result<Source> {
         match self.one {
             OneSource {
@@ -113,13 +113,12 @@ impl SourceArgs {
     }
 }
 
-/// Reads the public keys in these files. If there are no files, all snapshots are trusted.
+/// Returns the policy for signatures. If no key files are given, unsigned snapshots are trusted.
 fn trusted(files: &[PathBuf]) -> anyhow::Result<Trusted> {
     let keys = read_trusted(files)?;
     Ok((!files.is_empty()).then(|| Arc::new(keys)))
 }
 
-/// Reads the public keys in these files.
 pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
     let mut keys = TrustedKeys::default();
     for path in files {
@@ -131,7 +130,6 @@ pub(super) fn read_trusted(files: &[PathBuf]) -> anyhow::Result<TrustedKeys> {
     Ok(keys)
 }
 
-/// Parses a Gateway name.
 fn gateway(text: &str) -> Result<NamespacedName, String> {
     let name = gateway_name(text)?;
     gateway_of(&format!("Gateway/{name}"))

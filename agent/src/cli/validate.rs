@@ -1,7 +1,7 @@
-//! `sesame-agent validate`: reports all problems in one run.
+//! `sesame-agent validate`: reports all problems in manifests in one run.
 //!
-//! Checks the files first, then the objects, then whether Envoy's configuration can express them.
-//! Finally, makes Envoy validate the result. The exit code is 1 if there are problems, so that the
+//! Checks the files, then the objects, then whether Envoy's configuration can express the objects.
+//! Finally, Envoy itself validates the result. The exit code is 1 if there are problems, so the
 //! command can gate a commit or a rollout.
 
 use std::collections::BTreeMap;
@@ -43,23 +43,21 @@ pub(crate) struct ValidateArgs {
     output: Format,
 }
 
-/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Validation {
     valid: bool,
     findings: Vec<Finding>,
-    /// Envoy's verdict per Gateway.
+    /// Envoy's verdict, by Gateway.
     envoy: BTreeMap<String, EnvoyVerdict>,
 }
 
-/// One problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Finding {
     #[serde(flatten)]
     problem: SourceProblem,
-    /// Condition that reports the problem, in the form `Type=Status`.
+    /// The condition that reports the problem, as `Type=Status`. `None` for other problems.
     #[serde(skip_serializing_if = "Option::is_none")]
     condition: Option<String>,
 }
@@ -80,8 +78,8 @@ struct EnvoyVerdict {
     message: String,
 }
 
-/// Validates the settings if the command line names a settings file or no manifests. Otherwise,
-/// validates the manifests.
+/// Validates the settings file if the command line names one, or if it names no manifests.
+/// Otherwise, validates the manifests.
 pub(crate) fn main(
     args: &ValidateArgs,
     config: &ConfigArgs,
@@ -94,7 +92,7 @@ pub(crate) fn main(
 }
 
 impl ValidateArgs {
-    /// Returns true if the settings are to be validated rather than manifests.
+    /// Returns true if the settings file is to be validated instead of manifests.
     pub(crate) fn is_of_settings(&self, config: &ConfigArgs) -> bool {
         config.named || self.manifests.is_none()
     }
@@ -154,7 +152,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
     let of_objects = resolution.problems.iter().map(of_object);
     findings.extend(of_objects.map(Finding::from));
-    // If several Gateways serve the same certificate, its expiry is reported for each of them.
+    // A certificate that several Gateways serve is reported once for each of them.
     for (gateway, expiries) in resolution.expiries() {
         let warnings = expiries.iter().filter_map(|expiry| expiry.warning(now));
         findings.extend(warnings.map(|warning| {
@@ -172,8 +170,8 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// Returns the False conditions that report a problem. Ignores conditions that are False only
-/// because this command programs nothing.
+/// Returns a finding for each condition that reports a problem. Ignores conditions with status
+/// Unknown, and conditions that are False only because this command does not program Envoy.
 fn faults(statuses: &Statuses, of_object: impl Fn(&Problem) -> SourceProblem) -> Vec<Finding> {
     let mut faults = Vec::new();
     for (kind, name, status) in statuses.objects() {

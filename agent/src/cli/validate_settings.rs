@@ -1,5 +1,5 @@
-//! `sesame-agent validate --config FILE`: reports all problems in a settings file, and the
-//! effective settings for `run`.
+//! `sesame-agent validate --config FILE`: reports all problems in a settings file, and shows the
+//! settings of `run` that take effect.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,26 +15,25 @@ use super::settings::effective::effective;
 use super::{Cli, Command, EXIT_FAULT, options, run};
 use crate::run::reload::{LIVE, Setting, SettingOrigin};
 
-/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct SettingsOutcome {
     valid: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<PathBuf>,
-    /// Problems, each with its location in the file.
+    /// Errors, each with its line number in the file if it has one.
     errors: Vec<String>,
-    /// Effective settings, sorted by name.
+    /// Settings that take effect, sorted by name.
     settings: Vec<Effective>,
 }
 
-/// A setting, and whether a reload applies a change to it.
+/// A setting, and whether it can be changed by a reload.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Effective {
     #[serde(flatten)]
     setting: Setting,
-    /// True if a reload applies a change. Otherwise, the agent must be restarted.
+    /// True if a reload applies a changed value. If false, the agent must be restarted.
     live: bool,
 }
 
@@ -64,7 +63,7 @@ pub(crate) fn main(loaded: &LoadedSettings, output: Format) -> anyhow::Result<u8
     Ok(if outcome.valid { 0 } else { EXIT_FAULT })
 }
 
-/// Checks that `run` would accept the settings.
+/// Fails if `run` would reject the settings.
 fn usable(line: Vec<OsString>, loaded: &LoadedSettings) -> Result<(), String> {
     let cli = options::parse_with(line, &loaded.accepted).map_err(|error| in_one_line(&error))?;
     match cli.command {

@@ -1,4 +1,5 @@
-//! `sesame-agent version` and `--version`: identify this program.
+//! `sesame-agent version` and `--version`: show the version and the source revision of this
+//! program.
 
 use std::fmt;
 
@@ -19,12 +20,11 @@ pub(crate) struct VersionArgs {
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProgramVersion {
     version: &'static str,
-    /// Commit of the source code, or `unknown` if it was built outside its repository.
+    /// Commit of the source code. `unknown` if the program was built outside its repository.
     revision: &'static str,
 }
 
 impl ProgramVersion {
-    /// Returns the version of a program that was built from this revision.
     pub(super) fn of(revision: Option<&'static str>) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,4 @@
-//! `sesame-agent why`: shows which Gateways serve an object, or why none does.
+//! `sesame-agent why`: shows which Gateways serve an object, or why no Gateway does.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -41,14 +41,13 @@ pub(crate) struct WhyArgs {
     host: HostArgs,
 }
 
-/// Result of the command.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ObjectAnswer {
     object: String,
     served: Vec<ServedPlace>,
     conditions: Vec<ShownCondition>,
-    /// Problems with the object that no condition reports.
+    /// Problems with the object that are not in its conditions.
     problems: Vec<String>,
 }
 
@@ -95,7 +94,7 @@ fn of_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnsw
     })
 }
 
-/// Returns an object's status as JSON, or null if the object has no status.
+/// Returns the status of an object as JSON, or null if the object has none.
 fn status(statuses: &Statuses, object: &ObjectKey) -> anyhow::Result<Value> {
     let mut found = statuses.objects();
     let found = found.find(|(kind, name, _)| *kind == object.kind && **name == object.name);
@@ -117,7 +116,7 @@ fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Res
         || agent::ask(&socket, &format!("/served/{name}")),
         |state_dir| Ok(served_accepted(state_dir, &name)),
     )?;
-    // Only a running agent knows the object's conditions.
+    // Conditions are available only from a running agent.
     let report: Option<Report> = match agent::ask(&socket, "/status")? {
         Some(answer) => Some(
             serde_json::from_slice(&answer)
@@ -148,7 +147,7 @@ fn of_host(agent: &AgentArgs, args: &WhyArgs, object: &ObjectKey) -> anyhow::Res
     Ok(answer)
 }
 
-/// Formats the answer. Writing to a String cannot fail, so the results are ignored.
+/// Formats the answer. Ignores write errors, because writing to a String cannot fail.
 fn text(answer: &ObjectAnswer) -> String {
     let ObjectAnswer {
         object,
@@ -167,7 +166,7 @@ fn text(answer: &ObjectAnswer) -> String {
     text
 }
 
-/// Parses the name of a kind, which may be singular, plural or short. Ignores case.
+/// Parses the name of a kind in upper or lower case, in the singular, the plural or the short form.
 fn kind(text: &str) -> Result<Kind, String> {
     Kind::parse(text)
         .ok_or_else(|| format!("unknown kind {text:?}; expected a value such as httproute"))

@@ -1,5 +1,5 @@
-//! Writes the archive: sorted parts, each redacted and limited in size, in a file that only this
-//! user can read.
+//! Writes the archive to a file that only this user can read. The parts are sorted by name,
+//! redacted, and limited in size.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -11,16 +11,17 @@ use jiff::Timestamp;
 use super::redact::Secrets;
 use super::{ReportPart, ReportPartSummary};
 
-/// Maximum size of a part in bytes. Only the end of a larger part is kept.
+/// Maximum size of a part in bytes. If a part is larger, only its end is kept.
 const MAX_PART: usize = 16 << 20;
 /// Maximum total size of all parts in bytes.
 const MAX_ALL: usize = 128 << 20;
-/// Name of the top-level directory in the archive.
+/// Name of the directory in the archive that contains everything else.
 const TOP: &str = "sesame";
-/// Name of the file that lists all parts.
+/// Name of the file in the archive that lists all parts.
 const CONTENTS: &str = "contents.json";
 
-/// Returns the archive's files with their names, and a summary of each part. Pure.
+/// Redacts and truncates the parts. Returns the name and content of each file, and a summary of
+/// each part. Pure.
 fn files(
     mut parts: Vec<ReportPart>,
     secrets: &Secrets,
@@ -36,7 +37,8 @@ fn files(
         };
         match content {
             Ok(text) => {
-                // Redact before truncating, because the search would miss a truncated secret.
+                // Redact before truncating, because a secret that was cut in two would not be
+                // recognized.
                 let text = secrets.redact(&text);
                 let kept = end(&text, MAX_PART.min(left));
                 left -= kept.len();
@@ -51,7 +53,7 @@ fn files(
     (files, contents)
 }
 
-/// Returns at most the last `most` bytes of a string.
+/// Returns the end of a string, at most `most` bytes long.
 fn end(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {
@@ -60,7 +62,7 @@ fn end(text: &str, most: usize) -> &str {
     text.get(from..).unwrap_or_default()
 }
 
-/// Writes a new archive, and never overwrites an existing file. Returns a summary of each part.
+/// Writes a new archive, and returns a summary of each part. Fails if the file exists.
 pub(crate) fn write(
     path: &Path,
     parts: Vec<ReportPart>,
@@ -83,7 +85,8 @@ pub(crate) fn write(
         .open(path)?;
     let written = pack(file, &files, now);
     if let Err(error) = written {
-        // A partial archive would be misleading. The caller reports the failure.
+        // Do not leave an incomplete archive behind. Ignore a failure to remove it, because the
+        // caller reports the first error.
         let _ = fs::remove_file(path);
         return Err(error);
     }

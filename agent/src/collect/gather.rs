@@ -1,4 +1,4 @@
-//! Gathers the content of the archive. No other module inspects the host for it.
+//! Gathers the content of the archive. No other module of `collect` inspects the host.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -12,14 +12,14 @@ use crate::envoy::log::ENVOY_LOG;
 use crate::host::entries;
 use crate::run::inspect::InspectedGateway;
 
-/// Maximum number of bytes to read from the end of a log.
+/// Maximum number of bytes to read from the end of an Envoy's log.
 const LOG_TAIL: u64 = 1 << 20;
-/// Maximum size in bytes of a file that is searched for secrets.
+/// Maximum number of bytes to read from a file that contains secrets to redact.
 const MAX_SECRET: u64 = 256 << 10;
-/// Time limit for each of Envoy's responses.
+/// Time limit for each response from Envoy.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Files in the archive, and the admin endpoints that provide them. Envoy omits private keys.
-/// `header_values` and `redact` remove other secrets.
+/// Name of each file in the archive, and the admin endpoint that provides its content. Envoy omits
+/// private keys from the responses. `header_values` and `redact` remove other secrets.
 const ADMIN: [(&str, &str); 6] = [
     ("certs.json", "/certs"),
     ("clusters.txt", "/clusters"),
@@ -28,7 +28,7 @@ const ADMIN: [(&str, &str); 6] = [
     ("server_info.json", "/server_info"),
     ("stats.txt", "/stats?usedonly"),
 ];
-/// Files that describe the kernel and the host.
+/// Files that describe the kernel and its limits.
 const KERNEL: [&str; 12] = [
     "/etc/os-release",
     "/proc/loadavg",
@@ -44,7 +44,8 @@ const KERNEL: [&str; 12] = [
     "/proc/version",
 ];
 
-/// Reads files about the kernel and host, the names of environment variables, and the journal.
+/// Reads the files about the kernel, the names of the environment variables, and the journal of the
+/// agent and its launcher.
 pub(crate) fn host() -> Vec<ReportPart> {
     let mut parts: Vec<ReportPart> = KERNEL
         .iter()
@@ -53,7 +54,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
             content: fs::read_to_string(path).map_err(|error| error.to_string()),
         })
         .collect();
-    // Values may be secrets, but names are not.
+    // Collect only the names, because the values may be secrets.
     let mut names: Vec<String> = std::env::vars_os()
         .map(|(name, _)| name.to_string_lossy().into_owned())
         .collect();
@@ -83,7 +84,7 @@ pub(crate) fn host() -> Vec<ReportPart> {
     parts
 }
 
-/// Reads the accepted snapshots, which reference keys by digest.
+/// Returns the accepted snapshots. They contain no keys, only digests of keys.
 pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     let parts = gateways.iter().map(|gateway| {
         let value = sesame_proto::json::to_value(&gateway.resolved.snapshot);
@@ -98,7 +99,7 @@ pub(crate) fn snapshots(gateways: &[InspectedGateway]) -> Vec<ReportPart> {
     parts.collect()
 }
 
-/// Queries every Envoy, and reads the ends of their logs.
+/// Queries every Envoy, and reads the end of every Envoy's log.
 pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     let mut parts = Vec::new();
     let directories = match entries(&runtime_dir.join("gateways")) {
@@ -138,7 +139,7 @@ pub(crate) async fn envoys(runtime_dir: &Path) -> Vec<ReportPart> {
     parts
 }
 
-/// Returns the last part of a file.
+/// Returns the last `LOG_TAIL` bytes of a file.
 fn tail(path: &Path) -> std::io::Result<String> {
     let mut file = File::open(path)?;
     let from = file.metadata()?.len().saturating_sub(LOG_TAIL);
@@ -148,7 +149,7 @@ fn tail(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Lists a directory's files and their sizes, two levels deep.
+/// Lists the files in a directory and in its subdirectories, with their sizes.
 fn listing(directory: &Path) -> String {
     let mut lines = Vec::new();
     let mut paths = entries(directory).unwrap_or_default();
@@ -167,8 +168,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns all secrets on this host that the parts might contain: served keys and tokens. Also
-/// reads the tokens in `files`.
+/// Returns the secrets on this host that the parts might contain: private keys that are served,
+/// tokens and passwords. `files` are additional files that contain one token each.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,
@@ -176,7 +177,7 @@ pub(crate) fn secrets(
 ) -> Vec<Vec<u8>> {
     let keys = gateways.iter().flat_map(|gateway| &gateway.resolved.keys);
     let mut secrets: Vec<Vec<u8>> = keys.map(|pair| pair.private_key.clone()).collect();
-    // Environment variables whose names suggest that they contain secrets.
+    // Values of environment variables whose names suggest a secret.
     let named = std::env::vars_os().filter(|(name, _)| {
         let name = name.to_string_lossy().to_uppercase();
         ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL"]
@@ -206,7 +207,7 @@ pub(crate) fn secrets(
     secrets
 }
 
-/// Returns the values in a header file, which has one `name: value` pair per line.
+/// Returns the values in a file with one header (`name: value`) per line.
 pub(crate) fn header_file(path: Option<&Path>) -> Vec<Vec<u8>> {
     let text = path.and_then(read).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

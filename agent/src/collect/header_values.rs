@@ -1,9 +1,9 @@
-//! Redacts the values of headers and query parameters in JSON before it is formatted, because any
-//! of them may be an API key. Pure.
+//! Redacts the values of headers and query parameters in JSON, because any of them may be an API
+//! key. Pure.
 //!
 //! Snapshots and Envoy's dumps store a header's name and value in separate members of an object, so
-//! no text pattern can match both. Any object with a name and a value counts as a header, because
-//! redacting too much is harmless.
+//! no text pattern can match both. Every object with a name and a value counts as a header.
+//! Redacting too much is harmless.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use super::ReportPart;
 use super::redact::REDACTED;
 
-/// Members of a JSON object that contain a name.
+/// Members of a JSON object that may contain a header's name.
 const NAMES: [&str; 2] = ["name", "key"];
-/// Members of a JSON object that contain a value, or a pattern for one.
+/// Members of a JSON object that may contain a header's value, or a pattern for the value.
 const VALUES: [&str; 12] = [
     "value",
     "raw_value",
@@ -29,9 +29,9 @@ const VALUES: [&str; 12] = [
     "literal",
     "default_value",
 ];
-/// Members that contain a key in any object.
+/// Members whose value is always a secret key.
 const KEYS: [&str; 1] = ["session_key"];
-/// Headers whose values are harmless, in lower case.
+/// Names of headers whose values cannot be secret, in lower case.
 const HARMLESS: [&str; 24] = [
     ":authority",
     ":method",
@@ -59,8 +59,8 @@ const HARMLESS: [&str; 24] = [
     "x-forwarded-proto",
 ];
 
-/// Redacts header values in every JSON part. Returns the redacted values, because they may also
-/// occur elsewhere. Omits any part that should be JSON but cannot be parsed.
+/// Redacts header values in every JSON part. Returns the values, because they may occur in other
+/// parts too. If a JSON part cannot be parsed, replaces its content with an error.
 pub(crate) fn redact(parts: &mut [ReportPart]) -> Vec<Vec<u8>> {
     let mut values = Vec::new();
     for part in parts
@@ -81,7 +81,8 @@ fn redact_text(text: &str, values: &mut Vec<Vec<u8>>) -> serde_json::Result<Stri
     serde_json::to_string_pretty(&value)
 }
 
-/// Redacts header values in a JSON value, recursively. The parser has already limited the depth.
+/// Redacts header values in a JSON value, recursively. The parser has limited the depth of the
+/// recursion.
 fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| walk(item, values)),
@@ -99,20 +100,20 @@ fn walk(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Returns true if a JSON object may contain a secret header's value.
+/// Returns true if a JSON object may describe a header whose value is secret.
 fn is_header(members: &Map<String, Value>) -> bool {
     let names = NAMES.iter().filter_map(|name| members.get(*name)?.as_str());
     let mut names = names.map(str::to_ascii_lowercase).peekable();
     names.peek().is_some() && names.any(|name| !HARMLESS.contains(&name.as_str()))
 }
 
-/// Replaces every string in a JSON value, and adds the strings to `values`.
+/// Redacts every string in a JSON value, and appends the original strings to `values`.
 fn take(value: &mut Value, values: &mut Vec<Vec<u8>>) {
     match value {
         Value::String(text) => {
             let text = std::mem::replace(text, REDACTED.to_owned());
-            // The credentials after a scheme such as `Bearer` may also occur elsewhere without the
-            // scheme.
+            // Add each word too. The token after a scheme such as `Bearer` may occur elsewhere
+            // without the scheme.
             let words = text.split_whitespace().map(|word| word.as_bytes().to_vec());
             values.extend(words);
             values.push(text.into_bytes());

@@ -1,7 +1,8 @@
-//! Collects the data for a bug report in one file without secrets, which users can safely share.
+//! Collects the data for a bug report in a single file that contains no secrets, so that users can
+//! share the file.
 //!
 //! `gather` inspects the host, `header_values` and `redact` remove secrets, and `archive` writes
-//! the file. Parts that are unavailable are listed with the reason.
+//! the file. If a part is unavailable, the archive contains the reason instead.
 
 pub(crate) mod archive;
 pub(crate) mod gather;
@@ -10,24 +11,22 @@ pub(crate) mod redact;
 
 use serde::Serialize;
 
-/// One file in the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReportPart {
     /// Path in the archive.
     pub(crate) name: String,
-    /// Text of the file, or the reason why it is missing.
+    /// Content of the file, or why the content is missing.
     pub(crate) content: Result<String, String>,
 }
 
-/// Summary of a file in the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReportPartSummary {
     /// Path in the archive.
     pub(crate) name: String,
-    /// Size in bytes.
+    /// Size of the file in the archive, in bytes.
     pub(crate) bytes: usize,
-    /// Number of bytes cut from the beginning of the file.
+    /// Number of bytes that were cut off at the beginning, because the part was too large.
     #[serde(skip_serializing_if = "is_zero")]
     pub(crate) left_out: usize,
     /// Why the file is missing, or `None` if it is present.

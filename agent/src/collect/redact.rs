@@ -1,4 +1,4 @@
-//! Redacts secrets in text: known secrets, and everything that looks like a secret. Pure.
+//! Redacts secrets in text: known secrets, and everything that matches a pattern for secrets. Pure.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,13 @@ use regex::Regex;
 
 /// Text that replaces a secret.
 pub(super) const REDACTED: &str = "<redacted>";
-/// Minimum length of a known secret to search for. Shorter strings would match too often.
+/// Minimum length of a known secret to search for, in bytes. A shorter string would occur too often
+/// by chance.
 const SHORTEST: usize = 8;
 
-/// Patterns that secrets match, and their replacements.
+/// Patterns for secrets. Each pattern is followed by the replacement for its matches.
 const SHAPES: [(&str, &str); 5] = [
-    // Also matches keys that are escaped in JSON or truncated.
+    // Also matches keys that are escaped in a JSON string, and keys that are truncated.
     (
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)",
         REDACTED,
@@ -23,7 +24,7 @@ const SHAPES: [(&str, &str); 5] = [
         r"(?i)\b(bearer|basic) +[A-Za-z0-9._~+/=-]{8,}",
         "$1 <redacted>",
     ),
-    // ServiceAccount token.
+    // A Kubernetes ServiceAccount token.
     (
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]*",
         REDACTED,
@@ -32,31 +33,32 @@ const SHAPES: [(&str, &str); 5] = [
         r#"(?i)(token|password|passwd|client-key-data|client_secret|api[_-]?key|authorization|cookie)("?\s*[:=]\s*"?)[^\s",&]{4,}"#,
         "$1$2<redacted>",
     ),
-    // User and password in a URL, or a token in their place.
+    // A user and password in a URL, or a token in place of them.
     (r#"://[^/\s@"']+@"#, "://<redacted>@"),
 ];
 
-/// Error while building the search for secrets.
+/// Error while preparing the search for secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretsError {
-    /// A regular expression is invalid.
+    /// A pattern is not a valid regular expression.
     #[error(transparent)]
     Shape(#[from] regex::Error),
-    /// There are too many secrets for one search.
+    /// There are too many known secrets for one search.
     #[error("too many secrets: {0}")]
     Known(#[from] aho_corasick::BuildError),
 }
 
-/// Search for all known secrets and all patterns.
+/// Searches text for known secrets and for patterns.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    /// Finds known secrets, longest first.
+    /// Finds known secrets. If several match at the same position, the longest one wins.
     known: AhoCorasick,
     shapes: Vec<(Regex, &'static str)>,
 }
 
 impl Secrets {
-    /// Creates the search from raw secrets: PEM keys, tokens, passwords.
+    /// Prepares the search. `secrets` are PEM keys, tokens and passwords as they are stored on this
+    /// host.
     pub(crate) fn new(secrets: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, SecretsError> {
         let known: BTreeSet<String> = secrets
             .into_iter()
@@ -74,9 +76,9 @@ impl Secrets {
         })
     }
 
-    /// Replaces all secrets in the text.
+    /// Returns the text with all secrets replaced.
     pub(crate) fn redact(&self, text: &str) -> String {
-        // Search for known secrets first, because a pattern might match only part of a known
+        // Replace known secrets before patterns, because a pattern might match only part of a known
         // secret.
         let count = self.known.patterns_len();
         let mut text = self.known.replace_all(text, &vec![REDACTED; count]);
@@ -89,15 +91,15 @@ impl Secrets {
     }
 }
 
-/// Returns the forms in which a secret may occur in text: verbatim, line by line, and in base64 and
-/// hex.
+/// Returns the forms in which a secret may occur in text: unchanged, each line by itself, and
+/// encoded in base64 or hex.
 fn forms(secret: &[u8]) -> BTreeSet<String> {
     let mut forms = BTreeSet::new();
     let mut binary = vec![secret.to_vec()];
     if let Ok(text) = std::str::from_utf8(secret) {
         let text = text.trim();
         forms.insert(text.to_owned());
-        // The secret as escaped in a JSON string.
+        // As part of a JSON string, in which some characters are escaped.
         let escaped = serde_json::Value::from(text).to_string();
         forms.insert(escaped.trim_matches('"').to_owned());
         binary.push(text.as_bytes().to_vec());
@@ -107,15 +109,16 @@ fn forms(secret: &[u8]) -> BTreeSet<String> {
             .filter(|line| !line.starts_with("-----"));
         let body: String = lines.clone().collect();
         forms.extend(lines.map(str::to_owned));
-        // The key without its PEM header and footer.
+        // Without the PEM header and footer, on a single line.
         if text.starts_with("-----BEGIN ") {
             forms.insert(body.clone());
             binary.extend(STANDARD.decode(&body));
         }
     }
     for bytes in binary {
-        // Inside longer base64 data, the encoding depends on the offset modulo 3. Omit the
-        // characters at both ends, because they also depend on the neighboring bytes.
+        // If the secret is part of longer base64-encoded data, its encoding depends on its offset
+        // modulo 3. Ignore up to two bytes at each end, whose encoding also depends on the
+        // neighboring bytes.
         for skip in 0..3 {
             let Some(rest) = bytes.get(skip..) else {
                 continue;
@@ -167,7 +170,7 @@ mod tests {
             (line, 0),
             (STANDARD.encode(DER), 4),
             (STANDARD.encode(&pem), 4),
-            // The secret is embedded in longer data, at each of the three possible offsets.
+            // Embed the secret in longer data at each of the three offsets modulo 3.
             (STANDARD.encode(format!("a{pem}")), 8),
             (STANDARD.encode(format!("ab{pem}z")), 8),
             (hex, 0),

@@ -1,13 +1,12 @@
-//! Checks that the API server is reachable, and which permissions it grants this host.
+//! Checks that the API server is reachable, and which permissions this host has there.
 
 use std::time::Duration;
 
 use super::facts::ClusterFacts;
 
-/// Time limit for all requests in total.
+/// Time limit for all requests together.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Queries the API server.
 pub(crate) async fn ask(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
     let asked = tokio::time::timeout(TIMEOUT, questions(settings)).await;
     asked.unwrap_or_else(|_| ClusterFacts {
@@ -35,8 +34,8 @@ async fn questions(settings: &crate::source::cluster::ClusterSettings) -> Cluste
         version,
         ..ClusterFacts::default()
     };
-    // Omits permissions that a role may restrict to named objects, because this query would report
-    // them as denied.
+    // Does not ask about permissions that a role may limit to named objects. The API server would
+    // report them as denied.
     for (verb, group, resource) in [
         ("list", "", "configmaps"),
         ("watch", "", "configmaps"),

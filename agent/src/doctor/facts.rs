@@ -1,4 +1,4 @@
-//! Plain data about a host, from which findings are derived.
+//! Facts about a host, from which the checks derive findings. Contains data only.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -6,108 +6,109 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use sesame_proto::schema::Transport;
 
-/// All facts about a host.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
-    /// Settings file, and all problems with it.
+    /// Path of the settings file, if any, and all problems with the settings.
     pub settings: (Option<PathBuf>, Vec<String>),
     /// State of the agent.
     pub agent: AgentFacts,
     /// Limits on the number of watched files.
     pub inotify: InotifyFacts,
-    /// Sockets that the configuration needs.
+    /// Sockets that the accepted configuration needs.
     pub ports: Vec<PortFacts>,
-    /// Lowest port that can be bound without a capability.
+    /// Lowest port that a process without capabilities may bind.
     pub first_free_port: u16,
-    /// True if the agent's user may open privileged ports.
+    /// True if the agent's user may bind privileged ports.
     pub binds_low: bool,
-    /// Memory available to the agent, in bytes.
+    /// Memory that the agent and its Envoys may use, in bytes.
     pub memory: u64,
-    /// Each Envoy's heap limit in bytes, if configured.
+    /// Configured heap limit of each Envoy in bytes, or `None` for the default.
     pub heap: Option<u64>,
-    /// Task limit and current number of tasks of the control group.
+    /// Task limit of the agent's control group, and its current number of tasks. `None` if there is
+    /// no limit.
     pub tasks: Option<(u64, u64)>,
     /// Number of CPU cores.
     pub cores: usize,
-    /// Limit on open files, for the agent and for each Envoy.
+    /// Limit on open files per process.
     pub open_files: u64,
     /// State of the clock.
     pub clock: ClockFacts,
     /// File systems that contain the state directory and the runtime directory.
     pub disks: Vec<DiskFacts>,
-    /// Missing directories, each with the ID of the user that should own it.
+    /// Missing directories, each with the ID of the user to whom it should belong.
     pub missing: Vec<(PathBuf, u32)>,
-    /// Sesame's files and directories whose owner or mode is wrong.
+    /// Files and directories of Sesame that have the wrong owner or mode.
     pub misplaced: Vec<PathFacts>,
-    /// The Envoy binary, or why it is unusable.
+    /// The Envoy binary, or why it cannot be used.
     pub envoy: Result<EnvoyFacts, String>,
-    /// True if `net.ipv4.tcp_migrate_req` is set, or `None` if the kernel lacks it.
+    /// True if `net.ipv4.tcp_migrate_req` is set. `None` if the kernel does not have this setting.
     pub migrates: Option<bool>,
-    /// Error if new connections cannot be steered between two Envoys.
+    /// An error if the kernel cannot steer new connections between two Envoys.
     pub steering: Result<(), String>,
-    /// The agent's user, if this process is root and that user has different permissions. In that
-    /// case, only that user can check the cluster, and whether new connections can be steered.
+    /// The user who owns the state directory, if this process is root and the owner is not. Then
+    /// only the owner can check the cluster and the steering of connections.
     pub left_to: Option<String>,
-    /// State of the cluster, if one is configured.
+    /// State of the cluster, or `None` if no cluster is configured or it was not checked.
     pub cluster: Option<ClusterFacts>,
-    /// Certificates that expire soon: whether clients already reject each certificate, and its
-    /// description.
+    /// Warnings about certificates that expire soon. The flag is true if clients already reject the
+    /// certificate.
     pub certificates: Vec<(bool, String)>,
-    /// Number of certificates being served.
+    /// Number of certificates that are served.
     pub certificate_count: usize,
-    /// Description of the active mandatory access control: SELinux or AppArmor.
+    /// The active mandatory access control, SELinux or AppArmor, with its mode or profile.
     pub confinement: Option<String>,
-    /// State of the systemd units, or `None` if the host does not run systemd.
+    /// State of the systemd units. `None` if the host does not run systemd.
     pub units: Option<Vec<UnitFacts>>,
 }
 
 /// State of the agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentFacts {
-    /// Process ID, or `None` if no agent is running.
+    /// Process ID of the agent, or `None` if no agent is running.
     pub pid: Option<u32>,
-    /// Why the agent did not respond, or `None` if it responded or is not running.
+    /// Why the agent did not respond properly. `None` if it did, or if no agent is running.
     pub silent: Option<String>,
     /// Problems that the agent reports.
     pub reasons: Vec<String>,
-    /// Future problems that the agent warns about.
+    /// Upcoming problems about which the agent warns.
     pub warnings: Vec<String>,
 }
 
 /// Limits on the number of watched files.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InotifyFacts {
-    /// The user's limit on inotify instances.
+    /// Maximum number of inotify instances per user.
     pub instances: usize,
-    /// Number of instances available to each of two Envoys.
+    /// Number of instances that each Envoy can use while two Envoys are running.
     pub each: usize,
-    /// Number of instances that an Envoy needs if each resource is in a separate file.
+    /// Number of instances that an Envoy needs if each resource is in its own file.
     pub wanted: usize,
-    /// Number of instances that the running Envoys use.
+    /// Number of instances that the running Envoys use now.
     pub used: usize,
-    /// Number of instances that the running agent holds for the next Envoys, or `None` if no agent
+    /// Number of instances that the running agent reserves for the next Envoys. `None` if no agent
     /// is running.
     pub held: Option<usize>,
-    /// The user's limit on inotify watches.
+    /// Maximum number of inotify watches per user.
     pub watches: usize,
 }
 
 /// A socket that the configuration needs.
 #[derive(Clone, Debug)]
 pub struct PortFacts {
-    /// Gateway to which the listener belongs.
+    /// Gateway that needs the socket.
     pub gateway: String,
     /// Transport protocol.
     pub transport: Transport,
-    /// Address to bind.
+    /// Address to which the socket is bound.
     pub address: IpAddr,
-    /// Port to bind.
+    /// Port to which the socket is bound.
     pub port: u16,
-    /// ID and name of the process that holds the port, if visible.
+    /// ID and name of the process that holds the port. `None` if the port is free, or if the
+    /// process is not visible.
     pub owner: Option<(u32, String)>,
     /// True if the process that holds the port is one of this host's Envoys.
     pub own: bool,
-    /// True if another socket could be bound to the port now.
+    /// True if a socket can be bound to the port now.
     pub bindable: bool,
 }
 
@@ -118,37 +119,37 @@ pub struct ClockFacts {
     pub now: Timestamp,
     /// True if the clock is synchronized, or `None` if unknown.
     pub synchronized: Option<bool>,
-    /// Time at which a configuration was last accepted.
+    /// Most recent time at which a configuration was accepted.
     pub last_accepted: Option<Timestamp>,
 }
 
-/// The file system that contains a directory.
+/// The file system on which a directory is.
 #[derive(Clone, Debug)]
 pub struct DiskFacts {
-    /// Option that sets the directory.
+    /// Name of the option that sets the directory.
     pub option: &'static str,
     /// Path of the directory.
     pub path: PathBuf,
     /// Number of free bytes.
     pub free: u64,
-    /// Number of free inodes, or `None` if the file system does not count them.
+    /// Number of free inodes. `None` if the file system has no fixed number of inodes.
     pub inodes: Option<u64>,
-    /// True if the file system is in memory.
+    /// True if the file system is in memory, such as tmpfs.
     pub in_memory: bool,
 }
 
-/// A file or directory, with its actual and expected owner and mode.
+/// A file or directory with the wrong owner or mode.
 #[derive(Clone, Debug)]
 pub struct PathFacts {
     /// Path of the file or directory.
     pub path: PathBuf,
-    /// Actual owner's user ID.
+    /// User ID of the actual owner.
     pub owner: u32,
-    /// Expected owner's user ID.
+    /// User ID of the expected owner.
     pub wanted_owner: u32,
     /// Actual mode.
     pub mode: u32,
-    /// Most permissive mode that is allowed.
+    /// Permission bits that the mode may have.
     pub wanted_mode: u32,
 }
 
@@ -159,22 +160,22 @@ pub struct EnvoyFacts {
     pub path: PathBuf,
     /// Version of the binary.
     pub version: String,
-    /// Version of the hot restart protocol, or why it is unavailable.
+    /// Version of the hot restart protocol, or why Envoy does not report one.
     pub hot_restart: Result<String, String>,
-    /// Error if shared memory for hot restarts cannot be created.
+    /// An error if shared memory for hot restarts cannot be created.
     pub shared_memory: Result<(), String>,
 }
 
-/// State of the API server as seen from this host.
+/// The API server as seen from this host.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterFacts {
-    /// Why the API server is unreachable, or `None` if it is reachable.
+    /// Why the API server cannot be reached. `None` if it can.
     pub unreachable: Option<String>,
     /// Version of the API server.
     pub version: String,
     /// Missing permissions, such as `list configmaps in sesame-system`.
     pub denied: Vec<String>,
-    /// Why the permissions could not be determined, or `None` if they could.
+    /// Why the permissions could not be checked. `None` if they were checked.
     pub unknown: Option<String>,
 }
 
@@ -183,8 +184,8 @@ pub struct ClusterFacts {
 pub struct UnitFacts {
     /// Name of the unit.
     pub name: String,
-    /// Enablement state: `enabled`, `disabled`, …; empty if the unit does not exist.
+    /// Enablement state, such as `enabled` or `disabled`. Empty if the unit does not exist.
     pub file_state: String,
-    /// Active state: `active`, `failed`, …
+    /// Active state, such as `active` or `failed`.
     pub active_state: String,
 }

@@ -1,5 +1,5 @@
-//! Gathers facts about the host. The doctor inspects the host only here, in `cluster` and in
-//! `paths`.
+//! Gathers facts about the host. No other modules of `doctor` inspect the host, except `cluster`,
+//! `paths` and `systemd`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,30 +21,29 @@ use crate::host::is_in_memory;
 use crate::host::{can_bind, limits, listening, port_owner};
 use crate::run::inspect::{InspectedGateway, envoys};
 
-/// Input for gathering facts: settings, and facts that the caller has already gathered.
+/// Input of [`gather`]: settings, and facts that the caller already has.
 #[derive(Clone, Debug)]
 pub(crate) struct Inquiry {
-    /// Settings file, and all problems with it.
+    /// Path of the settings file, if any, and all problems with the settings.
     pub(crate) settings: (Option<PathBuf>, Vec<String>),
     pub(crate) state_dir: PathBuf,
     pub(crate) runtime_dir: PathBuf,
     pub(crate) envoy: Option<PathBuf>,
-    /// Each Envoy's heap limit in bytes, if configured.
+    /// Configured heap limit of each Envoy in bytes, or `None` for the default.
     pub(crate) heap: Option<u64>,
-    /// Maps listener ports to the ports that Envoy binds.
+    /// Listener port → port that Envoy binds.
     pub(crate) port_map: BTreeMap<u32, u32>,
-    /// Addresses to listen on; all addresses if empty.
+    /// Addresses to listen on. If empty, all addresses.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Gateways that are served, or would be served.
+    /// Gateways that this host serves, or would serve if an agent were running.
     pub(crate) gateways: Vec<InspectedGateway>,
     pub(crate) agent: AgentFacts,
     pub(crate) cluster: Option<ClusterFacts>,
-    /// The agent's user, if this process is root but that user is not.
+    /// The user who owns the state directory, if this process is root and the owner is not.
     pub(crate) left_to: Option<String>,
 }
 
-/// Gathers all facts. Takes a few milliseconds, plus the time that Envoy takes to print its
-/// version.
+/// Gathers all facts. Takes a few milliseconds, plus the time in which Envoy prints its version.
 pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let Inquiry {
         settings,
@@ -111,7 +110,6 @@ pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     }
 }
 
-/// Returns the ID of the user that a process runs as.
 fn running_as(pid: Option<u32>) -> Option<u32> {
     let process = fs::metadata(format!("/proc/{}", pid?)).ok()?;
     Some(process.uid())
@@ -128,8 +126,8 @@ fn clock(now: Timestamp, gateways: &[InspectedGateway]) -> ClockFacts {
     }
 }
 
-/// Returns true if the kernel moves waiting connections, or `None` if it does not have this
-/// feature.
+/// Returns true if the kernel moves waiting connections to another socket, or `None` if it lacks
+/// this feature.
 fn moves_connections() -> Option<bool> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req").ok()?;
     Some(text.trim() == "1")
@@ -157,7 +155,6 @@ fn inotify(
     }
 }
 
-/// Returns true if a process has the capability CAP_NET_BIND_SERVICE.
 fn may_bind_low(process: &str) -> bool {
     const BIND_SERVICE: u64 = 1 << 10;
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
@@ -167,7 +164,6 @@ fn may_bind_low(process: &str) -> bool {
         .is_some_and(|capabilities| capabilities & BIND_SERVICE != 0)
 }
 
-/// Returns a process's hard limit on open files.
 fn open_files(process: &str) -> Option<u64> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
     let line = limits
@@ -176,8 +172,8 @@ fn open_files(process: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the sockets that the Gateways need. `denied` returns true for ports that this process
-/// may not bind, whose state is read from `/proc` instead.
+/// Returns the sockets that the Gateways need. `denied` tells whether this process may not bind a
+/// port. For such a port, `/proc` shows whether the port is free.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,
@@ -207,7 +203,8 @@ fn ports(
                 });
                 let first = there.next();
                 let taken = first.is_some();
-                // If an Envoy has capabilities, only root can see its descriptors.
+                // Only root can see which files a process with capabilities has open. So an Envoy
+                // may hold the port even if the owner is not visible.
                 let hidden = owner.is_none() && !own.is_empty();
                 let ours = first.is_some_and(|socket| socket.user == user);
                 let bindable = if denied(port) {
@@ -232,7 +229,8 @@ fn ports(
 }
 
 fn disk(option: &'static str, path: &Path) -> Option<DiskFacts> {
-    // A missing directory will be created on the file system of its nearest existing ancestor.
+    // If the directory is missing, use its nearest existing ancestor, because the directory will be
+    // created on the same file system.
     let there = path.ancestors().find(|path| path.is_dir())?;
     let room = rustix::fs::statvfs(there).ok()?;
     Some(DiskFacts {

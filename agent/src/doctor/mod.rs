@@ -1,6 +1,7 @@
-//! Checks whether a host is ready to serve, and suggests a command to fix each problem.
+//! Checks whether a host is ready to serve, and suggests how to fix each problem.
 //!
-//! `gather` collects facts, and `checks` derives findings from them (pure). Never changes the host.
+//! `gather` collects facts, and `checks` derives findings from the facts. `checks` is pure. Never
+//! changes the host.
 
 mod checks;
 #[cfg(feature = "cluster")]
@@ -14,25 +15,25 @@ use serde::Serialize;
 
 use self::facts::HostFacts;
 
-/// Severity of a finding.
+/// Severity of a finding, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FindingSeverity {
-    /// No problem.
+    /// There is no problem.
     Ok,
-    /// The state is unknown, or worth mentioning.
+    /// The state is unknown, or is worth mentioning although it is not a problem.
     Note,
-    /// The host serves, but performs below its potential or will soon fail.
+    /// The host serves, but not as well as it could, or it will soon stop serving.
     Warning,
-    /// The host does not serve, or will stop serving at the next restart.
+    /// The host does not serve, or will not serve after the next restart.
     Error,
 }
 
-/// Outcome of one check.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostFinding {
-    /// Name of the check.
+    /// Name of the check that produced the finding.
     pub check: &'static str,
     /// Severity of the finding.
     pub severity: FindingSeverity,
@@ -41,7 +42,7 @@ pub struct HostFinding {
     /// Expected state.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// Command or other advice for fixing the problem.
+    /// How to fix the problem: usually a command.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
 }
@@ -68,7 +69,7 @@ impl HostFinding {
     }
 }
 
-/// Runs all checks and returns their findings, in order. Pure.
+/// Runs all checks, and returns the findings in the order of the checks. Pure.
 pub fn findings(facts: &HostFacts) -> Vec<HostFinding> {
     checks::all(facts)
 }

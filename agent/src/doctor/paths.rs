@@ -1,4 +1,4 @@
-//! Checks whether the owners or modes of Sesame's files and directories give other users access.
+//! Finds files and directories of Sesame whose owner or mode gives other users access.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -9,23 +9,23 @@ use super::facts::PathFacts;
 
 /// Maximum number of directory entries to check.
 const MAX_ENTRIES: usize = 100_000;
-/// Maximum number of problems to report.
+/// Maximum number of problems after which the search stops.
 const MAX_FAULTS: usize = 1_000;
-/// Most permissive modes allowed for directories and files.
+/// Most permissive allowed modes of directories and files.
 const DIRECTORY: u32 = 0o700;
 const FILE: u32 = 0o600;
-/// Most permissive mode allowed for a socket, which its directory protects.
+/// Most permissive allowed mode of a socket. The mode of its directory protects the socket too.
 const SOCKET: u32 = 0o770;
-/// Most permissive modes allowed for access logs and their directories, which the log collectors'
-/// group may read.
+/// Most permissive allowed modes of access log directories and access logs. The group may read
+/// them, for log collectors.
 const LOG_DIRECTORY: u32 = 0o750;
 const LOG: u32 = 0o640;
-/// Most permissive mode allowed for certificate requests and issued certificates. Users copy these
-/// files, which contain no keys.
+/// Most permissive allowed mode of certificate requests and issued certificates. They contain no
+/// keys, and users copy them.
 const CARRIED: u32 = 0o664;
 
-/// Returns missing directories, and problems with existing ones. All of them should belong to
-/// `user`.
+/// Returns the missing directories, and the problems in the others. Everything in them should
+/// belong to `user`.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
     let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
     let mut left = MAX_ENTRIES;
@@ -34,9 +34,9 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 missing.push(((*directory).to_owned(), user));
             }
-            // If a directory cannot be read, the agent check reports it.
+            // Ignore a directory that cannot be read, because the check of the agent reports it.
             Err(_) => {}
-            // The directory itself may be a symbolic link, so follow it.
+            // Follow a symbolic link here, because the directory itself may be one.
             Ok(_) => walk(
                 &fs::canonicalize(directory).unwrap_or_else(|_| (*directory).to_owned()),
                 user,
@@ -48,7 +48,7 @@ pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, V
     (missing, misplaced)
 }
 
-/// Returns true for certificate requests and issued certificates, such as
+/// Returns true if the path is a certificate request or an issued certificate, such as
 /// `requests/NAMESPACE/NAME/request.pem`.
 fn is_carried(path: &Path) -> bool {
     let name = path.file_name().and_then(OsStr::to_str);
@@ -56,8 +56,7 @@ fn is_carried(path: &Path) -> bool {
     matches!(name, Some("request.pem" | "certificate.pem")) && root == Some(OsStr::new("requests"))
 }
 
-/// Returns true for the default access log directory in a state directory, and for everything in
-/// it.
+/// Returns true if the path is the default access log directory, or is in it.
 fn is_access_log(path: &Path) -> bool {
     path.ancestors()
         .take(3)
@@ -73,7 +72,7 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
         return;
     };
     let kind = meta.file_type();
-    // The mode of a symbolic link has no meaning.
+    // The permission bits of a symbolic link have no effect.
     if kind.is_symlink() {
         return;
     }
@@ -86,7 +85,7 @@ fn walk(path: &Path, user: u32, left: &mut usize, misplaced: &mut Vec<PathFacts>
         () => FILE,
     };
     let mode = meta.mode() & 0o7777;
-    // Root may own the path, because root can change everything anyway.
+    // Root may own a path, because root has access to everything anyway.
     let foreign = meta.uid() != user && meta.uid() != 0;
     if foreign || mode & 0o777 & !wanted_mode & 0o077 != 0 {
         misplaced.push(PathFacts {

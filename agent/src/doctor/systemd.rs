@@ -1,4 +1,5 @@
-//! Queries systemd, if the host runs it. Returns `None` if systemd does not respond.
+//! Queries systemd. The functions return `None` if the host does not run systemd, or if systemd
+//! does not respond.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ const UNITS: [&str; 3] = [
     "sesame-envoy.service",
     "sesame.target",
 ];
-/// Directories that contain units, in order of precedence.
+/// Directories with unit files, highest precedence first.
 const DIRECTORIES: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -19,11 +20,11 @@ const DIRECTORIES: [&str; 4] = [
     "/lib/systemd/system",
 ];
 
-/// Relevant settings in the agent's unit.
+/// Settings in the agent's unit that affect the checks.
 pub(super) struct ServiceUnit {
-    /// ID of the user that the agent runs as.
+    /// ID of the user as whom the unit runs the agent, if known.
     pub(super) user: Option<u32>,
-    /// True if the agent may open privileged ports.
+    /// True if the unit lets the agent bind privileged ports.
     pub(super) binds_low: bool,
 }
 
@@ -51,7 +52,8 @@ fn is_in_charge() -> bool {
     fs::metadata("/run/systemd/system").is_ok()
 }
 
-/// Returns the state of the packages' units, or `None` if the host does not run systemd.
+/// Returns the state of the units that the packages install. Returns `None` if the host does not
+/// run systemd.
 pub(super) fn units() -> Option<Vec<UnitFacts>> {
     if !is_in_charge() {
         return None;
@@ -74,9 +76,9 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
     Some(units.collect())
 }
 
-/// Returns whether the clock is synchronized, if known. Asks systemd, because the kernel's flag and
-/// error bound are available only through adjtimex(2). `rustix` and `nix` do not support it, and
-/// this workspace forbids unsafe code.
+/// Returns whether the clock is synchronized, or `None` if unknown. Asks systemd, because the
+/// kernel tells only through adjtimex(2). `rustix` and `nix` do not support that call, and this
+/// workspace forbids unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);
@@ -92,7 +94,8 @@ pub(super) fn clock_is_synchronized() -> Option<bool> {
     }
 }
 
-/// Runs a system program for at most five seconds, and returns its output.
+/// Runs a system program and returns its output. Returns `None` if the program fails or takes more
+/// than five seconds.
 pub(crate) fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let answer = Command::new("timeout")
         .args(["5", program])

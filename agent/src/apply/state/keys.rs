@@ -1,15 +1,15 @@
-//! Reads a generation's keys without its snapshot. Replaces keys if some of them are revoked or
-//! have to be sealed differently.
+//! Reads a generation's keys without its snapshot. Replaces stored keys if some of them were
+//! revoked, or if they must be sealed differently.
 //!
-//! The keys that `meta.json` refers to always exist, even after a power cut. New keys are stored
-//! next to the old ones before `meta.json` is updated.
+//! At any time, even after a power cut, the keys whose digest is in `meta.json` are on disk. To
+//! ensure that, new keys are stored next to the old ones before `meta.json` is updated.
 
 use super::{
     KEYS, MAX_KEYS, META, Meta, PathBuf, PathError, StateDir, StateError, durable, io,
     read_bounded, sha256,
 };
 
-/// File name of keys that are about to replace the current ones.
+/// File name of new keys until they replace the current ones.
 const NEXT: &str = "keys.next";
 
 impl StateDir {
@@ -33,7 +33,7 @@ impl StateDir {
         beside.ok_or(StateError::Damaged { number, reason })
     }
 
-    /// Replaces a generation's keys.
+    /// Replaces a generation's keys. After a power cut, the old or the new keys are readable.
     pub fn replace_keys(&self, number: u64, keys: &[u8]) -> Result<(), StateError> {
         self.settle_keys(number)?;
         let directory = self.of_generation(number);
@@ -50,7 +50,8 @@ impl StateDir {
         Ok(durable::rename(&next, &now).map_err(PathError::at(&now))?)
     }
 
-    /// Completes an interrupted key replacement, so that no replaced key remains on disk.
+    /// Completes a key replacement that was interrupted after `meta.json` was updated, so that the
+    /// old keys do not remain on disk.
     pub fn settle_keys(&self, number: u64) -> Result<(), StateError> {
         let directory = self.of_generation(number);
         let [now, next] = [KEYS, NEXT].map(|name| directory.join(name));

@@ -33,7 +33,7 @@ pub(crate) struct CompareArgs {
     output: Format,
 }
 
-/// Name of an object that differs between the bundles.
+/// An object in which the bundles differ.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ChangedName {
@@ -42,8 +42,8 @@ struct ChangedName {
     name: String,
 }
 
-/// Prints the difference. As with `diff`, the exit code is 0 if the bundles are equal, and 1
-/// if they differ.
+/// Prints the differences. Like `diff`, exits with 0 if the bundles are equal, and with 1 if they
+/// differ.
 pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
     let (first, gateway) = read(&args.from)?;
     let (from, to) = if let Some(to) = &args.to {
@@ -61,7 +61,6 @@ pub(super) fn main(args: &CompareArgs) -> anyhow::Result<u8> {
                 "removed" => '-',
                 _ => '~',
             };
-            // Writing to a String cannot fail.
             let _ = writeln!(text, "{mark} {kind} {name}");
         }
         text

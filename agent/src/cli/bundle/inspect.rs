@@ -53,7 +53,7 @@ pub(crate) struct VerifyArgs {
     output: Format,
 }
 
-/// Unverified metadata and content of a bundle.
+/// Content of a bundle that has not been verified.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct BundleSummary {
@@ -66,7 +66,7 @@ pub(super) struct BundleSummary {
     digest: String,
     revision: String,
     bytes: usize,
-    /// Keys of the alleged signers. Their signatures have not been verified.
+    /// Identifiers of the keys that the signatures name. The signatures have not been verified.
     signed_by: Vec<String>,
     keys: KeySummary,
     listeners: Vec<String>,
@@ -83,13 +83,15 @@ pub(super) struct BundleSummary {
 struct KeySummary {
     /// Names and digests of the key pairs.
     named: Vec<String>,
-    /// Number of hosts that the keys are encrypted for, or `None` if the bundle omits the keys.
+    /// Number of hosts for which the private keys are encrypted, or `None` if the bundle contains
+    /// no private keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<usize>,
 }
 
 impl BundleSummary {
-    /// Parses a bundle from an untrusted source, within the size limits for bundles.
+    /// Parses a bundle that may come from an untrusted source, so the size limits for bundles
+    /// apply.
     pub(super) fn of(bytes: &[u8]) -> anyhow::Result<Self> {
         let file = BundleFile::read(bytes)?;
         let snapshot = file.snapshot()?;
@@ -181,7 +183,6 @@ impl BundleSummary {
             ("CA bundles", trust_bundles.to_string()),
         ] {
             if !value.is_empty() {
-                // Writing to a String cannot fail.
                 let _ = writeln!(text, "{name:<13} {value}");
             }
         }
@@ -203,14 +204,13 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Result of verifying a bundle.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct VerifyAnswer {
     valid: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
     reason: String,
-    /// The trusted keys that signed the bundle.
+    /// Trusted keys that have signed the bundle.
     signers: Vec<String>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     summary: Option<BundleSummary>,

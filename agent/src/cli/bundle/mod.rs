@@ -1,4 +1,4 @@
-//! `sesame-agent bundle`: creates, signs, verifies, shows and compares bundles. Requires neither an
+//! `sesame-agent bundle`: creates, signs, verifies, shows and compares bundles. Needs neither an
 //! agent nor a network connection.
 
 mod compare;
@@ -38,7 +38,7 @@ pub(crate) fn main(command: &BundleCommand) -> anyhow::Result<u8> {
     }
 }
 
-/// Reads a bundle whose path was given on the command line. The path may be a symbolic link.
+/// Reads a bundle whose path is a command-line argument. The path may be a symbolic link.
 pub(super) fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
     let real = std::fs::canonicalize(path).with_context(|| path.display().to_string())?;
     Ok(bundle::read(&real)?)

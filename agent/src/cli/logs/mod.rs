@@ -1,4 +1,4 @@
-//! `sesame-agent logs`: prints access logs from files.
+//! `sesame-agent logs`: prints the access logs that are in files.
 
 pub(super) mod sentence;
 
@@ -21,7 +21,7 @@ use crate::access_log::{
 };
 use crate::run::inspect;
 
-/// Polling interval for new lines.
+/// Interval between checks for new lines.
 const POLL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -87,14 +87,14 @@ impl ChoiceArgs {
     }
 }
 
-/// Parses a non-negative duration.
+/// Parses a duration. Negative durations are invalid.
 pub(super) fn duration(text: &str) -> Result<SignedDuration, String> {
     let read = text.parse::<SignedDuration>().ok();
     read.filter(|duration| !duration.is_negative())
         .ok_or_else(|| "expected a duration such as 250ms, 10s, 5m or 2h".to_owned())
 }
 
-/// Parses a point in time, or a duration before now.
+/// Parses a point in time. A duration is subtracted from the current time.
 pub(super) fn since(text: &str) -> Result<Timestamp, String> {
     let ago = |duration| Timestamp::now().checked_sub(duration).ok();
     duration(text)
@@ -106,7 +106,8 @@ pub(super) fn since(text: &str) -> Result<Timestamp, String> {
         })
 }
 
-/// Prints lines. Clients control some of the content, so never write it to a terminal unescaped.
+/// Prints the lines. Clients control some of the content, so never write that content to a terminal
+/// unescaped.
 pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     let LogsArgs {
         name,
@@ -165,7 +166,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &LogsArgs) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns the log files of the selected Gateways. If there are none, the error explains why.
+/// Returns the log files of the selected Gateways. If there are none, fails with an explanation.
 pub(super) fn files(
     agent: &AgentArgs,
     name: Option<&NamespacedName>,
@@ -185,8 +186,8 @@ pub(super) fn files(
     Ok(files)
 }
 
-/// Returns true if a line passes the filter. A line that was truncated by a power failure passes
-/// only the empty filter.
+/// Returns true if a line passes the filter. A truncated line, such as after a power failure,
+/// passes only if the filter has no conditions.
 fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> bool {
     if filter.is_everything() {
         return true;
@@ -196,12 +197,11 @@ fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> b
     entry.is_some_and(|entry| filter.chooses(&entry))
 }
 
-/// Prints one line. Returns false once standard output is closed.
 fn print(agent: &AgentArgs, line: &str) -> anyhow::Result<bool> {
     if line.is_empty() {
         return Ok(true);
     }
-    // If a line was truncated by a power failure, print it as text.
+    // Print a line that is not JSON as text. It may have been truncated by a power failure.
     let value = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
     agent.output.write_next(&value, || sentence(&value) + "\n")
 }

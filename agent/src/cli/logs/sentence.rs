@@ -1,14 +1,14 @@
 //! Formats access log lines for people. Pure.
 //!
-//! Clients control some of the content, so never write it to a terminal unescaped.
+//! Clients control some of the content, so control characters must be escaped before the text is
+//! written to a terminal.
 
 use serde_json::Value;
 
-/// Formats a line for people.
 pub(super) fn sentence(value: &Value) -> String {
     let text = |name: &str| value.get(name).map(plain);
     let known = |name: &str| text(name).unwrap_or_else(|| "-".to_owned());
-    // A line in text format, with columns separated by tabs.
+    // For a log with a custom text format, a line of text. Its columns are separated by tabs.
     if let Value::String(line) = value {
         let columns = line.split('\t').map(|column| plain(&Value::from(column)));
         return columns.collect::<Vec<_>>().join("\t");
@@ -48,8 +48,8 @@ pub(super) fn sentence(value: &Value) -> String {
     parts.join(" ")
 }
 
-/// Formats, in parentheses, the stages that took at least one millisecond. Returns an empty string
-/// if there are none.
+/// Formats the request's stages that took at least one millisecond, in parentheses. Returns an
+/// empty string if there are none.
 fn stages(value: &Value) -> String {
     let known = [
         ("before_backend_ms", "before the backend"),
@@ -68,7 +68,7 @@ fn stages(value: &Value) -> String {
     }
 }
 
-/// Returns a value as text, without control characters that a terminal would interpret.
+/// Returns a value as text. Control characters, which a terminal would interpret, are escaped.
 pub(in crate::cli) fn plain(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),

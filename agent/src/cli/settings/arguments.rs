@@ -1,26 +1,26 @@
 //! Converts the entries in a settings file to command-line arguments, so that the same parsers
-//! validate both. Pure.
+//! check both. Pure.
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command, Id};
 
 use super::file::{SettingEntry, SettingFault, SettingValue};
 
-/// Minimum similarity at which a known name is suggested in place of an unknown one.
+/// Minimum similarity between an unknown name and the known name that is suggested instead.
 const LIKENESS: f64 = 0.75;
 
-/// Valid entry, and the equivalent command-line arguments.
+/// A valid entry in a settings file, with the equivalent command-line arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AcceptedSetting {
-    /// The option's name without dashes.
+    /// Name of the option without dashes.
     pub(crate) key: String,
     /// Line number in the settings file.
     pub(crate) line: u64,
-    /// Equivalent arguments; empty for a switch that is off.
+    /// Equivalent arguments. Empty for a switch that is set to `false`.
     pub(crate) arguments: Vec<String>,
 }
 
-/// Returns the options that a settings file may set: those for `run` and for logging.
+/// Returns the options that a settings file may set: the options of `run`, and those for logging.
 pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
     let run = program.find_subcommand("run");
     let own = run.into_iter().flat_map(Command::get_arguments);
@@ -39,8 +39,8 @@ pub(crate) fn options(program: &Command) -> impl Iterator<Item = &Arg> {
 /// Names of the options that a settings file must not set.
 const NOT_HERE: [&str; 3] = ["config", "help", "version"];
 
-/// Validates each entry with its option's parser. Returns the valid entries, and the errors in
-/// invalid entries.
+/// Checks each entry with the parser of its option. Returns the valid entries, and the errors in
+/// the others.
 pub(crate) fn judge(
     program: &Command,
     entries: &[SettingEntry],
@@ -89,7 +89,6 @@ fn unknown(program: &Command, key: &str) -> String {
     }
 }
 
-/// Returns the arguments that set an option to this value.
 fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String>, String> {
     let with = |text: String| format!("--{key}={text}");
     match (option.get_action(), value) {
@@ -101,7 +100,8 @@ fn arguments(option: &Arg, key: &str, value: &SettingValue) -> Result<Vec<String
         (ArgAction::Append, SettingValue::List(items)) => {
             items.iter().map(|item| Ok(with(scalar(item)?))).collect()
         }
-        // The port map is a single value: pairs separated by commas.
+        // A list or mapping for the port map becomes a single value, in which commas separate the
+        // pairs.
         (_, SettingValue::List(items)) if takes_pairs(option) => {
             let pairs: Result<Vec<String>, String> = items.iter().map(scalar).collect();
             Ok(vec![with(pairs?.join(","))])
@@ -135,7 +135,7 @@ fn scalar(value: &SettingValue) -> Result<String, String> {
     }
 }
 
-/// Validates the arguments with the option's own parser, independently of other options.
+/// Checks the arguments with the option's own parser. Conflicts with other options are ignored.
 fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     let option = option
         .clone()
@@ -155,7 +155,8 @@ fn judge_value(option: &Arg, arguments: &[String]) -> Result<(), String> {
     }
 }
 
-/// Returns the parser's message, without its title and without the hint about `--help`.
+/// Returns the parser's message on one line, without the prefix `error:`, the usage and the hint
+/// about `--help`.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

@@ -1,5 +1,5 @@
-//! Completes a command line with settings that neither the command line nor the environment
-//! contains. Pure, except that clap reads the environment.
+//! Adds settings to a command line if neither the command line nor an environment variable sets the
+//! same option. Pure, except that clap reads environment variables.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -10,7 +10,8 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-/// Settings with the same meaning in every command that has an option of that name.
+/// Settings that apply to every command with an option of the same name, because they mean the same
+/// there.
 const SHARED: [&str; 16] = [
     "address",
     "allow-local-endpoints",
@@ -30,24 +31,24 @@ const SHARED: [&str; 16] = [
     "trusted-hops",
 ];
 
-/// A completed command line.
+/// A command line to which settings were added.
 #[derive(Debug)]
 pub(crate) struct Completed {
     /// Program name and arguments.
     pub(crate) arguments: Vec<OsString>,
-    /// Names of the settings that were added.
+    /// Keys of the settings that were added.
     pub(crate) added: BTreeSet<String>,
 }
 
-/// Parses as much as possible of a command line that may be incomplete or invalid. Returns `None`
-/// if the command line asks for help.
+/// Parses a command line as far as possible, even if it is incomplete or invalid. Returns `None` if
+/// the command line asks for help.
 pub(crate) fn look(program: &Command, arguments: &[OsString]) -> Option<ArgMatches> {
     let program = program.clone().ignore_errors(true);
     program.try_get_matches_from(arguments).ok()
 }
 
-/// Adds the settings that are options of the command and do not conflict with the given command
-/// line.
+/// Adds settings to a command line. Adds a setting only if it applies to the command, and if the
+/// command line and the environment neither set the option nor conflict with it.
 pub(crate) fn complete(
     program: &Command,
     arguments: Vec<OsString>,
@@ -77,14 +78,13 @@ pub(crate) fn complete(
             completed.added.insert(entry.key.clone());
         }
     }
-    // Insert before `--`, because arguments after `--` are not options.
+    // Insert the settings before `--`, because clap does not parse options after it.
     let end = completed.arguments.iter().position(|part| part == "--");
     let end = end.unwrap_or(completed.arguments.len());
     completed.arguments.splice(end..end, more);
     completed
 }
 
-/// Returns the innermost subcommand and its matches.
 fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a ArgMatches) {
     let (mut command, mut found) = (program, found);
     while let Some((name, more)) = found.subcommand() {
@@ -96,7 +96,8 @@ fn leaf<'a>(program: &'a Command, found: &'a ArgMatches) -> (&'a Command, &'a Ar
     (command, found)
 }
 
-/// Returns true if the option is set on the command line or in an environment variable.
+/// Returns true if the option is set on the command line or in an environment variable, rather than
+/// by default.
 fn is_explicit(found: &ArgMatches, id: &str) -> bool {
     matches!(found.try_contains_id(id), Ok(true))
         && matches!(
@@ -105,7 +106,7 @@ fn is_explicit(found: &ArgMatches, id: &str) -> bool {
         )
 }
 
-/// Returns true if a command uses the setting `key`.
+/// Returns true if the setting `key` applies to the command.
 fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let has = |command: &Command, is_global: bool| {
         let mut options = command.get_arguments();
@@ -115,10 +116,11 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     let logs = key == "log" || key == "log-format";
     match name {
         "run" => true,
-        // In these commands, the option selects a directory to read instead of asking the agent.
+        // For these commands, setting the option would mean reading a state directory instead of
+        // asking the agent.
         "history" | "diff" | "explain" | "why" if key == "state-dir" => false,
-        // In these commands, the option selects manifests to examine instead of the served
-        // configuration.
+        // For these commands, setting the option would mean examining manifests instead of the
+        // configuration that is served.
         "diff" | "explain" | "why" if key == "manifests" => false,
         _ => {
             SHARED.contains(&key)
@@ -128,7 +130,7 @@ fn reads(program: &Command, command: &Command, key: &str) -> bool {
     }
 }
 
-/// Returns the options that conflict with `option`.
+/// Returns the options of the command that conflict with `option`.
 fn rivals<'a>(command: &'a Command, option: &Arg) -> Vec<&'a Arg> {
     let find = |id: &clap::Id| command.get_arguments().find(|arg| arg.get_id() == id);
     let Some(option) = find(option.get_id()) else {

@@ -1,4 +1,4 @@
-//! Determines the effective settings for `run`, and the origin of each.
+//! Determines the effective settings of `run`, and where each value comes from.
 
 use std::ffi::OsString;
 
@@ -10,7 +10,8 @@ use super::arguments::options;
 use super::complete::{complete, look};
 use crate::run::reload::{Setting, SettingOrigin};
 
-/// Returns the settings that take effect with this `run` command line, sorted by name.
+/// Returns the settings that take effect with this `run` command line, sorted by name. Includes
+/// defaults.
 pub(crate) fn effective(
     program: &Command,
     arguments: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! Parses the settings file into keys, their line numbers, and YAML values. Pure.
+//! Parses a settings file into keys, line numbers and YAML values. Pure.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_saphyr::options::DuplicateKeyPolicy;
 use serde_saphyr::{MessageFormatter as _, Options, Spanned, UserMessageFormatter};
 
-/// Entry in the settings file.
+/// An entry in the settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingEntry {
     /// Name of the option, without dashes.
@@ -20,13 +20,14 @@ pub(crate) struct SettingEntry {
 /// Value of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingValue {
-    /// The key has no value.
+    /// The entry has no value.
     Nothing,
     /// `true` or `false`.
     Switch(bool),
-    /// Text or an integer.
+    /// Text, or an integer as text.
     Text(String),
-    /// Number with a decimal point. YAML drops trailing zeros, so that `1.10` is the same as `1.1`.
+    /// A number with a decimal point, which is invalid. YAML would drop trailing zeros, so that
+    /// `1.10` could not be told from `1.1`.
     Fraction,
     /// A list.
     List(Vec<SettingValue>),
@@ -34,16 +35,16 @@ pub(crate) enum SettingValue {
     Pairs(Vec<(String, SettingValue)>),
 }
 
-/// Error in the settings file.
+/// An error in a settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SettingFault {
-    /// Line number in the file, starting at 1. 0 means the whole file.
+    /// Line number in the file, starting at 1. 0 means that the error concerns the whole file.
     pub(crate) line: u64,
-    /// Error message, which includes the key.
+    /// Error message. If a single entry is invalid, the message starts with the key.
     pub(crate) message: String,
 }
 
-/// Parses the entries in a settings file, which may be empty.
+/// Parses the entries of a settings file. An empty file is valid.
 pub(super) fn parse(text: &str) -> Result<Vec<SettingEntry>, SettingFault> {
     let entries: Result<Option<Entries>, _> = serde_saphyr::from_str_with_options(text, options());
     match entries {

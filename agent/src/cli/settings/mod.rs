@@ -1,8 +1,8 @@
-//! A host's settings file, which sets options for `run` by name. It is read before the command line
-//! is parsed.
+//! A host's settings file, which sets options of `run` by name. The program reads it before it
+//! parses the command line.
 //!
-//! Precedence, highest first: command line, environment variables, settings file, defaults. The
-//! settings are exactly the command-line options, so a new option for `run` is also a new setting.
+//! Precedence, highest first: command line, environment variables, settings file, defaults. Every
+//! option of `run` can be a setting, so a new option is automatically a new setting.
 
 pub(crate) mod arguments;
 pub(crate) mod complete;
@@ -22,7 +22,7 @@ use self::arguments::{AcceptedSetting, judge};
 use self::file::{SettingFault, parse};
 use super::Cli;
 
-/// Path of the settings file that is read by default, if it exists.
+/// Path of the settings file to read if no other path is given. The file need not exist.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 /// Maximum size of a settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
@@ -45,10 +45,10 @@ pub(crate) struct ConfigArgs {
     pub(crate) named: bool,
 }
 
-/// Result of reading a settings file.
+/// Content of a settings file, and the errors found in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoadedSettings {
-    /// Path of the file, or `None` if no path is given and the default file does not exist.
+    /// Path of the file. `None` if no path is given and there is no default file.
     pub(crate) path: Option<PathBuf>,
     /// Valid entries.
     pub(crate) accepted: Vec<AcceptedSetting>,
@@ -56,7 +56,7 @@ pub(crate) struct LoadedSettings {
     pub(crate) faults: Vec<SettingFault>,
 }
 
-/// A settings file contains errors.
+/// Error that lists everything wrong with a settings file.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", self.description())]
 pub(crate) struct SettingsError {
@@ -72,7 +72,7 @@ impl SettingsError {
 }
 
 impl SettingFault {
-    /// Returns the message, preceded by the path and the line number.
+    /// Returns the message with the path and line number before it.
     pub(crate) fn at(&self, path: &Path) -> String {
         let Self { line, message } = self;
         match line {
@@ -83,7 +83,7 @@ impl SettingFault {
 }
 
 impl LoadedSettings {
-    /// Fails if the file contains errors.
+    /// Fails if the settings file contains errors.
     pub(crate) fn check(&self) -> Result<(), SettingsError> {
         if self.faults.is_empty() {
             return Ok(());
@@ -95,10 +95,11 @@ impl LoadedSettings {
     }
 }
 
-/// Reads the settings file whose path is set on the command line or in an environment variable.
-/// Otherwise, reads the default file if it exists.
+/// Reads the settings file whose path is on the command line or in an environment variable. If
+/// neither names a path, reads the default file if it exists.
 pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
-    // Do not read the file for `launch-envoy`, which has no settings and must not delay Envoy.
+    // Do not read the file for `launch-envoy`. That command has no settings, and must not delay the
+    // start of Envoy.
     if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("launch-envoy")) {
         return LoadedSettings::default();
     }
@@ -110,15 +111,14 @@ pub(crate) fn load(arguments: &[OsString]) -> LoadedSettings {
     }
 }
 
-/// Reads a settings file. If it is `named` explicitly, it must exist.
+/// Reads a settings file. A missing file is an error only if `named` is set.
 pub(crate) fn read(path: &Path, named: bool) -> LoadedSettings {
     let refuse = |fault| LoadedSettings {
         path: Some(path.to_owned()),
         accepted: Vec::new(),
         faults: vec![fault],
     };
-    // Check the file's permissions, because anyone who can write to it controls what this host
-    // serves.
+    // Check who can write to the file, because its writers control what this host serves.
     let text = match open::read_text(path, Rule::Named, MAX_BYTES) {
         Ok(text) => text,
         Err(error) if error.is_not_found() && !named => return LoadedSettings::default(),

@@ -1,4 +1,5 @@
-//! Rereads a running agent's settings: completes the same command line with the current file.
+//! Rereads the settings of a running agent: parses the original command line again, with the
+//! current settings file.
 
 use std::ffi::OsString;
 
@@ -10,7 +11,7 @@ use crate::cli::logging::SetLog;
 use crate::cli::{Cli, Command, options, run};
 use crate::run::reload::{ReadSettings, SettingsReading};
 
-/// A running agent's command line, and a function that changes its log filter.
+/// The agent's original command line, and a function that changes its log filter.
 pub(crate) struct SettingsReader {
     pub(crate) arguments: Vec<OsString>,
     pub(crate) set_log: SetLog,

@@ -1,4 +1,4 @@
-//! Conditions of one object in the agent's report. Pure.
+//! Conditions of an object in the agent's report. Pure.
 
 use sesame_gateway_api::status::{ShownCondition, conditions_of};
 
@@ -9,7 +9,7 @@ pub(super) fn is_wrong(object: &ObjectReport) -> bool {
     conditions(object).iter().any(ShownCondition::is_fault)
 }
 
-/// Returns all conditions of the object, its listeners, and its parents or ancestors.
+/// Returns all conditions of the object, of its listeners, and of its parents or ancestors.
 pub(super) fn conditions(object: &ObjectReport) -> Vec<ShownCondition> {
     conditions_of(&object.status)
 }

@@ -1,4 +1,4 @@
-//! `sesame-agent status`: shows the running agent's problems and Gateways.
+//! `sesame-agent status`: shows problems and Gateways as reported by the running agent.
 
 mod conditions;
 pub(crate) mod selection;
@@ -19,9 +19,9 @@ use super::{EXIT_FAULT, EXIT_USAGE};
 use crate::run::report::Report;
 use sesame_gateway_api::status::AgentState;
 
-/// Interval at which `--watch` polls.
+/// Interval between polls with `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
-/// Clears the terminal and moves the cursor to its top.
+/// Terminal escape codes that clear the screen and move the cursor to the top left corner.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// Shows problems, then Gateways, then the number of served objects by kind. The exit code is 0 if
@@ -84,8 +84,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &StatusArgs) -> anyhow::Result<u8> {
     Ok(if well { 0 } else { EXIT_FAULT })
 }
 
-/// Checks readiness as for a readiness probe. A host without Gateways is healthy but not ready,
-/// because it must not get traffic.
+/// Answers a readiness probe. A host without Gateways is healthy but not ready, because it must not
+/// get traffic.
 fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     let socket = agent.socket();
     agent::ask(&socket, "/readyz")?.ok_or_else(|| agent::not_running(&socket))?;
@@ -96,16 +96,16 @@ fn is_ready(agent: &AgentArgs) -> anyhow::Result<u8> {
     Ok(0)
 }
 
-/// Returns the agent's report, reduced to the selected objects, and the digest of the report's
-/// inputs.
+/// Returns the part of the agent's report that concerns the selected objects. Also returns the
+/// digest of the inputs from which the agent made the report.
 fn ask(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<(Report, String)> {
     let mut report = ask_for(agent, "/status")?;
     let inputs = std::mem::take(&mut report.inputs);
     Ok((selection.apply(report)?, inputs))
 }
 
-/// Fetches the report with all objects (`/status`) or without objects (`/gateways`). For `/status`,
-/// the agent resolves the objects again.
+/// Fetches the report with objects (`/status`) or without them (`/gateways`). `/status` is slower,
+/// because the agent resolves all objects again.
 fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
     let socket = agent.socket();
     let answer = agent::ask(&socket, path)?;
@@ -114,8 +114,8 @@ fn ask_for(agent: &AgentArgs, path: &str) -> anyhow::Result<Report> {
         .with_context(|| format!("cannot parse the response from {}", socket.display()))
 }
 
-/// Returns the agent's report if its inputs differ from `inputs`. If an agent does not report its
-/// inputs, they always count as changed.
+/// Returns the agent's report, or `None` if its inputs still have the digest `inputs`. Older agents
+/// do not report a digest. Their inputs always count as changed.
 fn ask_newer(
     agent: &AgentArgs,
     selection: &Selection,
@@ -129,7 +129,8 @@ fn ask_newer(
     }
 }
 
-/// Prints the status whenever it changes, until standard output is closed.
+/// Prints the status, and prints it again whenever it changes. Returns when standard output is
+/// closed.
 fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     let clears = agent.output == Format::Table && std::io::stdout().is_terminal();
     let (mut shown, mut failed) = (None, None);
@@ -140,8 +141,8 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                 inputs = of;
                 let text = || {
                     let text = text::text(&report, selection);
-                    // Separate two reports with a blank line, unless the screen is cleared in
-                    // between.
+                    // End with a blank line, which separates consecutive reports if the screen is
+                    // not cleared.
                     format!("{}{text}\n", if clears { CLEAR } else { "" })
                 };
                 if !agent.output.write_next(&report, text)? {
@@ -159,7 +160,7 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
                     output::error(&error);
                     failed = Some(words);
                 }
-                // Show the next report even if it equals the last one.
+                // After an error, show the next report even if it equals the last one shown.
                 shown = None;
                 inputs.clear();
             }
@@ -168,7 +169,8 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns true if neither the agent nor any selected object has a problem.
+/// Returns true if no selected object has a problem. Without a selection of objects, the agent and
+/// its Gateways must not have problems either.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

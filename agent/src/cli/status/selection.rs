@@ -1,4 +1,4 @@
-//! Selects objects for `status`, following the naming conventions of kubectl. Pure.
+//! Selects the objects that `status` shows. Follows the naming conventions of kubectl. Pure.
 
 use anyhow::bail;
 use sesame_gateway_api::world::Kind;
@@ -29,17 +29,17 @@ const KINDS: [Kind; 19] = [
     Kind::XBackendTrafficPolicy,
 ];
 
-/// Objects to show, and the level of detail.
+/// Which objects to show, and in how much detail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     wanted: Vec<Selector>,
     namespace: Option<String>,
     gateway: Option<String>,
-    /// True if every condition is to be shown.
+    /// True if every condition of every object is to be shown.
     pub(super) all: bool,
 }
 
-/// A kind, or a single object of that kind.
+/// Selects all objects of a kind, or one of them by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Selector {
     kind: Kind,
@@ -90,30 +90,30 @@ impl Selection {
         })
     }
 
-    /// Returns true if the selection excludes nothing.
     pub(super) fn is_everything(&self) -> bool {
         !self.names_objects() && self.gateway.is_none()
     }
 
-    /// Returns true if objects are selected, rather than the agent and all of its Gateways.
+    /// Returns true if the selection is limited to certain kinds, objects or namespaces.
     pub(super) fn names_objects(&self) -> bool {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// Returns true if this kind is selected by name, so that all of its problems are shown.
+    /// Returns true if this kind is selected explicitly. All problems of such a kind are shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()
             .any(|wanted| wanted.kind.as_str() == kind)
     }
 
-    /// Returns true if every condition of the object is to be shown.
+    /// Returns true if all conditions of this object are to be shown.
     pub(super) fn shows_all_of(&self, object: &ObjectReport) -> bool {
         let named = |wanted: &Selector| wanted.name.is_some() && wanted.is(object);
         self.all || self.wanted.iter().any(named)
     }
 
-    /// Reduces the report to the selected objects and Gateways.
+    /// Removes everything from the report that is not selected. Fails if the selected Gateway is
+    /// unknown.
     pub(super) fn apply(&self, mut report: Report) -> anyhow::Result<Report> {
         if let Some(name) = &self.gateway {
             report.gateways.retain(|gateway| gateway.gateway == *name);
@@ -134,7 +134,7 @@ impl Selection {
             && (self.wanted.is_empty() || self.wanted.iter().any(|wanted| wanted.is(object)))
     }
 
-    /// Returns true if one of the source's problems concerns a selected object.
+    /// Returns true if the problem concerns an object in the report, or if everything is selected.
     pub(super) fn concerns(&self, problem: &SourceProblem, report: &Report) -> bool {
         let name = |object: &ObjectReport| {
             let parts = [&object.kind, &object.namespace, &object.name];
@@ -152,7 +152,7 @@ impl Selection {
                 .is_some_and(|of| report.objects.iter().any(|object| name(object) == *of))
     }
 
-    /// Returns the objects that are selected by name but do not exist.
+    /// Returns the names of selected objects that are not in the report.
     pub(super) fn missing(&self, report: &Report) -> Vec<String> {
         self.wanted
             .iter()
@@ -202,7 +202,7 @@ impl Selector {
     }
 }
 
-/// Parses the name of a kind, which may be singular, plural or short. Ignores case.
+/// Parses the name of a kind in upper or lower case, in the singular, the plural or the short form.
 fn kind(text: &str) -> anyhow::Result<Kind> {
     if let Some(kind) = Kind::parse(text).filter(|kind| KINDS.contains(kind)) {
         return Ok(kind);

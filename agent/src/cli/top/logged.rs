@@ -11,10 +11,11 @@ use super::tally::{Tally, TopReport};
 use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
-/// Time until every finished request is in the log. Envoy buffers lines for a second.
+/// How long after its end a request may be missing from the log. Envoy buffers log lines for a
+/// second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
-/// Logs that are being followed, with counts per second.
+/// The log files that are being read, and the counts for each second.
 pub(super) struct LoggedTraffic {
     logs: Vec<(PathBuf, LogReader, Readability)>,
     seconds: BTreeMap<i64, Tally>,
@@ -24,7 +25,6 @@ pub(super) struct LoggedTraffic {
 }
 
 impl LoggedTraffic {
-    /// Opens the log files.
     pub(super) fn open(
         files: Vec<PathBuf>,
         window: SignedDuration,
@@ -46,8 +46,8 @@ impl LoggedTraffic {
         })
     }
 
-    /// Reads new lines, and reports the requests that ended in the last window, which ends `LATE`
-    /// before `now`.
+    /// Reads new lines, and reports the requests that ended within the window. The window ends
+    /// `LATE` before `now`.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let until = now.saturating_sub(LATE)?;
         let from = until.saturating_sub(self.window)?;

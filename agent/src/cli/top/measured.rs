@@ -1,4 +1,4 @@
-//! Reads counts per backend from the agent's metrics, for hosts without access log files.
+//! Derives counts per backend from the agent's metrics, for hosts that have no access log files.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::{By, RowOrder};
 use crate::cli::agent;
 use crate::envoy::admin::Sample;
 
-/// Counts per backend since Envoy started.
+/// Totals per backend since Envoy started, by the backend's name.
 type BackendCounts = BTreeMap<String, TopCounts>;
 
-/// The agent to poll, and its last responses.
+/// An agent whose metrics are polled, and its most recent responses.
 pub(super) struct MeasuredTraffic {
     socket: PathBuf,
     gateway: Option<NamespacedName>,
@@ -24,7 +24,7 @@ pub(super) struct MeasuredTraffic {
 }
 
 impl MeasuredTraffic {
-    /// Creates the source without polling the agent yet.
+    /// Does not poll the agent yet.
     pub(super) fn new(
         socket: PathBuf,
         gateway: Option<NamespacedName>,
@@ -38,14 +38,14 @@ impl MeasuredTraffic {
         }
     }
 
-    /// Polls the agent, and reports the difference from its response one window ago, or from its
-    /// first response.
+    /// Polls the agent, and reports the difference between this response and the one at the start
+    /// of the window. If no response is that old, uses the oldest one.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let answer = agent::ask(&self.socket, "/metrics")?;
         let answer = answer.ok_or_else(|| agent::not_running(&self.socket))?;
         let counts = read(&String::from_utf8_lossy(&answer), self.gateway.as_ref());
         self.answers.push_back((now, counts));
-        // Keep the last response before the start of the window.
+        // Keep one response that is at least as old as the window, and all newer ones.
         while self
             .answers
             .get(1)
@@ -77,7 +77,7 @@ impl MeasuredTraffic {
     }
 }
 
-/// Parses each backend's counts from the metrics.
+/// Parses the metrics, and returns each backend's counts.
 fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     let mut all = BackendCounts::new();
     for sample in text.lines().filter_map(Sample::read) {
@@ -114,10 +114,12 @@ fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
     all
 }
 
-/// Returns the increase since `before`, or the whole count if Envoy has reset its counters.
+/// Returns the increase from `before` to `now`. If a counter has decreased because Envoy restarted,
+/// returns its whole value.
 fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
     let Some(before) = before else {
-        // The counts may cover a longer time than the window.
+        // The backend is new in the metrics. Its counts may cover more time than the window, so
+        // ignore them.
         return TopCounts::default();
     };
     let more = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);

@@ -1,8 +1,9 @@
-//! `sesame-agent top`: shows recent rates, errors and durations by route, backend and endpoint.
+//! `sesame-agent top`: shows rates, errors and durations of recent requests by route, backend and
+//! endpoint.
 //!
-//! The numbers come from the access logs, because Envoy would need memory to count requests per
+//! The numbers come from the access logs, because Envoy would need much memory to count requests by
 //! route and endpoint. If the access logs are not in files, the agent's metrics provide counts, but
-//! only per backend.
+//! only by backend.
 
 mod logged;
 mod measured;
@@ -28,10 +29,10 @@ use super::logs::duration;
 use super::output::Format;
 use crate::run::inspect;
 
-/// Moves the cursor to the top of the terminal, and clears everything below.
+/// Terminal escape codes that move the cursor to the top and clear the rest of the screen.
 const REDRAW: &str = "\x1b[H\x1b[J";
 
-/// Time between the first two samples of CPU time.
+/// Time between the first two samples of the Envoys' CPU times.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The field by which requests are grouped.
@@ -99,7 +100,6 @@ pub(crate) struct TopArgs {
     metrics: bool,
 }
 
-/// Where the counts come from.
 enum Traffic {
     Logged(LoggedTraffic),
     Measured(MeasuredTraffic),
@@ -133,7 +133,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
     };
     let mut traffic = if files.is_empty() {
         let mut measured = MeasuredTraffic::new(agent.socket(), agent.gateway.clone(), window);
-        // Calculating a rate requires two responses.
+        // A rate is the difference between two responses, so get the first response now.
         measured.report(Timestamp::now())?;
         thread::sleep(if *once { window } else { interval }.unsigned_abs());
         Traffic::Measured(measured)

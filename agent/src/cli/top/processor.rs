@@ -1,4 +1,4 @@
-//! Samples the CPU time that the Envoys get.
+//! Measures how much CPU time the Envoys get.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -7,27 +7,29 @@ use serde::Serialize;
 
 use crate::host::processes::{ProcessorTimes, processor_times};
 
-/// CPU times of the Envoys when they were last sampled.
+/// The last sample of each Envoy's CPU times, by process ID.
 #[derive(Debug, Default)]
 pub(super) struct ProcessorWatch {
     last: BTreeMap<u32, (Instant, ProcessorTimes)>,
 }
 
-/// An Envoy's CPU use between two samples.
+/// CPU use of an Envoy between two samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ProcessorUse {
     pub(super) pid: u32,
-    /// Average number of busy CPUs.
+    /// CPU time used per second of elapsed time, summed over all threads. 1.0 is one fully used
+    /// CPU.
     pub(super) cores: f64,
-    /// Time spent waiting for a CPU, in seconds per second, summed over all threads.
+    /// Seconds per second that runnable threads waited for a CPU, summed over all threads.
     pub(super) waiting: f64,
-    /// Percentage of their runnable time that the threads spent waiting for a CPU.
+    /// Waiting time as a percentage of the time in which threads were running or waiting for a CPU.
     pub(super) waiting_percent: u64,
 }
 
 impl ProcessorWatch {
-    /// Samples these processes, and returns each one's CPU use since its last sample.
+    /// Samples these processes. Returns the CPU use of each process that was also in the previous
+    /// sample.
     pub(super) fn look(&mut self, pids: Vec<u32>) -> Vec<ProcessorUse> {
         let now = Instant::now();
         let looked = pids

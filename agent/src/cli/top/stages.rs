@@ -1,35 +1,37 @@
-//! Adds up request durations by stage. Pure.
+//! Sums up the durations of requests by stage. Pure.
 //!
-//! Never reports more time than the log lines contain. Unmeasured time is not attributed to any
-//! stage.
+//! The sum never exceeds the time in the log lines. Time that Envoy did not measure is not
+//! attributed to any stage.
 
 use serde::Serialize;
 
 use crate::access_log::LogEntry;
 
-/// Total time that requests spent in each stage, in milliseconds.
+/// Time that requests spent in each stage, in milliseconds, summed over all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct StageTimes {
     /// Time spent waiting for authorization services.
     pub(super) authorization: u64,
-    /// All other time before the last attempt started: waiting for a connection, connecting, and
+    /// All other time before the last attempt was sent: waiting for a connection, connecting, and
     /// earlier attempts.
     pub(super) before_backend: u64,
-    /// Time spent sending the request to the backend, which may be limited by the client's speed.
+    /// Time spent sending requests to the backend. A slow client also increases this time.
     pub(super) upload: u64,
-    /// Time spent waiting until the backend's response starts.
+    /// Time from the end of the request until the start of the backend's response.
     pub(super) backend: u64,
-    /// Time spent sending the response to the client, which the speed of either side may limit.
+    /// Time spent sending responses to clients. A slow backend or a slow client increases this
+    /// time.
     pub(super) download: u64,
 }
 
 impl StageTimes {
-    /// Adds the times in a log line.
+    /// Adds the times from a log line.
     pub(super) fn note(&mut self, entry: &LogEntry) {
         let asked = [entry.authorization_us, entry.listener_authorization_us];
         let authorization = asked.into_iter().flatten().fold(0, u64::saturating_add) / 1000;
-        // If no backend was reached, the whole duration counts as time before the backend.
+        // If the request did not reach a backend, its whole duration counts as time before the
+        // backend.
         let before = entry.before_backend_ms.or(entry.duration_ms);
         let rest = before.unwrap_or(0).saturating_sub(authorization);
         self.add(&Self {
@@ -41,7 +43,7 @@ impl StageTimes {
         });
     }
 
-    /// Adds the times in another total.
+    /// Adds the times from another sum.
     pub(super) fn add(&mut self, other: &Self) {
         let Self {
             authorization,
@@ -61,8 +63,8 @@ impl StageTimes {
         }
     }
 
-    /// Returns the longest stage and its percentage of the total, or `None` if no stage took a
-    /// millisecond.
+    /// Returns the stage with the longest time, and its percentage of the total. Returns `None` if
+    /// the total is zero.
     pub(super) fn longest(&self) -> Option<(&'static str, u64)> {
         let Self {
             authorization,
@@ -110,7 +112,8 @@ mod tests {
     fn time_counts_before_backend_when_none_was_reached() {
         let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":"300000"}"#);
         assert_eq!(refused.longest(), Some(("before backend", 66)));
-        // The duration of a passed-through connection does not indicate its speed.
+        // A passed-through connection may stay open for any time, so its duration counts for no
+        // stage.
         assert_eq!(of(r#"{"duration_ms":9000}"#).longest(), None);
     }
 }

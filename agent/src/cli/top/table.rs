@@ -1,4 +1,4 @@
-//! Formats the report for `top` as tables. Pure.
+//! Formats the report of `top` as tables. Pure.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::processor::ProcessorUse;
 use super::tally::{TopReport, TopRow};
 use crate::cli::logs::sentence::plain;
 
-/// Formats one table per grouping, with at most `most` rows each.
+/// Formats one table for each grouping, with at most `most` rows per table.
 pub(super) fn text(report: &TopReport, most: usize) -> String {
     let TopReport {
         source,
@@ -19,7 +19,6 @@ pub(super) fn text(report: &TopReport, most: usize) -> String {
         envoys,
         rows,
     } = report;
-    // Writing to a String cannot fail.
     let mut text = format!("{} the last {seconds:.0}s until {until:.0}", title(source));
     text.push('\n');
     for envoy in envoys {
@@ -111,7 +110,7 @@ fn cells(row: &TopRow, seconds: f64) -> [String; 10] {
     ]
 }
 
-/// Formats a rate with one decimal; zero is `0`.
+/// Formats a rate with one decimal place. Zero is formatted as `0`.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"

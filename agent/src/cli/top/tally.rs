@@ -1,4 +1,4 @@
-//! Counts requests by route, backend and endpoint, and builds the rows to be shown. Pure.
+//! Counts requests by route, backend and endpoint, and makes the rows to show. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,40 +10,42 @@ use super::stages::StageTimes;
 use super::{By, RowOrder};
 use crate::access_log::LogEntry;
 
-/// Maximum number of names per grouping that are counted separately. Requests with any other name
-/// are counted under `OTHERS`.
+/// Maximum number of names to count separately in each grouping. Further names are counted together
+/// as `OTHERS`.
 const MAX_NAMES: usize = 10_000;
-/// Name under which requests beyond `MAX_NAMES` names are counted.
+/// Name that stands for all names beyond the first `MAX_NAMES`.
 const OTHERS: &str = "other";
-/// Name under which requests without a route, backend or endpoint are counted.
+/// Name that stands for a missing route, backend or endpoint.
 const NONE: &str = "none";
 
-/// Counts for all requests that ended in a period.
+/// Counts of the requests that ended within a period.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     counts: BTreeMap<By, BTreeMap<String, TopCounts>>,
 }
 
-/// Counts for one route, backend or endpoint.
+/// Counts of the requests with the same route, backend or endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TopCounts {
-    /// Number of requests and passed-through connections.
+    /// Number of requests. Each passed-through connection also counts as one.
     pub(super) requests: u64,
-    /// Number of requests by status class. The index is the first digit of the status.
+    /// Number of requests by status class. The index is the first digit of the status, and 0 if the
+    /// client disconnected first.
     pub(super) classes: [u64; 6],
-    /// Number of requests with more than one attempt.
+    /// Number of requests that were sent more than once.
     pub(super) retried: u64,
-    /// Number of requests by duration in milliseconds, rounded down to three significant digits.
-    /// Empty if durations are not measured.
+    /// Number of requests by duration. The key is in milliseconds, rounded down to three
+    /// significant digits. Empty if durations are unknown.
     pub(super) durations: BTreeMap<u64, u64>,
-    /// Total time that the requests spent in each stage.
+    /// Time that the requests spent in each stage, in total.
     pub(super) stages: StageTimes,
-    /// Number of requests by Envoy's response flag, or by the kind of failure.
+    /// Number of requests by Envoy's response flag. If the counts come from metrics, by kind of
+    /// failure.
     pub(super) flags: BTreeMap<String, u64>,
 }
 
 impl Tally {
-    /// Counts a log line in each grouping.
+    /// Counts a log line once in each grouping.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {
@@ -56,7 +58,7 @@ impl Tally {
         }
     }
 
-    /// Returns the counts for a name in a grouping.
+    /// Returns the counts for `name` in the grouping `by`.
     pub(super) fn of(&mut self, by: By, name: &str) -> &mut TopCounts {
         let names = self.counts.entry(by).or_default();
         let is_new = !names.contains_key(name);
@@ -68,7 +70,7 @@ impl Tally {
         names.entry(name.to_owned()).or_default()
     }
 
-    /// Adds the counts for another period.
+    /// Adds the counts from another period.
     pub(super) fn add(&mut self, other: &Self) {
         for (by, names) in &other.counts {
             for (name, counts) in names {
@@ -77,7 +79,7 @@ impl Tally {
         }
     }
 
-    /// Returns the rows for a grouping, in descending `order`.
+    /// Returns the rows of a grouping, highest `order` value first.
     pub(super) fn rows(&self, by: By, seconds: f64, order: RowOrder) -> Vec<TopRow> {
         let names = self.counts.get(&by).into_iter().flatten();
         let mut rows: Vec<TopRow> = names
@@ -111,7 +113,7 @@ impl TopCounts {
         }
         self.stages.note(entry);
         for flag in entry.flags() {
-            // Limit the memory use. Envoy has only a few dozen flags.
+            // Limit the memory use in case the log is corrupt. Envoy has only a few dozen flags.
             if self.flags.len() < 100 || self.flags.contains_key(flag) {
                 *self.flags.entry(flag.to_owned()).or_default() += 1;
             }
@@ -141,7 +143,7 @@ impl TopCounts {
         }
     }
 
-    /// Returns the duration at this percentile, or `None` if no durations were measured.
+    /// Returns the duration at this percentile in milliseconds, or `None` if durations are unknown.
     fn quantile(&self, percent: u64) -> Option<u64> {
         let all: u64 = self.durations.values().sum();
         let rank = (all * percent).div_ceil(100).max(1);
@@ -154,7 +156,8 @@ impl TopCounts {
     }
 }
 
-/// Rounds a duration down to three significant digits, to limit the number of distinct values.
+/// Rounds a duration down to three significant digits, so that few distinct values have to be
+/// counted.
 fn rounded(took: u64) -> u64 {
     let mut step = 1;
     while took / step >= 1000 {
@@ -163,37 +166,35 @@ fn rounded(took: u64) -> u64 {
     took / step * step
 }
 
-/// Returns the part of a route's name that identifies its object: `HTTPRoute/shop/cart` for
-/// `HTTPRoute/shop/cart/rules/0/matches/0`.
+/// Returns the part of a route's name that names the object. For example, returns
+/// `HTTPRoute/shop/cart` for `HTTPRoute/shop/cart/rules/0/matches/0`.
 fn route(name: &str) -> &str {
     let end = name.match_indices('/').nth(2).map(|(end, _)| end);
     end.map_or(name, |end| &name[..end])
 }
 
-/// A complete report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopReport {
-    /// Where the counts come from: `accessLog` or `metrics`.
+    /// Source of the counts: `accessLog` or `metrics`.
     pub(super) source: &'static str,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
     pub(super) seconds: f64,
-    /// Each Envoy's CPU use since the last sample.
+    /// CPU use of each Envoy since the previous report.
     pub(super) envoys: Vec<ProcessorUse>,
-    /// Rows by grouping.
     pub(super) rows: BTreeMap<By, Vec<TopRow>>,
 }
 
-/// One row in a report.
+/// One row of a table.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct TopRow {
     pub(super) name: String,
     pub(super) requests: u64,
     pub(super) per_second: f64,
-    /// Number of requests by status class. Connections that were passed through, and requests whose
-    /// client disconnected, have no status.
+    /// Number of requests by status class. Does not include passed-through connections and requests
+    /// whose client disconnected, because they have no status.
     pub(super) classes: BTreeMap<String, u64>,
     pub(super) retried: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,7 +203,7 @@ pub(super) struct TopRow {
     pub(super) p99_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) longest_ms: Option<u64>,
-    /// Total time per stage in milliseconds, if it was measured.
+    /// Time per stage in milliseconds, in total. `None` if no stage was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stages_ms: Option<StageTimes>,
     pub(super) flags: BTreeMap<String, u64>,
@@ -229,7 +230,7 @@ impl TopRow {
     }
 }
 
-/// Converts a count to a rate per second.
+/// Returns the rate per second, rounded to three decimal places.
 #[expect(
     clippy::cast_precision_loss,
     reason = "a rate for people need not be exact"

@@ -3,7 +3,7 @@
 use crate::doctor::facts::{AgentFacts, HostFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Checks the settings file.
+/// Reports the problems with the settings file.
 pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("settings", weight, found);
     match &facts.settings {
@@ -20,7 +20,7 @@ pub(super) fn settings(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks whether an agent is running, and reports the agent's problems.
+/// Reports whether an agent is running and responds, and which problems the agent itself reports.
 pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     let AgentFacts {
         pid,
@@ -58,7 +58,7 @@ pub(super) fn agent(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Reports the checks that only the agent's user can run.
+/// If this process is root, reports which checks only the agent's user can run.
 pub(super) fn user(facts: &HostFacts) -> Option<HostFinding> {
     let user = facts.left_to.as_ref()?;
     let found = format!(

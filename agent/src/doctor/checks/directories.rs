@@ -7,18 +7,19 @@ use std::path::Path;
 use crate::doctor::facts::{DiskFacts, HostFacts, PathFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Free bytes below which a change cannot be stored.
+/// Free space in bytes below which the agent cannot store a change.
 const LEAST_BYTES: u64 = 16 << 20;
-/// Free bytes below which the accepted generations may not fit.
+/// Free space in bytes below which the accepted generations may not fit on the disk.
 const FEW_BYTES: u64 = 320 << 20;
-/// Free bytes in the runtime directory below which a large Gateway's files may not fit.
+/// Free space in bytes in the runtime directory below which the files of a large Gateway may not
+/// fit.
 const FEW_RUNTIME_BYTES: u64 = 64 << 20;
-/// Free inodes below which creating files may fail.
+/// Number of free inodes below which creating files may fail.
 const LEAST_INODES: u64 = 256;
 /// Maximum number of paths to list in a finding.
 const SHOWN: usize = 5;
 
-/// Checks that the directories exist and are private.
+/// Checks that the directories exist, and that other users have no access to them.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     let (foreign, open): (Vec<&PathFacts>, Vec<_>) = facts
         .misplaced
@@ -51,7 +52,7 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
     .remedy(command)
 }
 
-/// Checks for paths that do not belong to the agent's user.
+/// Reports paths that do not belong to the agent's user.
 fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     let first = foreign.first()?;
     let found =
@@ -69,7 +70,7 @@ fn owners(foreign: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Checks for paths whose mode grants access to other users.
+/// Reports paths whose mode gives other users access.
 fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     open.first()?;
     let found = |path: &&PathFacts| format!("{} has mode {:04o}", path.path.display(), path.mode);
@@ -79,13 +80,14 @@ fn modes(open: &[&PathFacts]) -> Option<HostFinding> {
     Some(finding)
 }
 
-/// Returns all paths as one string, each preceded by a space.
+/// Joins the paths. Each path is preceded by a space.
 fn paths(paths: &[&PathFacts]) -> String {
     let paths = paths.iter().map(|path| format!(" {}", path.path.display()));
     paths.collect()
 }
 
-/// Returns the commands that restrict the modes, one per new mode.
+/// Returns shell commands that make the modes strict enough. Paths with the same new mode share a
+/// command.
 fn chmod(open: &[&PathFacts]) -> String {
     let mut modes: BTreeMap<u32, String> = BTreeMap::new();
     for path in open {
@@ -93,17 +95,16 @@ fn chmod(open: &[&PathFacts]) -> String {
         let command = modes
             .entry(mode)
             .or_insert_with(|| format!("chmod {mode:04o}"));
-        // Writing to a String cannot fail.
         let _ = write!(command, " {}", path.path.display());
     }
     let commands: Vec<String> = modes.into_values().collect();
     commands.join(" && ")
 }
 
-/// Returns the severity of modes that are too permissive. A readable directory is harmless if the
-/// files in it are private.
+/// Returns the severity of the finding about these paths. A directory that others can read but not
+/// write is a lesser problem, because the files in it have their own modes.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
-    /// Strictest expected mode of a directory. No file is expected to have this mode.
+    /// Expected mode of most directories. No file has this expected mode.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {
@@ -121,7 +122,7 @@ fn listed(paths: &[&PathFacts], found: impl Fn(&&PathFacts) -> String) -> String
     words.join("; ")
 }
 
-/// Checks that there is enough free space, and that runtime files are in memory.
+/// Checks that there is enough free space, and that the runtime directory is in memory.
 pub(super) fn disks(facts: &HostFacts) -> Vec<HostFinding> {
     facts.disks.iter().flat_map(disk).collect()
 }

@@ -1,4 +1,4 @@
-//! Checks of the limits that the kernel and control groups impose.
+//! Checks of limits that the kernel and control groups impose.
 
 use sesame_render::limits::{Limits, heap_of};
 
@@ -6,19 +6,17 @@ use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 use crate::host::reserve::MAX_HELD;
 
-/// Number of inotify instances below which a host with more than a few Gateways or backends runs
-/// out.
+/// With fewer inotify instances, a host with more than a few Gateways or backends runs out of them.
 const USUAL_INSTANCES: usize = 1024;
-/// Number of inotify instances that suffices for thousands of backends.
+/// This number of inotify instances suffices for thousands of backends.
 const MANY_INSTANCES: usize = 8192;
-/// Number of inotify watches below which large manifest directories are polled instead.
+/// With fewer inotify watches, the agent may have to poll large manifest directories.
 const USUAL_WATCHES: usize = 8192;
-/// Memory in bytes below which Envoy and the agent may run out of memory.
+/// With less memory in bytes, Envoy and the agent may run out of memory.
 const USUAL_MEMORY: u64 = 256 << 20;
-/// Number of open files below which few connections are possible.
+/// With fewer open files, Envoy can serve only few connections.
 const USUAL_FILES: u64 = 65_536;
 
-/// Checks all limits.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     vec![
         instances(facts),
@@ -29,7 +27,7 @@ pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     ]
 }
 
-/// Checks how many files Envoys may watch.
+/// Checks that each Envoy may watch as many files as it needs.
 fn instances(facts: &HostFacts) -> HostFinding {
     let InotifyFacts {
         instances,
@@ -48,8 +46,8 @@ fn instances(facts: &HostFacts) -> HostFinding {
         ))
     );
     let finding = |weight| HostFinding::new("inotify-instances", weight, found.clone());
-    // During a hot restart, each of two Envoys watches `wanted` files. As many are left for this
-    // user's other processes.
+    // During a hot restart, two Envoys watch `wanted` files each. Leave the same number for other
+    // processes of this user.
     let enough = (3 * wanted).next_power_of_two().max(MANY_INSTANCES);
     let short = |weight| {
         finding(weight)
@@ -69,7 +67,6 @@ fn instances(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks the limit on inotify watches.
 fn watches(facts: &HostFacts) -> HostFinding {
     let watches = facts.inotify.watches;
     let found = format!("fs.inotify.max_user_watches is {watches}");
@@ -81,7 +78,7 @@ fn watches(facts: &HostFacts) -> HostFinding {
         .remedy("sysctl -w fs.inotify.max_user_watches=1048576")
 }
 
-/// Compares the available memory with Envoy's heap limit.
+/// Checks the available memory, and that Envoy's heap limit does not exceed it.
 fn memory(facts: &HostFacts) -> HostFinding {
     let (memory, heap) = (
         facts.memory,
@@ -106,7 +103,7 @@ fn memory(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks that the control group's task limit allows the threads of two Envoys.
+/// Checks that the control group's task limit leaves room for the threads of two Envoys.
 fn tasks(facts: &HostFacts) -> HostFinding {
     let needed = 2
         * (u64::try_from(facts.cores)
@@ -128,7 +125,6 @@ fn tasks(facts: &HostFacts) -> HostFinding {
         .remedy("a larger TasksMax= of the unit")
 }
 
-/// Checks the limit on open files.
 fn open_files(facts: &HostFacts) -> HostFinding {
     let files = facts.open_files;
     let found = format!("{files} open files for each process");

@@ -1,4 +1,4 @@
-//! Derives findings from the facts about a host. Pure.
+//! Checks that derive findings from the facts about a host. Pure.
 
 mod agent;
 mod directories;
@@ -12,7 +12,6 @@ mod tests;
 use super::HostFinding;
 use super::facts::HostFacts;
 
-/// Runs all checks.
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {
     let checks: [Vec<HostFinding>; 14] = [
         vec![agent::settings(facts), agent::agent(facts)],

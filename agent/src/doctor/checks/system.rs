@@ -3,10 +3,10 @@
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// Number of seconds by which the clock may be behind the last accepted configuration.
+/// How far the clock may be behind the last accepted configuration, in seconds.
 const SLACK: i64 = 60;
 
-/// Checks the clock.
+/// Checks that the clock is synchronized and plausible.
 pub(super) fn clock(facts: &HostFacts) -> HostFinding {
     let ClockFacts {
         now,
@@ -45,7 +45,7 @@ pub(super) fn clock(facts: &HostFacts) -> HostFinding {
     }
 }
 
-/// Checks whether certificates expire soon.
+/// Reports certificates that have expired or expire soon.
 pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     if facts.certificates.is_empty() {
         let found = format!("none of {} expires soon", facts.certificate_count);
@@ -64,7 +64,8 @@ pub(super) fn certificates(facts: &HostFacts) -> Vec<HostFinding> {
     findings.collect()
 }
 
-/// Checks that the cluster is reachable, and that this host has the permissions it needs there.
+/// Checks that the API server is reachable, and that it grants this host all permissions that are
+/// needed.
 pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     let Some(ClusterFacts {
         unreachable,
@@ -77,7 +78,7 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     };
     let finding = |weight, found: String| HostFinding::new("cluster", weight, found);
     if let Some(why) = unreachable {
-        // This is only a warning, because the accepted configuration is served even without the
+        // Only a warning, because the agent serves the accepted configuration even without the
         // cluster.
         return vec![
             finding(
@@ -122,7 +123,6 @@ pub(super) fn cluster(facts: &HostFacts) -> Vec<HostFinding> {
     findings
 }
 
-/// Checks the state of the systemd units.
 pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
     let units = facts.units.iter().flatten();
     units
@@ -154,7 +154,7 @@ pub(super) fn units(facts: &HostFacts) -> Vec<HostFinding> {
         .collect()
 }
 
-/// Reports the active mandatory access control, which may deny access that owners and modes allow.
+/// Reports whether SELinux or AppArmor is active. They may deny access that owners and modes allow.
 pub(super) fn confinement(facts: &HostFacts) -> Option<HostFinding> {
     let words = facts.confinement.as_ref()?;
     Some(HostFinding::new(

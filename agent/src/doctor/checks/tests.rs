@@ -80,7 +80,7 @@ fn good() -> HostFacts {
     }
 }
 
-/// Returns the warnings and errors, by the name of their check.
+/// Returns the findings that are warnings or errors. The key is the name of the check.
 fn wrong(facts: &HostFacts) -> BTreeMap<&'static str, HostFinding> {
     let found = findings(facts).into_iter();
     found
@@ -94,8 +94,8 @@ fn nothing_is_wrong_with_a_good_host() {
     assert_eq!(wrong(&good()), BTreeMap::new());
 }
 
-/// A change to a healthy host, the check that detects it, its severity, and a part of the finding's
-/// text.
+/// A change to the facts about a healthy host, and the expected finding: check, severity, and part
+/// of the text.
 type Case = (
     fn(&mut HostFacts),
     &'static str,
@@ -270,7 +270,7 @@ fn each_fault_is_found_by_exactly_one_check() {
         let mut facts = good();
         change(&mut facts);
         let mut wrong = wrong(&facts);
-        // If Envoy is missing, the hot restart check fails, too.
+        // Without Envoy, the check for hot restart fails as well.
         if check == "envoy" {
             wrong.remove("hot-restart");
         }
