@@ -39,8 +39,8 @@
 //!
 //! Data flows from `source` (snapshots) through the pure crate `sesame-render` (snapshot to Envoy
 //! resources) and `apply` (files, order, last accepted state) to `envoy` (process, admin socket).
-//! `quarantine` finds the parts of a snapshot that Envoy rejects. The loop in `publish` applies
-//! everything else.
+//! `quarantine` finds the parts of a snapshot that Envoy rejects, and `publish` is the loop that
+//! publishes the other parts.
 //!
 //! `run` connects the modules, `doctor` and `collect` inspect a host, and `cli` is the command
 //! line. Modules import only modules further to the left: `host` ← `xds` ← `envoy` ← `apply` ←

@@ -44,8 +44,8 @@ pub(crate) struct LogRotator {
 }
 
 impl LogRotator {
-    /// Creates a rotator for the log in the subdirectory `name` of the log directory. `link` is the
-    /// symbolic link through which Envoy opens that log.
+    /// Creates a rotator for the log in the subdirectory `name` of the log directory. Envoy opens
+    /// the log through the symbolic link `link`.
     pub(crate) fn new(
         settings: &AccessLogSettings,
         name: &str,
@@ -59,8 +59,7 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            // An earlier agent may have been killed between rotating the file and making Envoy
-            // reopen it.
+            // An earlier agent may have been killed before it made Envoy reopen a rotated file.
             untold: true,
             written: None,
             deleted: None,
@@ -73,8 +72,7 @@ impl LogRotator {
         self.wanted
     }
 
-    /// Points the link to a file that Envoy can open, or to `/dev/null`. Must be called before
-    /// Envoy starts.
+    /// Points the link to a file that Envoy can open. Must be called before Envoy starts.
     pub(crate) fn prepare(&mut self) {
         self.look_and_say();
     }
@@ -90,21 +88,19 @@ impl LogRotator {
                 report(self.told.clone());
             }
             if self.untold {
-                // The admin connection may belong to an Envoy that has been replaced since the last
-                // check.
+                // The admin connection may belong to an Envoy that has been replaced.
                 admin.reconnect().await;
                 // If Envoy does not respond or is just starting, try again at the next check.
                 self.untold = admin.post("/reopen_logs").await.is_err();
             } else if let Some(deleted) = self.deleted.take() {
-                // Envoy flushes within a second after reopening its log. By this next check, the
-                // deleted file is complete.
+                // Envoy has reopened its log and flushes within a second, so the old file is
+                // complete.
                 self.rescue(deleted);
             }
         }
     }
 
-    /// Runs one check and logs the result. Returns true if the reason why logging is off has
-    /// changed.
+    /// Runs one check. Returns true if the reason why logging is off has changed.
     fn look_and_say(&mut self) -> bool {
         let trouble = self.look();
         if trouble == self.told {
@@ -169,8 +165,7 @@ impl LogRotator {
         why
     }
 
-    /// Rotates and removes files as planned. Returns true if there is enough disk space for Envoy
-    /// to log to the file.
+    /// Rotates and removes files as planned. Returns true unless the disk is too full for logging.
     fn bring_within_bounds(&mut self) -> io::Result<bool> {
         let facts = self.log.facts()?;
         let LogPlan {
@@ -178,8 +173,7 @@ impl LogRotator {
             remove,
             write,
         } = plan(&facts, self.bounds);
-        // Rotate before removing, because the next number is derived from the numbers of the
-        // existing files.
+        // Rotate first, because the highest existing number determines the next number.
         if rotate {
             self.log.rotate()?;
         }
@@ -207,8 +201,7 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Copies the lines that were written to the deleted file since the last check to the current
-    /// file.
+    /// Copies the lines written to the deleted file since the last check to the current file.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

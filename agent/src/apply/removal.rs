@@ -1,5 +1,5 @@
-//! Decides when to remove clusters that have become unused. If the removal is postponed, the next
-//! change need not wait for it.
+//! Decides when to remove clusters that have become unused: immediately, or later, so that the next
+//! change need not wait for the removal.
 //!
 //! Pure. Never removes a cluster that a route table on disk may use, or a file that a cluster on
 //! disk references. Never postpones the removal of a cluster whose connections use keys or trust
@@ -18,8 +18,7 @@ use super::on_disk::{OnDisk, resources, resources_mut};
 use super::plan::{Write, merge};
 use crate::xds::{Subscription, XdsKind};
 
-/// Maximum number of unused clusters to keep on disk. Envoy may need one inotify instance for each
-/// of them.
+/// Maximum number of unused clusters to keep. Each of them may cost Envoy an inotify instance.
 const MAX_UNUSED: usize = 16;
 
 /// When to remove resources that have become unused.
@@ -28,12 +27,11 @@ pub enum Removal {
     /// In the last steps of the same transaction.
     #[default]
     AtOnce,
-    /// In a later transaction that writes the cluster list for another reason. If there are too
-    /// many unused clusters, or if one of them uses TLS, they are removed as with `AtOnce`.
+    /// In a later transaction that writes the cluster list for another reason. If too many clusters
+    /// are unused, or if one of them uses TLS, they are removed as with `AtOnce`.
     Later,
-    /// Not as long as connections to removed listeners are draining. Envoy keeps the route tables
-    /// of these connections, which may refer to any unused resource. If there are too many unused
-    /// clusters, or if one of them uses TLS, they are removed as with `AtOnce`.
+    /// Not while connections to removed listeners are draining: Envoy keeps their route tables,
+    /// which may refer to any unused resource. The exceptions of `Later` apply.
     Hold,
 }
 
@@ -79,8 +77,8 @@ pub(super) fn clusters(
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal != Removal::AtOnce && may_stay {
         let unused = if removal == Removal::Later && is_written {
-            // Drop the older leftovers. Envoy has confirmed an earlier transaction in which no file
-            // used them.
+            // Drop the older leftovers: in an earlier transaction, Envoy has accepted files without
+            // them.
             unused_now
         } else {
             together_all(&unused_before, &unused_now)
@@ -103,8 +101,7 @@ pub(super) fn clusters(
 }
 
 /// Returns true if connections to the cluster may use a key or trust bundle. Such a cluster is
-/// removed immediately. Otherwise, a later cluster with the same name could reuse connections that
-/// were made with old keys.
+/// removed immediately, or a later cluster of the same name could reuse its old connections.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }

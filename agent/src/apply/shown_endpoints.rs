@@ -189,7 +189,7 @@ mod tests {
         let both = |a: &[&str], c: &[&str]| pending(&[cluster("a.b", a), cluster("c", c)]);
         let done: Vec<String> = Vec::new();
         assert_eq!(both(&["[fd00::1]:80", "10.0.0.2:80"], &[]), Some(done));
-        // Envoy still lists endpoints that it is about to remove. They count.
+        // Envoy still lists endpoints that it is about to remove, so the sets are not applied yet.
         let more = ["10.0.0.1:80", "[fd00::1]:80", "10.0.0.2:80"];
         assert_eq!(
             both(&more, &["10.0.0.1:80"]).unwrap_or_default(),

@@ -90,7 +90,7 @@ pub struct Generation {
     pub keys: Bytes,
 }
 
-/// Omits the snapshot and the keys, because the keys are secret.
+/// Omits the keys, because they are secret, and the snapshot.
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Generation").field(&self.meta).finish()
@@ -226,7 +226,7 @@ impl StateDir {
         Ok(number)
     }
 
-    /// Loads the generation to start from. Reports damage in the result instead of failing.
+    /// Loads the generation to start from.
     pub fn load_accepted(&self) -> Result<Loaded, StateError> {
         let numbers = self.numbers()?;
         let mut loaded = Loaded::default();
@@ -350,6 +350,7 @@ impl StateDir {
         self.directory.join("generations")
     }
 
+    /// Returns the numbers of all stored generations.
     pub fn numbers(&self) -> Result<BTreeSet<u64>, StateError> {
         let generations = self.generations();
         let paths = entries(&generations).map_err(PathError::at(&generations))?;

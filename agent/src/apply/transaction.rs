@@ -1,5 +1,5 @@
-//! Executes a plan against a running Envoy. Writes the files of each step, and waits until Envoy
-//! has provably accepted them. Then continues, or rolls back if Envoy rejected any of them.
+//! Executes a plan against a running Envoy: writes files, waits until Envoy has provably accepted
+//! them, and continues. Rolls back if Envoy rejects a file.
 //!
 //! Only accepted files may remain on disk. With a rejected file, the next start of Envoy would be
 //! an outage.
@@ -36,8 +36,7 @@ pub struct Applier {
     files: Files,
     log: EnvoyLog,
     pub(super) on_disk: OnDisk,
-    /// True if the files on disk have been compared with the versions that the running Envoy
-    /// accepted.
+    /// True if the files on disk were compared with the versions that the running Envoy accepted.
     pub(super) confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].
@@ -88,21 +87,20 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Sets the reserve of inotify instances. During a transaction, the agent frees as many
-    /// instances as Envoy needs for new files.
+    /// Sets the reserve of inotify instances from which a transaction lends Envoy instances for new
+    /// files.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
     }
 
-    /// Sets the pause between steps. A pause is used during a restart, while two Envoys read the
-    /// same files.
+    /// Sets the pause between steps, for use during a restart, while two Envoys read the same
+    /// files.
     pub fn set_pace(&mut self, pace: Duration) {
         self.pace = pace;
     }
 
-    /// Sets when later transactions remove unused resources. Has no effect while Envoy is not
-    /// running.
+    /// Sets when later transactions remove unused resources from a running Envoy.
     pub fn set_removal(&mut self, removal: Removal) {
         self.removal = removal;
     }
@@ -113,9 +111,8 @@ impl Applier {
         std::mem::take(&mut self.retired)
     }
 
-    /// Rereads the files from disk. Must be called after Envoy has read them outside a transaction,
-    /// because another program may have changed them before. Removes foreign and damaged files, and
-    /// returns their paths.
+    /// Rereads the files after Envoy has read them outside a transaction, because another program
+    /// may have changed them. Removes foreign and damaged files, and returns their paths.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;
@@ -136,21 +133,19 @@ impl Applier {
         written.map_err(|source| self.io("writing the shares", source))
     }
 
-    /// Rewrites a file with the same content to make Envoy reread it. Does nothing if the file is
-    /// missing.
+    /// Rewrites a file unchanged to make Envoy reread it. Does nothing if the file is missing.
     pub fn place_again(&self, subscription: &Subscription) -> Result<(), ApplyError> {
         let placed = self.files.place_again(subscription);
         placed.map_err(|source| self.io("rewriting a file", source))
     }
 
-    /// Returns the content on disk. Between transactions, this is the state that was last applied.
+    /// Returns the content of the files on disk, as last read or applied.
     pub fn on_disk(&self) -> &OnDisk {
         &self.on_disk
     }
 
-    /// Brings the files to the desired state, and Envoy too if it is running. Do not drop the
-    /// future before it completes: the next call of `apply` or `open` would undo the partial
-    /// transaction.
+    /// Applies the desired state to the files, and to Envoy if it is running. Do not drop the
+    /// future before it completes: the next `apply` or `open` would undo the partial transaction.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,
@@ -160,8 +155,7 @@ impl Applier {
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
-        // If the future of an earlier transaction was dropped, its changes are still in the
-        // journal.
+        // The journal has changes if the future of an earlier transaction was dropped.
         if !self.files.entries().is_empty() {
             self.restore(envoy).await?;
         }
@@ -176,9 +170,8 @@ impl Applier {
         };
         let plan = plan(&self.on_disk, desired.rendered, removal)?;
         let shares = &desired.rendered.shares;
-        // With thousands of backends, Envoy's main thread needs several milliseconds to load the
-        // shares file. If possible, load that file after the change, so that the change is not
-        // delayed.
+        // Loading the shares file takes Envoy several milliseconds with thousands of backends. If
+        // possible, write the file after the change, to avoid delaying the change.
         let goes_ahead = ahead::goes_ahead_of_shares(&self.on_disk, desired.rendered);
         let shares_follow = envoy.is_some() && !plan.is_empty() && goes_ahead;
         if !shares_follow {
@@ -212,8 +205,7 @@ impl Applier {
                 Ok(report)
             }
             Ok(Err(outcome)) => {
-                // Do not wait for an Envoy that is gone. The next Envoy starts from the restored
-                // files.
+                // Do not wait for a dead Envoy. The next Envoy starts from the restored files.
                 let alive = envoy.filter(|_| !matches!(outcome, Outcome::Gone { .. }));
                 self.restore(alive).await?;
                 report.outcome = outcome;

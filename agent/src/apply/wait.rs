@@ -25,8 +25,7 @@ use crate::xds::{Subscription, VersionTexts, XdsKind};
 pub struct Patience {
     /// Maximum duration of a step while Envoy responds.
     pub step: Duration,
-    /// Maximum time to wait for clusters and listeners to warm. When it is over, the transaction
-    /// continues although some are still warming.
+    /// Maximum time to wait for clusters and listeners to warm, before the transaction continues.
     pub warming: Duration,
     /// If Envoy has not reacted to a file for this long, the file is renamed into place again.
     pub unseen: Duration,
@@ -68,8 +67,8 @@ pub(crate) struct Expectation {
     /// True if Envoy must be subscribed to the file. If false, a missing subscription counts as
     /// success.
     pub(crate) must_exist: bool,
-    /// True if the subscription may be about to end. An unexpected version is then recorded, but is
-    /// not an error.
+    /// True for a new file. A subscription to it that Envoy already has may be about to end, so an
+    /// unexpected version is recorded but is not an error.
     pub(crate) advisory: bool,
     /// Endpoints that Envoy reports once it has read the file. `None` unless the write changes the
     /// addresses in an existing endpoint set.
@@ -85,8 +84,8 @@ pub(crate) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Waits until Envoy has accepted all files. On failure, returns the outcome of the transaction
-    /// as the error.
+    /// Waits until Envoy has accepted all files. Otherwise, the error is the outcome of the
+    /// transaction.
     pub(crate) async fn accepted(
         &self,
         phase: Phase,
@@ -205,8 +204,7 @@ impl Watcher<'_> {
             report.unverified.extend(names(pending));
             return Some(Ok(()));
         }
-        // Until Envoy is live, it subscribes to one kind of resource after another, so it may not
-        // watch these files yet.
+        // An Envoy that is not live yet subscribes to one kind of resource after another.
         if !matches!(self.envoy.ready().await, Ok(Readiness::Live)) {
             return None;
         }
@@ -323,8 +321,7 @@ impl Watcher<'_> {
     }
 }
 
-/// Files that were renamed into place a second time, when that happened, and Envoy's counters at
-/// that time.
+/// Files that were renamed a second time, when that happened, and their counters at that time.
 struct Again {
     at: Instant,
     files: Vec<Subscription>,

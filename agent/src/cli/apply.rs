@@ -1,5 +1,5 @@
-//! `sesame-agent apply`: passes a bundle to the running agent, and waits until the agent has
-//! accepted or rejected it.
+//! `sesame-agent apply`: passes a bundle to the running agent, and waits until Envoy serves the
+//! bundle or the agent rejects it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

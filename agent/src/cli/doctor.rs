@@ -230,7 +230,7 @@ fn command_line(settings: &[Setting]) -> Vec<OsString> {
 }
 
 /// Returns the Gateways of the accepted configuration. If the source is a manifest directory,
-/// replaces them with the Gateways that the manifests contain now.
+/// updates these Gateways from the manifests, and adds new ones.
 fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGateway> {
     let mut gateways = inspect::accepted(state_dir);
     let Some(RunOptions {

@@ -75,8 +75,7 @@ struct Joined {
     host: String,
     server: String,
     config: PathBuf,
-    /// The setting for the previous source. `join` has turned it into a comment, and `leave`
-    /// restores it.
+    /// The previous source, which `join` has commented out. `leave` restores this setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// Time at which the credential expires unless the agent renews it.
@@ -144,8 +143,7 @@ pub(crate) fn main(
     store.store(&stored)?;
     settings_file::write(config, &joined).with_context(at)?;
     if let Err(error) = runtime.block_on(exchange::end_invitation(client, &token)) {
-        // The invitation cannot be used again, but it remains in the cluster's list of hosts until
-        // it expires.
+        // The invitation is used up, but stays in the list of hosts until it expires.
         tracing::warn!("{error}");
     }
 
@@ -260,8 +258,7 @@ fn read_token(argument: Option<&str>, file: Option<&Path>) -> anyhow::Result<Str
     Ok(text)
 }
 
-/// Waits until the agent serves everything, or until the timeout. Returns the remaining problems,
-/// if any.
+/// Waits until the agent serves everything. Returns the problems that remain at the timeout.
 fn wait(agent: &AgentArgs, limit: Duration) -> Vec<String> {
     let until = Instant::now() + limit;
     loop {

@@ -1,5 +1,5 @@
-//! `sesame-agent launcher`: starts Envoys for an agent that runs in another container or unit.
-//! Stops the Envoys when the launcher itself is stopped.
+//! `sesame-agent launcher`: starts Envoys for an agent in another container or unit, and stops them
+//! when the launcher itself is stopped.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -37,8 +37,7 @@ pub(crate) struct LauncherArgs {
     check: bool,
 }
 
-/// Interval at which a launcher checks whether the launcher that replaced it has exited, so that it
-/// must take the socket back.
+/// Interval between checks whether the replacement of this launcher has exited.
 const PLACE: Duration = Duration::from_secs(1);
 /// Sysctl of this process's network namespace.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
@@ -67,8 +66,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     }
     core_dumps::prevent();
     let own = Executable::at(&binary).with_context(|| binary.display().to_string())?;
-    // Resolve the path now. After an upgrade, the kernel reports the path of the old file as
-    // deleted.
+    // Resolve the path now, because an upgrade may replace the file at this path before `exec`.
     let program = std::env::current_exe().context("the launcher's own file")?;
     super::agent::runtime()?.block_on(async {
         let mut reload = signal(SignalKind::hangup())?;
@@ -112,8 +110,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// Keeps Envoys serving for a while, so that load balancers can notice that this host is not ready
-/// any more.
+/// Keeps Envoys serving until load balancers have noticed that this host is not ready.
 async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     if !lame_duck.is_zero() && any_left(runtime_dir) {
         tracing::info!("stopping; Envoys start draining in {lame_duck:?}");

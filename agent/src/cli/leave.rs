@@ -106,7 +106,7 @@ fn remove_credentials(runtime_dir: &Path, state_dir: &Path) -> anyhow::Result<()
         .with_context(|| format!("cannot remove the credentials in {}", state_dir.display()))
 }
 
-/// Removes this host from the cluster's inventory and revokes its credential.
+/// Deletes this host's reports and its account in the cluster.
 fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Result<()> {
     agent::runtime()?.block_on(async {
         let keys = SealingKeys::found(seal).await;
@@ -115,8 +115,7 @@ fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Res
     })
 }
 
-/// Removes this host from the cluster in a process that runs as the agent's user, because only that
-/// user should read the credential.
+/// Like `tell`, but in a process that runs as the agent's user, which owns the credential.
 fn tell_as(
     owner: owner::Owner,
     agent: &AgentArgs,

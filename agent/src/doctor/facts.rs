@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use sesame_proto::schema::Transport;
 
+/// All facts about a host.
 #[derive(Clone, Debug)]
 pub struct HostFacts {
     /// Path of the settings file, if any, and all problems with the settings.
@@ -64,9 +65,9 @@ pub struct HostFacts {
 /// State of the agent.
 #[derive(Clone, Debug, Default)]
 pub struct AgentFacts {
-    /// Process ID of the agent, or `None` if no agent is running.
+    /// Process ID of the agent. `None` if no agent is running, or if the ID is unknown.
     pub pid: Option<u32>,
-    /// Why the agent did not respond properly. `None` if it did, or if no agent is running.
+    /// Why the agent could not be queried. `None` if it responded, or if no agent is running.
     pub silent: Option<String>,
     /// Problems that the agent reports.
     pub reasons: Vec<String>,
