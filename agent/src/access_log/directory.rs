@@ -18,7 +18,7 @@ use crate::host::{create_directory, entries, remove_if_exists};
 
 /// Target of Envoy's symbolic link while logging is off.
 pub(super) const NOWHERE: &str = "/dev/null";
-/// Mode of a log file. The group may read log files, so that log collectors can.
+/// Mode of a log file. Log collectors can read the file as members of its group.
 const LOG_MODE: u32 = 0o640;
 /// Mode of the log directory.
 const DIRECTORY_MODE: u32 = 0o750;

@@ -26,7 +26,8 @@ pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct LogReader {
     current: PathBuf,
-    /// Files that are still to be opened, oldest first. The last one is the current file.
+    /// Files that are still to be opened, oldest first. The current file is last, unless it is
+    /// open.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }
@@ -36,7 +37,7 @@ struct OpenLog {
     reader: BufReader<File>,
     /// Device and inode number of the file.
     id: (u64, u64),
-    /// Beginning of the last line, of which Envoy has not written the end yet.
+    /// Beginning of a line whose end Envoy has not written yet.
     begun: Vec<u8>,
     /// Time at which the reader first noticed that the file was rotated.
     aside: Option<Instant>,

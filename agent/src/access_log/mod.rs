@@ -1,9 +1,9 @@
 //! Rotates access log files, keeps their total size within limits, and reads them.
 //!
 //! Envoy opens its access log through a symbolic link in its runtime directory. The link points to
-//! a file in the log directory, or to `/dev/null` if Envoy cannot write to that file. Without a log
-//! that it can open, Envoy would reject the whole listener. Because Envoy's configuration contains
-//! only the link's path, the target can change without changing any listener.
+//! a file in the log directory, or to `/dev/null` if Envoy cannot write to that file. If Envoy
+//! could not open its log, it would reject the whole listener. Because Envoy's configuration
+//! contains only the link's path, the target can change without changing any listener.
 //!
 //! Access logs must never prevent Envoy from serving. They must never fill the disk, because Envoy
 //! and the agent need space on it.
@@ -61,7 +61,6 @@ pub struct LogBounds {
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Free space in bytes that access logs must leave on the disk. At most a tenth of the disk is
-    /// kept free.
+    /// Free space in bytes that access logs must leave on the disk. A tenth of the disk suffices.
     pub free_bytes: u64,
 }

@@ -37,7 +37,7 @@ pub(crate) struct LogRotator {
     untold: bool,
     /// The current file at the time of the last check.
     written: Option<WrittenFile>,
-    /// A deleted log file that Envoy still has open, if another program deleted it.
+    /// Log file that another program deleted while Envoy had it open, if any.
     deleted: Option<WrittenFile>,
     /// The last reported reason why logging is off, or `None` if it is on.
     told: Option<String>,
@@ -115,7 +115,7 @@ impl LogRotator {
         true
     }
 
-    /// Runs one check. Returns why logging is off, or `None` if Envoy logs or is not supposed to.
+    /// Runs one check. Returns why logging is off. `None` if it is on, or off by the settings.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
             // An Envoy with older listeners may still open the link, so the link must stay valid.

@@ -37,8 +37,8 @@ impl WrittenFile {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Copies the bytes written to this file since it was opened, at most `most`, to the end of the
-    /// file at `path`.
+    /// Appends the bytes written to this file since it was opened to the file at `path`. Copies at
+    /// most `most` bytes.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;
         self.file.seek(SeekFrom::Start(self.bytes))?;

@@ -89,8 +89,8 @@ pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     !old.has_clusters || merge(&old.content.clusters, wanted).any(waits)
 }
 
-/// Returns false if Envoy needs no warming for this cluster: all endpoints are inline, and it has
-/// no TLS configuration and no health checks.
+/// Returns true if Envoy may have to warm this cluster, because not all endpoints are inline, or
+/// because it has a TLS configuration or health checks.
 fn waits_for_something(cluster: &Resource) -> bool {
     let Ok(cluster) = Cluster::decode(&*cluster.bytes) else {
         return true;
@@ -231,7 +231,7 @@ pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Opt
     })
 }
 
-/// Returns the names of the endpoint files that changed or removed clusters used on disk.
+/// Returns the names of the endpoint files of those clusters on disk that change or are removed.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();

@@ -106,14 +106,12 @@ impl Files {
         self.place(&path, bytes)
     }
 
-    /// Replaces a file by rename, without a journal entry. A rollback does not restore the previous
-    /// version.
+    /// Replaces a file by rename. Does not save the previous version in the journal.
     pub(crate) fn place(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         replace_file(path, &self.layout.staging().join("new"), bytes)
     }
 
-    /// Rewrites a file with the same content to make Envoy reread it. Does nothing if the file is
-    /// missing.
+    /// Rewrites a file unchanged to make Envoy reread it. Does nothing if the file is missing.
     pub(crate) fn place_again(&self, subscription: &Subscription) -> io::Result<()> {
         let path = subscription.path(&self.layout);
         if !path.try_exists()? {
@@ -161,8 +159,8 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // Removes a marker. Also needed if the agent was killed before it changed the file: then
-        // both names are links to one inode, and `rename` does nothing.
+        // A marker still exists here. A saved file does too if the agent was killed before it
+        // changed the original: `rename` does nothing if both paths are links to the same inode.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }

@@ -1,4 +1,4 @@
-//! Reads Envoy's files back from disk. They are the state (`old`) from which the next plan starts.
+//! Reads Envoy's files from disk. The next plan starts from their content (`old`).
 //!
 //! The agent may have died while writing, so any file may be damaged. A file counts as intact if
 //! the version is the digest of the content, the type matches the directory, and the hash of the

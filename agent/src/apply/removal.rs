@@ -24,14 +24,15 @@ const MAX_UNUSED: usize = 16;
 /// When to remove resources that have become unused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Removal {
-    /// In the last steps of the same transaction.
+    /// Remove them in the last steps of the transaction that makes them unused.
     #[default]
     AtOnce,
-    /// In a later transaction that writes the cluster list for another reason. If too many clusters
-    /// are unused, or if one of them uses TLS, they are removed as with `AtOnce`.
+    /// Remove them in a later transaction that writes the cluster list for another reason. If there
+    /// are too many, or if one of them uses TLS, remove them as with `AtOnce`.
     Later,
-    /// Not while connections to removed listeners are draining: Envoy keeps their route tables,
-    /// which may refer to any unused resource. The exceptions of `Later` apply.
+    /// Keep them while connections to removed listeners are draining. Envoy keeps the route tables
+    /// of these connections, which may refer to any unused resource. The exceptions of `Later`
+    /// apply.
     Hold,
 }
 
@@ -101,7 +102,7 @@ pub(super) fn clusters(
 }
 
 /// Returns true if connections to the cluster may use a key or trust bundle. Such a cluster is
-/// removed immediately, or a later cluster of the same name could reuse its old connections.
+/// removed immediately, so that a later cluster of the same name cannot reuse these connections.
 pub(super) fn is_encrypted(cluster: &Cluster) -> bool {
     cluster.transport_socket.is_some() || !cluster.transport_socket_matches.is_empty()
 }

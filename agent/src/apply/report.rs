@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::plan::Phase;
 use crate::xds::Subscription;
 
-/// Outcome of a transaction. Except after `Applied` and `NotRunning`, the files are in their
-/// previous state.
+/// Outcome of a transaction. Except after `Applied` and `NotRunning`, the files are as they were
+/// before the transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing had to be changed.

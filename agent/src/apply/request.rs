@@ -8,8 +8,8 @@ use super::plan::PlanError;
 use crate::host::reserve::LackingInstances;
 use sesame_render::Rendered;
 
-/// Error that prevents a transaction. The files are in their previous state, unless restoring them
-/// failed.
+/// Error that prevents a transaction. The files are as they were before the transaction, unless
+/// restoring them failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The desired state is inconsistent.
@@ -22,7 +22,7 @@ pub enum ApplyError {
         /// Number of listeners that are currently on disk.
         count: usize,
     },
-    /// Not enough inotify instances are available for the new files. Envoy would abort.
+    /// Too few inotify instances are available for the new files, so Envoy would abort.
     #[error("Envoy cannot watch the new files: {0}")]
     Watches(#[from] LackingInstances),
     /// A file could not be written, read or restored.

@@ -19,8 +19,7 @@ use prost::Message as _;
 use super::wait::Expectation;
 use crate::envoy::admin::ClusterEndpoints;
 
-/// Maximum number of endpoints, old and new together. With more of them, a statistics query is as
-/// cheap.
+/// Maximum number of endpoints, old and new together. Above it, a statistics query costs no more.
 const MAX_ENDPOINTS: usize = 100;
 
 /// Endpoints that Envoy reports once it has applied a changed set, and the number of endpoints

@@ -26,7 +26,7 @@ use sesame_proto::digest::sha256;
 
 use crate::host::{PathError, durable, entries, written_by_agent};
 
-/// Maximum sizes of the stored files, in bytes. No snapshot that a cluster can store is as large.
+/// Maximum sizes of the stored files, in bytes. A snapshot from a cluster is always far smaller.
 const MAX_SNAPSHOT: u64 = 256 << 20;
 const MAX_KEYS: u64 = 64 << 20;
 const MAX_META: u64 = 64 << 10;
@@ -172,10 +172,10 @@ impl StateDir {
         }
     }
 
-    /// Stores a generation, marks it as accepted, and returns its number. Then removes old
-    /// generations as described for the limits, and each generation that differs from its successor
-    /// only in endpoints. Otherwise, endpoint changes in a busy cluster would soon displace all
-    /// other generations.
+    /// Stores a generation, marks it as accepted, and returns its number. Then removes the oldest
+    /// generations beyond the limits. Also removes each generation that differs from its successor
+    /// only in endpoints, because endpoint changes in a busy cluster would soon displace all other
+    /// generations.
     pub fn accept(&self, accepted: Accepted<'_>) -> Result<u64, StateError> {
         let Accepted {
             revision,

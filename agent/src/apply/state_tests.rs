@@ -133,8 +133,8 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // The power cut came after the generation was renamed, but before the staged pointer was. The
-    // staged pointer is missing, empty or complete.
+    // The power cut came between the renaming of the generation and that of the staged pointer,
+    // which is missing, empty or complete.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));

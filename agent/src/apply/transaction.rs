@@ -1,8 +1,8 @@
 //! Executes a plan against a running Envoy: writes files, waits until Envoy has provably accepted
 //! them, and continues. Rolls back if Envoy rejects a file.
 //!
-//! Only accepted files may remain on disk. With a rejected file, the next start of Envoy would be
-//! an outage.
+//! Only accepted files may remain on disk. If a rejected file remained, the next start of Envoy
+//! would cause an outage.
 
 use std::io;
 use std::path::PathBuf;
@@ -87,8 +87,8 @@ impl Applier {
         Self { patience, ..self }
     }
 
-    /// Sets the reserve of inotify instances from which a transaction lends Envoy instances for new
-    /// files.
+    /// Sets the reserve of inotify instances. A transaction lends instances from it to Envoy for
+    /// new files.
     #[must_use]
     pub fn with_instances(self, instances: EnvoyInstances) -> Self {
         Self { instances, ..self }
@@ -111,8 +111,9 @@ impl Applier {
         std::mem::take(&mut self.retired)
     }
 
-    /// Rereads the files after Envoy has read them outside a transaction, because another program
-    /// may have changed them. Removes foreign and damaged files, and returns their paths.
+    /// Rereads the files. To be called after Envoy has read them outside a transaction, because
+    /// another program may have changed them. Removes foreign and damaged files, and returns their
+    /// paths.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
         let found =
             find(self.files.layout()).map_err(|source| self.io("reading the files", source))?;

@@ -25,7 +25,8 @@ use crate::xds::{Subscription, VersionTexts, XdsKind};
 pub struct Patience {
     /// Maximum duration of a step while Envoy responds.
     pub step: Duration,
-    /// Maximum time to wait for clusters and listeners to warm, before the transaction continues.
+    /// Maximum time to wait for clusters and listeners to warm. The transaction then continues,
+    /// although some are still warming.
     pub warming: Duration,
     /// If Envoy has not reacted to a file for this long, the file is renamed into place again.
     pub unseen: Duration,
@@ -283,8 +284,8 @@ impl Watcher<'_> {
     /// thread accepts a list earlier than that. In the meantime, new connections still get the old
     /// filter chains. When the time limit is reached, the transaction continues.
     ///
-    /// Returns the number of listeners that failed to listen since `before`. Envoy has then removed
-    /// the new version of each such listener, and the old version too.
+    /// Returns the number of listeners that failed to listen since `before`. Envoy has removed both
+    /// the new and the old version of each such listener.
     pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;
