@@ -322,9 +322,9 @@ impl StateDir {
         Ok(durable::replace_file(&path, number.as_bytes()).map_err(PathError::at(&path))?)
     }
 
-    /// Removes generations beyond the limits on number and total size, oldest first. Also removes
-    /// each generation that differs from its successor only in endpoints. Always keeps the newest
-    /// two generations and the accepted one.
+    /// Removes the oldest generations beyond the limits on number and total size, and generations
+    /// that differ from their successor only in endpoints. Keeps the newest two and the accepted
+    /// one.
     fn drop_oldest(&self, accepted: u64) -> Result<(), StateError> {
         let (mut bytes, mut kept) = (0, 0);
         let mut next = String::new();

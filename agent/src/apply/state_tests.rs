@@ -218,7 +218,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     };
     let mut halves = Vec::new();
     for (index, step) in steps.iter().enumerate() {
-        // If a step depends on a lost step, it fails. It then counts as lost too.
+        // If a step depends on a lost step, it fails here, and thus counts as lost too.
         match step {
             DiskStep::MakeDirectory(path) if kept(index, path) => {
                 let _ = fs::create_dir(there(path));

@@ -1,8 +1,7 @@
 //! Executes a plan against a running Envoy: writes files, waits until Envoy has provably accepted
 //! them, and continues. Rolls back if Envoy rejects a file.
 //!
-//! Only accepted files may remain on disk. If a rejected file remained, the next start of Envoy
-//! would cause an outage.
+//! Only accepted files may remain on disk. A rejected one would make the next start an outage.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +35,7 @@ pub struct Applier {
     files: Files,
     log: EnvoyLog,
     pub(super) on_disk: OnDisk,
-    /// True if the files on disk were compared with the versions that the running Envoy accepted.
+    /// True if the files on disk were compared with what the running Envoy has accepted.
     pub(super) confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].
@@ -156,7 +155,7 @@ impl Applier {
         if count > 0 && desired.rendered.listeners.is_empty() && !desired.may_empty {
             return Err(ApplyError::Empties { count });
         }
-        // The journal has changes if the future of an earlier transaction was dropped.
+        // The journal is not empty if the future of an earlier transaction was dropped.
         if !self.files.entries().is_empty() {
             self.restore(envoy).await?;
         }

@@ -59,8 +59,8 @@ impl AgentArgs {
     }
 
     /// Returns the state directory of the agent with this runtime directory, or `None` if unknown.
-    /// The settings file may set it, but does not count if `--runtime-dir` is on the command line.
-    /// Otherwise, only the default runtime directory has a known state directory.
+    /// Uses the state directory in the settings file, unless `--runtime-dir` is on the command
+    /// line. Otherwise, only the default runtime directory has a known state directory.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);
         match &self.state_dir_in_file {

@@ -24,8 +24,7 @@ use crate::source::update::gateway_of;
 
 /// Interval at which the outcome is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// If the Gateway has been degraded for this long, the command reports the bundle as served only in
-/// part.
+/// If the Gateway has been degraded for this long, the command stops waiting and reports that.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Prefix of the file names under which this command stores bundles in the agent's bundle
 /// directory.
@@ -131,8 +130,8 @@ struct AppliedName {
 }
 
 impl AppliedName {
-    /// Creates a name that was not used before. The agent may still report the outcome of an
-    /// earlier bundle under an earlier name.
+    /// Creates a name that no earlier bundle had, because the agent may still report the outcome of
+    /// earlier bundles.
     fn new(gateway: &NamespacedName) -> anyhow::Result<Self> {
         let mut nonce = [0; 8];
         random::fill(&mut nonce)?;

@@ -55,8 +55,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &CertsArgs) -> anyhow::Result<u8> {
     Ok(if wrong { EXIT_FAULT } else { 0 })
 }
 
-/// Queries the agent. If a state directory is to be read instead, reads the certificates of the
-/// last accepted configuration from that directory.
+/// Queries the agent. If a state directory is set, or if no agent is running, reads the last
+/// accepted configuration from the state directory instead.
 fn read(agent: &AgentArgs, state: &StateArgs) -> anyhow::Result<Vec<CertificateReport>> {
     let offline = |directory: &Path| {
         // If the directory name is mistyped, fail instead of reporting that no certificate expires.

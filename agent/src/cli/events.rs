@@ -67,7 +67,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &EventsArgs) -> anyhow::Result<u8> {
             return Ok(0);
         }
         thread::sleep(EVERY);
-        // Treat an error as no new events, because the agent may be restarting.
+        // After an error, poll again, because the agent may be restarting.
         events = newer().unwrap_or_default();
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct LauncherArgs {
     check: bool,
 }
 
-/// Interval between checks whether the replacement of this launcher has exited.
+/// Interval at which a launcher checks whether its replacement has exited.
 const PLACE: Duration = Duration::from_secs(1);
 /// Sysctl of this process's network namespace.
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
@@ -110,7 +110,7 @@ pub(crate) fn main(args: &LauncherArgs) -> anyhow::Result<u8> {
     })
 }
 
-/// Keeps Envoys serving until load balancers have noticed that this host is not ready.
+/// Keeps Envoys serving for `lame_duck`, so that load balancers can stop sending clients here.
 async fn serve_on(runtime_dir: &Path, lame_duck: Duration) {
     if !lame_duck.is_zero() && any_left(runtime_dir) {
         tracing::info!("stopping; Envoys start draining in {lame_duck:?}");

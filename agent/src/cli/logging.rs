@@ -60,9 +60,9 @@ impl Logging {
 }
 
 fn parse(log: &str) -> anyhow::Result<EnvFilter> {
-    // By default, turn off two modules. `kube` logs errors that the agent reports itself, once and
-    // more clearly. `notify` warns about every removed directory. The user's filter can turn them
-    // on again.
+    // Turn off the logs of two crates by default. `kube` logs errors that the agent reports itself,
+    // once and more clearly. `notify` warns about every removed directory. The user's filter can
+    // turn these logs on again.
     EnvFilter::try_new(format!("kube_client=off,notify=off,{log}"))
         .map_err(|error| anyhow::anyhow!("--log {log:?}: {error}"))
 }

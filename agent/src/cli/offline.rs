@@ -23,7 +23,7 @@ pub(crate) struct Offline {
     pub(crate) resolution: Resolution,
 }
 
-/// How to get the keys of a token issuer whose key set is at a URL.
+/// How to get a key set that is at a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteKeys {
     /// Assume that each key set could be fetched, and use a placeholder.

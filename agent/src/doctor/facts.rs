@@ -100,9 +100,9 @@ pub struct PortFacts {
     pub gateway: String,
     /// Transport protocol.
     pub transport: Transport,
-    /// Address to which the socket is bound.
+    /// Address to which Envoy binds the socket.
     pub address: IpAddr,
-    /// Port to which the socket is bound.
+    /// Port to which Envoy binds the socket.
     pub port: u16,
     /// ID and name of the process that holds the port. `None` if the port is free, or if the
     /// process is not visible.

@@ -172,8 +172,8 @@ fn open_files(process: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// Returns the sockets that the Gateways need. `denied` tells whether this process may not bind a
-/// port. For such a port, `/proc` shows whether the port is free.
+/// Returns the sockets that the Gateways need. `denied` returns true for a port that this process
+/// may not bind. Whether such a port is free is read from `/proc`.
 fn ports(
     gateways: &[InspectedGateway],
     port_map: &BTreeMap<u32, u32>,

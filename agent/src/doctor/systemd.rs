@@ -22,7 +22,7 @@ const DIRECTORIES: [&str; 4] = [
 
 /// Settings in the agent's unit that affect the checks.
 pub(super) struct ServiceUnit {
-    /// ID of the user as whom the unit runs the agent, if known.
+    /// ID of the user under which the unit runs the agent, if known.
     pub(super) user: Option<u32>,
     /// True if the unit lets the agent bind privileged ports.
     pub(super) binds_low: bool,
@@ -77,8 +77,8 @@ pub(super) fn units() -> Option<Vec<UnitFacts>> {
 }
 
 /// Returns whether the clock is synchronized, or `None` if unknown. Asks systemd, because the
-/// kernel tells only through adjtimex(2). `rustix` and `nix` do not support that call, and this
-/// workspace forbids unsafe code.
+/// kernel reports this only through adjtimex(2). `rustix` and `nix` do not support that call, and
+/// this workspace forbids unsafe code.
 pub(super) fn clock_is_synchronized() -> Option<bool> {
     if fs::metadata("/run/systemd/timesync/synchronized").is_ok() {
         return Some(true);

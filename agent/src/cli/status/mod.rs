@@ -169,8 +169,8 @@ fn follow(agent: &AgentArgs, selection: &Selection) -> anyhow::Result<u8> {
     }
 }
 
-/// Returns true if no selected object has a problem. Without a selection of objects, the agent and
-/// its Gateways must not have problems either.
+/// Returns true if nothing that is selected has a problem. The selection may consist of objects, of
+/// a Gateway, or of everything in the report.
 fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;

@@ -11,8 +11,7 @@ use super::tally::{Tally, TopReport};
 use super::{By, RowOrder};
 use crate::access_log::{LogEntry, LogReader, Readability};
 
-/// How long after its end a request may be missing from the log. Envoy buffers log lines for a
-/// second.
+/// Maximum time from the end of a request to its log line. Envoy buffers log lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);
 
 /// The log files that are being read, and the counts for each second.

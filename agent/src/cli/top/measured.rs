@@ -24,7 +24,7 @@ pub(super) struct MeasuredTraffic {
 }
 
 impl MeasuredTraffic {
-    /// Does not poll the agent yet.
+    /// Creates the source. Does not poll the agent yet.
     pub(super) fn new(
         socket: PathBuf,
         gateway: Option<NamespacedName>,

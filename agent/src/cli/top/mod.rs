@@ -1,9 +1,9 @@
 //! `sesame-agent top`: shows rates, errors and durations of recent requests by route, backend and
 //! endpoint.
 //!
-//! The numbers come from the access logs, because Envoy would need much memory to count requests by
-//! route and endpoint. If the access logs are not in files, the agent's metrics provide counts, but
-//! only by backend.
+//! The numbers come from the access logs, because Envoy would need a lot of memory to count
+//! requests by route and endpoint. If the access logs are not in files, the agent's metrics provide
+//! counts, but only by backend.
 
 mod logged;
 mod measured;

@@ -29,8 +29,8 @@ pub(super) struct Tally {
 pub(super) struct TopCounts {
     /// Number of requests. Each passed-through connection also counts as one.
     pub(super) requests: u64,
-    /// Number of requests by status class. The index is the first digit of the status, and 0 if the
-    /// client disconnected first.
+    /// Number of requests by status class. The index is the first digit of the status. Index 0
+    /// counts the requests whose client disconnected before the response.
     pub(super) classes: [u64; 6],
     /// Number of requests that were sent more than once.
     pub(super) retried: u64,
@@ -45,7 +45,7 @@ pub(super) struct TopCounts {
 }
 
 impl Tally {
-    /// Counts a log line once in each grouping.
+    /// Counts a log line in each of the groupings `by`.
     pub(super) fn note(&mut self, entry: &LogEntry, by: &[By]) {
         for by in by {
             let name = match by {

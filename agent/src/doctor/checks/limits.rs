@@ -12,7 +12,7 @@ const USUAL_INSTANCES: usize = 1024;
 const MANY_INSTANCES: usize = 8192;
 /// With fewer inotify watches, the agent may have to poll large manifest directories.
 const USUAL_WATCHES: usize = 8192;
-/// With less memory in bytes, Envoy and the agent may run out of memory.
+/// With less memory (in bytes), Envoy and the agent may run out of memory.
 const USUAL_MEMORY: u64 = 256 << 20;
 /// With fewer open files, Envoy can serve only few connections.
 const USUAL_FILES: u64 = 65_536;
