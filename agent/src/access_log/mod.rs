@@ -32,10 +32,10 @@ pub(crate) const ACCESS_LOG: &str = "access.log";
 /// Destination of the access logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AccessLogTo {
-    /// One log file per Gateway.
+    /// One file per Gateway.
     #[default]
     File,
-    /// The standard output of the launcher, or of the agent if Envoy runs without a launcher.
+    /// The standard output of the agent, or of the launcher if there is one.
     Stdout,
     /// Access logs are off.
     Off,

@@ -147,8 +147,8 @@ impl StateDir {
     /// generation and the newest two are kept.
     const MAX_BYTES: u64 = 256 << 20;
 
-    /// Opens the directory for writing, or creates it. Removes leftovers of interrupted writes.
-    /// `keep` is the number of generations to keep; a value below 2 counts as 2.
+    /// Opens or creates the directory for writing, and removes leftovers of interrupted writes.
+    /// `keep` is the number of generations to keep, at least two.
     pub fn open(directory: impl Into<PathBuf>, keep: usize) -> Result<Self, StateError> {
         let state = Self {
             directory: directory.into(),
@@ -238,9 +238,8 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // First try the accepted generation, then older ones, newest first. Newer generations come
-        // last. They are complete, but the agent was interrupted before it could mark them as
-        // accepted.
+        // First try the accepted generation, then older ones, then newer ones, each newest first.
+        // Newer ones are complete, but the agent was interrupted before it marked them as accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();

@@ -104,8 +104,8 @@ fn interrupted_write_keeps_new_or_previous_generation() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // In this order: write three staged files, rename them, write the staged pointer, and rename
-    // it.
+    // Writes, in order: three staged files, the rename, the staged pointer, the rename of the
+    // pointer.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
