@@ -61,6 +61,6 @@ pub struct LogBounds {
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Free space in bytes that access logs must leave on the disk. A tenth of the disk suffices.
+    /// Free space in bytes that access logs must leave. At most a tenth of the disk is required.
     pub free_bytes: u64,
 }
