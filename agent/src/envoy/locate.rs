@@ -10,34 +10,34 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directory in which the package installs Envoy. Only the systemd units include it in their
-/// `PATH`.
+/// Directory in which the package installs Envoy. Of the `PATH` variables, only those of the
+/// systemd units include it.
 const PACKAGED: &str = "/usr/lib/sesame";
 
 /// Error while locating an Envoy binary or reading its version.
 #[derive(Debug, thiserror::Error)]
 pub enum LocateError {
-    /// The given path is not a program.
+    /// The configured path is not a program.
     #[error("{origin}: {path} is not an executable file; set it to the path of an Envoy binary", path = .path.display())]
     NotExecutable {
-        /// Option or environment variable that contains the path.
+        /// Option or environment variable that sets the path.
         origin: &'static str,
-        /// The given path.
+        /// The configured path.
         path: PathBuf,
     },
-    /// No binary was given, and none was found.
+    /// No path is configured, and no `envoy` was found.
     #[error(
         "Envoy not found: no path is set, $ENVOY is unset, and PATH contains no `envoy`; install Envoy or set its path"
     )]
     NotFound,
-    /// The binary does not report its version.
+    /// The binary did not print a version that could be parsed.
     #[error("{path} {argument}: {reason}", path = .path.display())]
     Version {
         /// Path of the binary.
         path: PathBuf,
-        /// Argument that prints the version.
+        /// Argument that makes the binary print its version.
         argument: &'static str,
-        /// Cause of the error.
+        /// Why the version could not be read.
         reason: String,
     },
 }
@@ -45,14 +45,14 @@ pub enum LocateError {
 /// Version of an Envoy binary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Numeric version, as in `1.40.0`.
+    /// Version number, such as `1.40.0`.
     pub number: (u32, u32, u32),
-    /// Full text, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Complete version string, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub build: String,
 }
 
 impl Version {
-    /// Parses a version as reported by Envoy, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Parses a version string that Envoy reports, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub(crate) fn of_build(build: &str) -> Option<Self> {
         let mut parts = build.split('/').nth(1)?.split(['.', '-']);
         let mut part = || parts.next()?.parse().ok();
@@ -70,8 +70,8 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Returns the given path, or else `$ENVOY`, or else the first `envoy` in `PATH` or in the
-/// package's directory.
+/// Returns the configured path, or else `$ENVOY`, or else the first `envoy` in `PATH` or in the
+/// package's directory. A configured path or `$ENVOY` that is not a program is an error.
 pub fn locate(given: Option<&Path>) -> Result<PathBuf, LocateError> {
     let env = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let path = env("PATH").unwrap_or_default();
@@ -112,7 +112,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs the binary to query its version.
+/// Runs the binary to read its version.
 pub async fn version(path: &Path) -> Result<Version, LocateError> {
     ask(path, "--version", "`version: commit/x.y.z/…`", |output| {
         parse_version(&String::from_utf8_lossy(&output.stdout))

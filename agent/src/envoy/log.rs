@@ -1,7 +1,7 @@
-//! Reads Envoy's log. Only the log explains why Envoy rejected something.
+//! Reads Envoy's log, the only place where Envoy explains why it rejected a configuration.
 //!
-//! The log is a file rather than a pipe, because an agent that crashes must not leave Envoy with a
-//! broken pipe. The next agent continues reading the file.
+//! Envoy logs to a file and not to a pipe, because an agent that crashes would leave Envoy with a
+//! broken pipe. The next agent continues to read the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -10,38 +10,38 @@ use std::path::{Path, PathBuf};
 
 use sesame_files::open::{self, Rule};
 
-/// File name of the log in an Envoy's runtime directory.
+/// Name of the log file in an Envoy's runtime directory.
 pub const ENVOY_LOG: &str = "envoy.log";
-/// Format of the log, passed to Envoy: `[2026-11-20T11:41:14.924][warning][config] text`.
+/// Log format that is passed to Envoy. Example: `[2026-11-20T11:41:14.924][warning][config] text`.
 pub const FORMAT: &str = "[%Y-%m-%dT%T.%e][%l][%n] %v";
 /// Size in bytes beyond which the log is copied to `<log>.1` and truncated.
 const MAX_LOG: u64 = 16 << 20;
-/// Maximum number of bytes to read from the log in order to explain one rejection.
+/// Maximum number of bytes of the log to read for one rejection.
 const MAX_READ: u64 = 256 << 10;
-/// Maximum length of a log excerpt, in characters.
+/// Maximum length of a log excerpt in messages, in characters.
 const MAX_WORDS: usize = 2000;
 
-/// One Envoy's log file.
+/// Log file of one Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyLog {
     path: PathBuf,
 }
 
-/// Position in the log.
+/// Position in the log file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark(u64);
 
-/// Envoy's message about a rejected resource or file.
+/// Log message about a resource or file that Envoy rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Message with its continuation lines. Truncated if long, and never contains private keys.
+    /// Message, including continuation lines. Truncated if long. Never contains a private key.
     pub words: String,
-    /// True if the message is about a whole file rather than one resource in it.
+    /// True if the message concerns a whole file, false if it concerns one resource in a file.
     pub whole_file: bool,
 }
 
 impl EnvoyLog {
-    /// Returns the log at a path, which may not exist yet.
+    /// Returns the log at this path. The file need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -59,24 +59,25 @@ impl EnvoyLog {
         Ok(file)
     }
 
-    /// Returns a mark at the current end of the log.
+    /// Returns the current end of the log.
     pub fn mark(&self) -> Mark {
         Mark(fs::metadata(&self.path).map_or(0, |meta| meta.len()))
     }
 
-    /// Returns Envoy's complaints since a mark. Cheap if nothing was logged since then.
+    /// Returns Envoy's messages about rejections since a mark. Cheap if nothing was logged since
+    /// then.
     pub fn complaints_since(&self, mark: Mark) -> Vec<Complaint> {
         complaints(&self.text_since(mark))
     }
 
-    /// Returns the log lines that explain a crash: critical and error lines if there are any,
-    /// otherwise the last lines.
+    /// Returns the lines logged since a mark that best explain a crash: the critical and error
+    /// lines, or the last lines if there are none.
     pub fn last_words(&self, mark: Mark) -> String {
         worst(&self.text_since(mark))
     }
 
-    /// Limits the size of the log. Copies the old content to `<log>.1`, then truncates the file in
-    /// place, because Envoy has it open for appending.
+    /// Limits the size of the log. If it is too large, copies its content to `<log>.1`, and then
+    /// truncates it in place, because Envoy has the file open for appending.
     pub fn bound(&self) -> io::Result<()> {
         let len = match fs::metadata(&self.path) {
             Ok(meta) => meta.len(),
@@ -96,7 +97,7 @@ impl EnvoyLog {
     fn text_since(&self, Mark(mark): Mark) -> String {
         let read = || -> io::Result<Vec<u8>> {
             let len = fs::metadata(&self.path)?.len();
-            // If the log is shorter than the mark, it was truncated.
+            // A log that is shorter than the mark was truncated.
             let from = if len < mark { 0 } else { mark };
             let from = from.max(len.saturating_sub(MAX_READ));
             if from == len {
@@ -108,7 +109,8 @@ impl EnvoyLog {
             file.take(MAX_READ).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        // Even if the log cannot be read, the counters show that something was rejected.
+        // Ignore read errors. Envoy's counters still show that something was rejected, only without
+        // the reason.
         read().map_or_else(
             |_| String::new(),
             |b| String::from_utf8_lossy(&b).into_owned(),
@@ -116,7 +118,7 @@ impl EnvoyLog {
     }
 }
 
-/// Returns critical and error lines if there are any, otherwise the last three lines. Omits
+/// Returns the critical and error lines, or the last three lines if there are none. Omits
 /// timestamps and logger names.
 pub(crate) fn worst(text: &str) -> String {
     let records = records(text);
@@ -136,8 +138,8 @@ pub(crate) fn worst(text: &str) -> String {
     presentable(&worst.join("\n"))
 }
 
-/// Splits the log into records. A record starts with `[2`, the beginning of its timestamp. Other
-/// lines continue the record.
+/// Splits the log into records. A line that starts with `[2`, as timestamps do, begins a record.
+/// Any other line continues the current record.
 fn records(text: &str) -> Vec<String> {
     let mut records: Vec<String> = Vec::new();
     for line in text.lines() {
@@ -168,7 +170,7 @@ fn complaints(text: &str) -> Vec<Complaint> {
     complaints
 }
 
-/// Returns a record without its `[time][level][logger]` prefix.
+/// Strips the `[time][level][logger]` prefix from a record.
 fn message(record: &str) -> &str {
     let mut rest = record;
     for _ in 0..3 {
@@ -180,7 +182,7 @@ fn message(record: &str) -> &str {
     rest.trim()
 }
 
-/// Truncates a message for display. Withholds it completely if it contains a private key.
+/// Truncates a message for display. Replaces a message that contains a private key.
 fn presentable(text: &str) -> String {
     if text.contains("PRIVATE KEY") {
         return "(withheld: the message contains a private key)".to_owned();

@@ -1,9 +1,9 @@
 //! Controls one Envoy: locates its binary, and starts, watches, replaces, stops and queries the
 //! process.
 //!
-//! Imports go one way: `process` ← `admin` ← `restart` ← `supervisor`, which owns the process.
-//! Nothing here knows about routes. An agent that crashes leaves its Envoy running, and the next
-//! agent adopts it.
+//! Submodules depend on each other in one direction: `process` ← `admin` ← `restart` ←
+//! `supervisor`. The `supervisor` owns the process. Nothing here depends on routes. If the agent
+//! crashes, its Envoy keeps running, and the next agent adopts that Envoy.
 
 pub mod admin;
 pub mod locate;

@@ -1,4 +1,4 @@
-//! Settings for a supervisor, and the states of its Envoy.
+//! Settings of a supervisor, and the states of its Envoy.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,19 +13,21 @@ use super::process::launch::Launcher;
 use super::process::{CommandLine, LONGEST_SOCKET_NAME, Lineage, launcher, shared_memory};
 use crate::host::reserve::EnvoyInstances;
 
-/// Default time for connections to finish when their listener or Envoy is replaced.
+/// Default time for connections to finish after their listener or Envoy is replaced.
 pub const DEFAULT_DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// Pauses before a crashed Envoy is restarted.
+/// Pauses before an Envoy that died is restarted. After the second death, the pause doubles with
+/// each death.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RestartBackoff {
-    /// Pause after the first death, during which files are repaired.
+    /// Pause after the first death. During this pause, the agent repairs Envoy's files.
     pub at_once: Duration,
     /// Pause after the second death.
     pub first: Duration,
-    /// Maximum pause. The pause doubles until it reaches this limit.
+    /// Maximum pause.
     pub longest: Duration,
-    /// Uptime after which the count of deaths restarts.
+    /// If Envoy was live for at least this long before it died, the count of deaths starts again at
+    /// one.
     pub reset_after: Duration,
 }
 
@@ -41,7 +43,7 @@ impl Default for RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// Returns the pause after this many consecutive deaths. Expects at least one death.
+    /// Returns the pause after this many consecutive deaths, which must be at least one.
     pub(super) fn pause(self, deaths: u32) -> Duration {
         let Some(doublings) = deaths.checked_sub(2) else {
             return self.at_once;
@@ -55,31 +57,31 @@ impl RestartBackoff {
 pub struct SupervisorConfig {
     /// Path of the Envoy binary.
     pub binary: PathBuf,
-    /// Directory for the bootstrap, PID file and log, on the host's runtime file system, with mode
-    /// 0700.
+    /// Runtime directory for the bootstrap, the PID file and the log, with mode 0700. Must be on
+    /// the host's runtime file system.
     pub runtime_dir: PathBuf,
     /// Encoded bootstrap.
     pub bootstrap: Bytes,
-    /// Path of the admin socket, as in the bootstrap.
+    /// Path of the admin socket. Must match the bootstrap.
     pub admin_socket: PathBuf,
-    /// Number of worker threads; one per core if absent.
+    /// Number of worker threads, or `None` for one per core.
     pub concurrency: Option<u32>,
-    /// How long a removed listener drains.
+    /// Time for connections to finish after their listener or Envoy is replaced.
     pub drain_time: Duration,
     /// Envoy's log level.
     pub log_level: String,
-    /// Pauses before a crashed Envoy is restarted.
+    /// Pauses before an Envoy that died is restarted.
     pub backoff: RestartBackoff,
-    /// How long an earlier agent's unresponsive Envoy may drain before it is replaced.
+    /// Maximum drain time of an Envoy that was left by an earlier agent and cannot be adopted.
     pub replace_grace: Duration,
     /// Time limit for a takeover.
     pub takeover: Duration,
-    /// True if Envoy writes to the standard output of its launcher or of this process.
+    /// True if Envoy shares its launcher's standard output, or this process's without a launcher.
     pub has_stdout: bool,
-    /// Launcher for Envoys. If `None`, Envoy is a child of this process and cannot be
+    /// Launcher that starts Envoys. If `None`, Envoy is a child of this process and cannot be
     /// hot-restarted.
     pub launcher: Option<Launcher>,
-    /// Reserve of inotify instances for starting Envoys.
+    /// Reserve from which inotify instances for starting Envoys are borrowed.
     pub instances: EnvoyInstances,
 }
 
@@ -108,7 +110,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns Envoy's log.
+    /// Returns the log of the Envoy in the runtime directory.
     pub fn log(&self) -> EnvoyLog {
         EnvoyLog::new(self.runtime_dir.join(ENVOY_LOG))
     }
@@ -125,7 +127,7 @@ impl SupervisorConfig {
         }
     }
 
-    /// Returns the first place in a new lineage, or `None` if Envoys cannot be hot-restarted.
+    /// Returns the first place in a new lineage, or `None` if Envoy cannot be hot-restarted.
     pub(super) fn new_lineage(&self) -> Option<Lineage> {
         self.launcher.as_ref()?;
         if self.runtime_dir.as_os_str().len() + LONGEST_SOCKET_NAME > MAX_SOCKET_PATH {
@@ -141,16 +143,17 @@ impl SupervisorConfig {
             .ok()
     }
 
-    /// Returns the launcher for an Envoy, or `None` if the Envoy can be a child of this process.
+    /// Returns the launcher with which to start an Envoy, or `None` to start Envoy as a child of
+    /// this process.
     pub(super) fn launcher_for(&self, lineage: Option<Lineage>) -> Option<&Launcher> {
         let launcher = self.launcher.as_ref();
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Returns true if the next Envoy would run a different program than this Envoy, whose file is
-    /// no longer at the agent's path. A long-lived launcher has a separate path, possibly in
-    /// another container. Returns false if the launcher does not report its program, because that
-    /// does not justify a restart.
+    /// Returns true if a new Envoy would run a different program than this Envoy. Expects that the
+    /// file at the agent's path differs from this Envoy's program. With a launcher service, the
+    /// launcher's program counts, which may be in another container. If the launcher does not
+    /// report its program, returns false to avoid an unnecessary restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;
@@ -164,40 +167,40 @@ impl SupervisorConfig {
 /// State of a supervised Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Envoy was started, but is not live yet.
+    /// Envoy is being started, and is not live yet.
     Starting {
-        /// Process ID; absent until the process exists.
+        /// Process ID, or `None` if the process does not exist yet.
         pid: Option<u32>,
     },
     /// Envoy is serving.
     Live {
         /// Process ID.
         pid: u32,
-        /// True if an earlier agent started this Envoy.
+        /// True if this agent adopted the Envoy from an earlier agent.
         adopted: bool,
-        /// True if Envoy has accepted its listeners and clusters. Otherwise, it serves nothing.
+        /// True if Envoy has accepted its first listeners and clusters. It serves nothing before.
         loaded: bool,
         /// Why Envoy must be replaced, or `None` if it need not be.
         outdated: Option<&'static str>,
-        /// True if the previous Envoy still reads the same files.
+        /// True if the previous Envoy has not exited, and still reads the same files.
         accompanied: bool,
         /// True if Envoy can be replaced by a hot restart.
         hot_restart: bool,
     },
-    /// Envoy died or cannot be started, and will be started again.
+    /// Envoy has died or cannot be started. It will be started after a pause.
     Backoff {
-        /// Number of consecutive deaths. Zero if Envoy was not started because it would have
-        /// crashed.
+        /// Number of consecutive deaths. Zero if Envoy was not started because too few inotify
+        /// instances are free.
         deaths: u32,
-        /// Cause of death, including the last log lines, if any.
+        /// Why Envoy died or was not started, including the last log lines if there are any.
         reason: String,
     },
-    /// Envoy is draining, and will exit afterwards.
+    /// Envoy is draining, and will exit after the drain.
     Stopping {
         /// Process ID.
         pid: u32,
     },
-    /// Envoy exited on request.
+    /// Envoy has exited on request.
     Stopped,
 }
 

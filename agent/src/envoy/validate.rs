@@ -1,9 +1,9 @@
 //! Validates a configuration with Envoy, without running it: `envoy --mode validate`.
 //!
-//! This mode does not read dynamic files, bind ports or touch a running Envoy, so the configuration
-//! must consist of static resources. Envoy stops at the first error. Envoy silently reads a
-//! malformed `.pb` file up to the error, so only bytes that were encoded from a message can be
-//! validated this way.
+//! In this mode, Envoy does not read dynamic files, bind ports or touch a running Envoy. The
+//! configuration must therefore consist of static resources. Envoy stops at the first error. If a
+//! `.pb` file is malformed, Envoy silently ignores everything after the malformed part. Only bytes
+//! that were encoded from a message can therefore be validated.
 
 use std::io;
 use std::path::Path;
@@ -16,16 +16,16 @@ use tokio::time::timeout;
 use super::log;
 use crate::host::create_directory;
 
-/// Time limit for one run. Validating 5,000 clusters and routes takes 1.5 s on one core, but the
-/// host may be busy.
+/// Time limit for one validation. A configuration with 5,000 clusters and routes takes 1.5 s on one
+/// core, but the host may be busy.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Envoy's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// Envoy would start with this configuration.
+    /// Envoy accepts the configuration.
     Valid,
-    /// Envoy would not start with this configuration.
+    /// Envoy rejects the configuration.
     Invalid {
         /// Error message from Envoy.
         envoy_words: String,
@@ -43,7 +43,7 @@ pub enum ValidateError {
         /// Error reported by the operating system.
         source: io::Error,
     },
-    /// Validation timed out.
+    /// Envoy did not finish in time.
     #[error("`envoy --mode validate` did not finish within {} s", DEADLINE.as_secs())]
     Timeout,
     /// A signal killed Envoy.
@@ -54,8 +54,8 @@ pub enum ValidateError {
     },
 }
 
-/// Validates an encoded bootstrap. It is temporarily written to `directory`, in a file that only
-/// this user can read, because it may contain keys.
+/// Validates an encoded bootstrap. Writes it to a temporary file in `directory` that only this user
+/// can read, because it may contain keys.
 pub async fn validate(
     binary: &Path,
     directory: &Path,

@@ -10,34 +10,34 @@ use crate::envoy::process::Lineage;
 /// Why a request to the admin interface failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
-    /// Connection failed: Envoy is not running, or not ready yet.
+    /// The connection failed, because Envoy is not running or not ready yet.
     #[error("{socket}: cannot connect to the admin socket; is Envoy running? {source}", socket = .socket.display())]
     Connect {
         /// Path of the socket.
         socket: PathBuf,
-        /// Cause of the error.
+        /// Operating system error.
         source: std::io::Error,
     },
     /// The connection broke during a request.
     #[error("{path}: the admin connection broke: {reason}")]
     Broken {
-        /// Path of the request.
+        /// URL path of the request.
         path: String,
-        /// Cause of the error.
+        /// How the connection broke.
         reason: String,
     },
-    /// No response in time: the main thread is busy or stuck.
+    /// No response within the time limit, because the main thread is busy or stuck.
     #[error("{path}: no response from the admin interface within {} s", .after.as_secs_f32())]
     Timeout {
-        /// Path of the request.
+        /// URL path of the request.
         path: String,
         /// Time limit that was exceeded.
         after: Duration,
     },
-    /// Unexpected response.
+    /// The response is not what the request expects.
     #[error("{path}: unexpected response from the admin interface: {reason}")]
     Answer {
-        /// Path of the request.
+        /// URL path of the request.
         path: String,
         /// Why the response is unexpected.
         reason: String,
@@ -45,34 +45,35 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Returns true if the process behind the socket is gone, not merely busy or misbehaving.
+    /// Returns true if no process accepts connections on the socket any more. Returns false if
+    /// Envoy is merely busy or misbehaving.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }
 }
 
-/// State that Envoy reports.
+/// Server state that Envoy reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Readiness {
-    /// Serving. This does not mean that Envoy accepted its configuration.
+    /// Serving. Does not mean that Envoy has accepted its dynamic configuration.
     Live,
-    /// Intentionally failing its health check.
+    /// Failing its health check on request.
     Draining,
-    /// Still loading the clusters in its bootstrap.
+    /// Loading the clusters in its bootstrap.
     PreInitializing,
-    /// Still loading its listeners.
+    /// Loading its listeners.
     Initializing,
 }
 
-/// Parts of `/server_info` that Sesame uses.
+/// The fields of `/server_info` that Sesame uses.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServerInfo {
-    /// Version, as in `commit/1.40.0/Clean/RELEASE/BoringSSL`.
+    /// Version, such as `commit/1.40.0/Clean/RELEASE/BoringSSL`.
     pub version: String,
-    /// State that Envoy reports.
+    /// Server state.
     pub state: Readiness,
-    /// Version of the hot restart protocol, as in `11.104`, or `disabled`.
+    /// Version of the hot restart protocol, such as `11.104`, or `disabled`.
     #[serde(default)]
     pub hot_restart_version: String,
     /// Command line with which Envoy was started.
@@ -80,16 +81,16 @@ pub struct ServerInfo {
     pub command_line_options: CommandLineOptions,
 }
 
-/// The parts of the command line that identify an Envoy.
+/// The command-line options that identify an Envoy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct CommandLineOptions {
-    /// The lineage's base ID, a number.
+    /// Base ID of the lineage: a decimal number.
     #[serde(default)]
     pub base_id: String,
-    /// Epoch within the lineage, starting at 0.
+    /// Restart epoch within the lineage, starting at 0.
     #[serde(default)]
     pub restart_epoch: u32,
-    /// True if Envoy cannot be hot-restarted.
+    /// True if hot restart is disabled.
     #[serde(default)]
     pub disable_hot_restart: bool,
     /// Number of worker threads.
@@ -98,8 +99,8 @@ pub struct CommandLineOptions {
 }
 
 impl ServerInfo {
-    /// Returns the Envoy's place in a lineage according to its command line, or `None` if it cannot
-    /// be hot-restarted. An Envoy that chose its own base ID reports 0.
+    /// Returns this Envoy's place in its lineage, according to its command line. Returns `None` if
+    /// hot restart is disabled. If Envoy chose its own base ID, the command line contains 0.
     pub fn lineage(&self) -> Option<Lineage> {
         let CommandLineOptions {
             base_id,

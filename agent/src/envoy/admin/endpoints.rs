@@ -1,10 +1,10 @@
-//! Parses `/clusters`: the endpoints of backends, as reported by Envoy. Pure.
+//! Parses `/clusters`, Envoy's report on the endpoints of all clusters. Pure.
 //!
-//! Never fails on unknown or missing fields, which differ between Envoy versions.
+//! Never fails on unknown or missing fields, because the fields differ between Envoy versions.
 
 use serde::Deserialize;
 
-/// Body of the response to `/clusters?format=json`.
+/// Response to `/clusters?format=json`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ClustersAnswer {
@@ -16,22 +16,22 @@ pub(super) struct ClustersAnswer {
 pub struct ClusterEndpoints {
     /// Name of the cluster.
     pub name: String,
-    /// Maximum number of concurrent connections across all endpoints, or `None` if not reported.
+    /// Limit on concurrent connections across all endpoints, or `None` if not reported.
     pub max_connections: Option<u64>,
-    /// The endpoints.
+    /// Endpoints of the cluster.
     pub endpoints: Vec<EndpointCounts>,
 }
 
-/// Counts for one endpoint. Totals cover the time since it was added.
+/// Statistics for one endpoint. Totals start when the endpoint is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
     /// Address and port.
     pub address: String,
-    /// True if the endpoint receives requests.
+    /// True if Envoy sends requests to the endpoint.
     pub healthy: bool,
     /// Number of open connections.
     pub connections: u64,
-    /// Total number of failed connection attempts.
+    /// Total number of connection attempts that failed.
     pub failed_connections: u64,
     /// Number of requests in progress.
     pub active: u64,
@@ -39,7 +39,7 @@ pub struct EndpointCounts {
     pub waiting: u64,
     /// Total number of requests.
     pub requests: u64,
-    /// Total number of requests that failed or got a status of 500 or more.
+    /// Total number of requests that failed or got a 5xx status.
     pub failed: u64,
 }
 
@@ -60,7 +60,7 @@ struct Breakers {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Threshold {
-    /// `None` means the default priority, which all of Sesame's requests have.
+    /// `None` means the default priority. Sesame routes all requests at this priority.
     priority: Option<String>,
     max_connections: Option<u64>,
 }
@@ -90,7 +90,7 @@ struct SocketAnswer {
 #[serde(default)]
 struct Statistic {
     name: String,
-    /// Number as a string, or `None` if it is zero.
+    /// Number as a string. `None` if the number is zero.
     value: Option<String>,
 }
 

@@ -1,24 +1,26 @@
-//! Queries listener counters that involve both Envoy's main thread and its workers.
+//! Queries listener counters, some of which Envoy's main thread updates, and others its workers.
 
 use super::{Admin, AdminError, Sample};
 
 /// Counters of the listener manager since Envoy started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListenerCounts {
-    /// Number of listeners added or modified, counted once each.
+    /// Number of listener additions and modifications. Each counts once, regardless of the number
+    /// of workers.
     pub changed: u64,
-    /// Number of listeners taken over by a worker, counted once per worker.
+    /// Number of times that a worker started to serve a listener. Each listener counts once per
+    /// worker.
     pub taken: u64,
-    /// Number of listeners that were accepted but failed to listen.
+    /// Number of times that a worker failed to listen for an accepted listener.
     pub failed: u64,
     /// Number of worker threads.
     pub workers: u64,
 }
 
 impl ListenerCounts {
-    /// Returns true if the workers have taken over every listener that changed since `before`. This
-    /// may never happen, because a listener that is replaced while warming never reaches the
-    /// workers.
+    /// Returns true if every worker has taken over every listener that changed since `before`, or
+    /// failed to. This may never happen, because a listener that is replaced while warming never
+    /// reaches the workers.
     #[must_use]
     pub const fn all_taken_since(&self, before: &Self) -> bool {
         let Self {

@@ -1,8 +1,8 @@
 //! Client for Envoy's admin interface: HTTP/1 over a Unix socket, never TCP.
 //!
-//! Envoy's main thread both handles queries and loads configuration. A query has to wait while
-//! configuration is loaded, and a long dump delays loading. This client therefore sends only cheap
-//! queries, one at a time, on one connection.
+//! Envoy's main thread both handles queries and loads configuration. A query must wait until Envoy
+//! has finished loading, and a large response delays the next load. This client therefore sends
+//! only cheap queries, one at a time, over one connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,12 +36,14 @@ pub(crate) use self::sample::Sample;
 
 /// Maximum size of a response in bytes.
 const MAX_ANSWER: usize = 32 << 20;
-/// Time limit for a response. Loading the largest file takes less time (5,000 clusters: 3 s).
+/// Time limit for a response. Long enough for Envoy to load the largest file first (5,000 clusters
+/// take 3 s).
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum length of a Unix socket path in bytes: 108 including the final zero byte.
+/// Maximum length of a Unix socket path in bytes. The kernel's limit of 108 includes the final zero
+/// byte.
 pub const MAX_SOCKET_PATH: usize = 107;
 
-/// Client for one Envoy's admin socket. Clones share the connection.
+/// Client for the admin socket of one Envoy. Clones share one connection.
 #[derive(Clone)]
 pub struct Admin {
     socket: Arc<Path>,
@@ -69,8 +71,7 @@ impl Admin {
         }
     }
 
-    /// Returns a client for the same socket, with its own connection and a different request
-    /// timeout.
+    /// Returns a client for the same socket with its own connection and this request timeout.
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
@@ -84,8 +85,9 @@ impl Admin {
         &self.socket
     }
 
-    /// Drops the connection, so that the next request reaches the process now listening on the
-    /// socket. A draining Envoy keeps serving requests on existing connections.
+    /// Drops the connection, so that the next request reaches the process that listens on the
+    /// socket by then. Without this, a draining Envoy would keep serving requests on the existing
+    /// connection.
     pub async fn reconnect(&self) {
         self.connection.lock().await.take();
     }
@@ -104,14 +106,14 @@ impl Admin {
         self.json("/server_info").await
     }
 
-    /// Returns the non-zero counters whose names match a regular expression. This makes Envoy scan
-    /// all statistics.
+    /// Returns the non-zero counters whose names match a regular expression. Envoy scans all
+    /// statistics.
     pub async fn counters(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Counters", filter).await
     }
 
-    /// Returns the used gauges whose names match a regular expression. This makes Envoy scan all
-    /// statistics.
+    /// Returns the gauges that Envoy has set and whose names match a regular expression. Envoy
+    /// scans all statistics.
     pub async fn gauges(&self, filter: &str) -> Result<HashMap<String, u64>, AdminError> {
         self.numbers("Gauges", filter).await
     }
@@ -138,17 +140,16 @@ impl Admin {
         Ok(dump.configs.into_iter().map(|c| c.cluster.name).collect())
     }
 
-    /// Returns the clusters whose names match a regular expression, with their endpoints. This
-    /// makes Envoy scan all clusters. Envoy versions without support for filters return all
-    /// clusters.
+    /// Returns the clusters whose names match a regular expression, with their endpoints. Envoy
+    /// scans all clusters. Envoy versions that do not support the filter return all clusters.
     pub async fn endpoints(&self, filter: &str) -> Result<Vec<ClusterEndpoints>, AdminError> {
         let path = format!("/clusters?format=json&filter={}", encode_query(filter));
         let answer: ClustersAnswer = self.json(&path).await?;
         Ok(answer.clusters())
     }
 
-    /// Returns the serial numbers of all certificates in use, in lower-case hexadecimal without
-    /// leading zeros.
+    /// Returns the serial numbers of all certificates that Envoy uses, in lower-case hexadecimal
+    /// without leading zeros.
     pub async fn certificate_serials(&self) -> Result<Vec<String>, AdminError> {
         #[derive(Deserialize)]
         struct Certs {
@@ -170,8 +171,8 @@ impl Admin {
         Ok(all.map(|cert| serial(&cert.serial_number)).collect())
     }
 
-    /// Returns the number of client connections, excluding the admin interface. Includes TCP
-    /// connections, TLS passthrough connections and UDP sessions.
+    /// Returns the number of open client connections, including raw TCP connections, TLS
+    /// passthrough connections and UDP sessions. Excludes connections to the admin interface.
     pub async fn active_connections(&self) -> Result<u64, AdminError> {
         const TOTAL: &str = "server.total_connections";
         let filter = r"^(listener\..*\.downstream_cx_active|udp\..*\.downstream_sess_active|server\.total_connections)$";
@@ -187,23 +188,23 @@ impl Admin {
         if listeners.peek().is_some() {
             return Ok(listeners.sum());
         }
-        // Without listener statistics, only the total is available, which includes this client's
+        // Without listener statistics, only a total is available. It includes this client's admin
         // connection.
         let total = gauges.get(TOTAL).copied().unwrap_or(0);
         Ok(total.saturating_sub(1))
     }
 
-    /// Returns the used statistics whose names match a regular expression, in the Prometheus text
-    /// format. This makes Envoy scan all statistics.
+    /// Returns the statistics that Envoy has set and whose names match a regular expression, in the
+    /// Prometheus text format. Envoy scans all statistics.
     pub async fn prometheus(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats/prometheus?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
         Ok(text(&path, &body)?.to_owned())
     }
 
-    /// Returns the used statistics whose names match a regular expression, one per line, in the
-    /// form `name: value`. Names are complete, whereas the Prometheus format moves parts of them
-    /// into labels. This makes Envoy scan all statistics.
+    /// Returns the statistics that Envoy has set and whose names match a regular expression, one
+    /// `name: value` per line. Names are complete, whereas the Prometheus format moves parts of a
+    /// name into labels. Envoy scans all statistics.
     pub async fn statistics(&self, filter: &str) -> Result<String, AdminError> {
         let path = format!("/stats?usedonly&filter={}", encode_query(filter));
         let body = self.get(&path).await?;
@@ -255,8 +256,8 @@ impl Admin {
     async fn request(&self, method: Method, path: &str) -> Result<(StatusCode, Bytes), AdminError> {
         let exchange = async {
             let mut slot = self.connection.lock().await;
-            // Take the connection out during the exchange, so that dropping this future also drops
-            // the connection.
+            // Take the connection out during the exchange. If this future is dropped, the
+            // connection is then dropped with it.
             let kept = slot.take().filter(|c| !c.is_closed());
             let reused = kept.is_some();
             let mut connection = match kept {
@@ -296,8 +297,8 @@ impl Admin {
                     path: "connect".to_owned(),
                     reason: error.to_string(),
                 })?;
-        // The task ends when the sender is dropped or the peer closes. Ignore the task's error,
-        // because the request also returns it.
+        // The connection task ends when the sender is dropped or the peer closes. Ignore the task's
+        // error, because the pending request returns it as well.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -342,7 +343,7 @@ fn unexpected(path: &str, reason: impl fmt::Display) -> AdminError {
     }
 }
 
-/// Returns a serial number in canonical form: lower case, without separators or leading zeros.
+/// Normalizes a serial number to lower case, without separators or leading zeros.
 pub fn serial(text: &str) -> String {
     let digits: String = text
         .chars()

@@ -1,8 +1,8 @@
-//! Parses lines of statistics in the Prometheus text format.
+//! Parses statistics in the Prometheus text format, line by line.
 //!
-//! Never fails on a line, and never returns the value of a different sample.
+//! Never fails on a line that it cannot parse, and never mistakes one sample for another.
 
-/// Converts a count to an integer. Envoy's counts have no fractional part.
+/// Converts a sample's value to an integer. Envoy's counters have no fractional part.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -12,7 +12,7 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// One line of statistics: a sample.
+/// One sample: a line of statistics.
 pub(crate) struct Sample<'a> {
     pub(crate) name: &'a str,
     labels: &'a str,
@@ -31,14 +31,15 @@ impl<'a> Sample<'a> {
         })
     }
 
-    /// Returns the sample's value as a count.
+    /// Returns the sample's value as an integer.
     pub(crate) fn count(&self) -> u64 {
         whole(self.value)
     }
 
-    /// Returns the value of one of the sample's labels.
+    /// Returns the value of the label with this name.
     pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
-        // The names and values of the labels used here contain neither quotes nor commas.
+        // Assumes that names and values contain neither quotes nor commas, which holds for all
+        // labels used here.
         let found = self.labels.split(',').find_map(|label| {
             let (found, value) = label.split_once('=')?;
             (found == name).then_some(value)

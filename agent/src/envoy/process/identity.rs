@@ -1,6 +1,6 @@
-//! Identity of an Envoy, used to recognize an Envoy that an earlier agent left running.
+//! Identifies Envoy processes, so that an agent recognizes an Envoy left by an earlier agent.
 //!
-//! A PID alone is not unique, because PIDs are reused. A PID with a start time is unique.
+//! The kernel reuses PIDs, but a PID together with a start time is unique.
 
 use std::fs;
 use std::io;
@@ -20,12 +20,11 @@ use crate::host::{durable, written_by_agent};
 
 /// Name of the PID file in an Envoy's runtime directory.
 pub const PID_FILE: &str = "envoy.pid.json";
-/// Name of the PID file for an Envoy that is taking over.
+/// Name of the PID file of a second Envoy during a takeover.
 pub const NEXT_PID_FILE: &str = "envoy.next.json";
-/// Maximum size of a PID file in bytes.
 const MAX_PID_FILE: u64 = 64 << 10;
 
-/// Executable file of a process. It changes when Envoy is upgraded in place.
+/// Executable file of a process, used to detect that Envoy's binary was replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Executable {
     /// Path from which the process was started.
@@ -34,13 +33,13 @@ pub struct Executable {
     pub device: u64,
     /// Inode number of the file.
     pub inode: u64,
-    /// Modification time in nanoseconds, which distinguishes files that reuse an inode.
+    /// Modification time in nanoseconds, because file systems reuse inode numbers.
     #[serde(default)]
     pub modified: i128,
 }
 
 impl Executable {
-    /// Returns the file that is currently at this path.
+    /// Returns the identity of the file that is currently at this path.
     pub fn at(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         Ok(Self {
@@ -51,29 +50,31 @@ impl Executable {
         })
     }
 
-    /// Returns true if both are the same file, regardless of the path.
+    /// Returns true if both have the same device, inode and modification time. The paths may
+    /// differ.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.modified) == (other.device, other.inode, other.modified)
     }
 }
 
-/// Content of the PID file: which Envoy was started, and its bootstrap and arguments.
+/// Content of a PID file: identifies one Envoy process, its bootstrap and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Process ID.
     pub pid: u32,
-    /// Field 22 of `/proc/<pid>/stat`: start time in clock ticks since boot.
+    /// Start time in clock ticks since boot (field 22 of `/proc/<pid>/stat`).
     pub start_time: u64,
-    /// Executable file; absent if it could not be read.
+    /// Executable file, or `None` if it could not be read.
     pub executable: Option<Executable>,
     /// SHA-256 of the bootstrap in hexadecimal.
     pub bootstrap_digest: String,
-    /// Arguments after the program name, except the lineage arguments.
+    /// Arguments after the program name, without the lineage arguments.
     pub arguments: Vec<String>,
-    /// Place in a lineage; absent if Envoy cannot be hot-restarted.
+    /// Place in the lineage, or `None` if Envoy cannot be hot-restarted.
     #[serde(default)]
     pub lineage: Option<Lineage>,
-    /// True if Envoy was asked to drain. A drain cannot be undone, so such an Envoy is not adopted.
+    /// True if Envoy is stopping. A drain cannot be undone, so an agent does not adopt such an
+    /// Envoy.
     #[serde(default)]
     pub stopping: bool,
 }
@@ -84,7 +85,8 @@ impl Identity {
         Self {
             pid: process.pid(),
             start_time: process.start_time(),
-            // The process may not be running Envoy yet.
+            // The process may not have executed Envoy yet, so `/proc/<pid>/exe` may be another
+            // file.
             executable: Executable::at(&command.binary).ok(),
             bootstrap_digest: sha256(bootstrap),
             arguments: settings(command),
@@ -93,8 +95,8 @@ impl Identity {
         }
     }
 
-    /// Returns why the process is outdated and must be replaced, or `None` if it is current. Does
-    /// not compare the executable file.
+    /// Returns why this Envoy must be replaced, or `None` if its bootstrap and arguments are
+    /// current. Does not compare the executable file.
     pub fn outdated(&self, command: &CommandLine, bootstrap: &[u8]) -> Option<&'static str> {
         if self.bootstrap_digest != sha256(bootstrap) {
             Some("it has a different bootstrap")
@@ -105,8 +107,8 @@ impl Identity {
         }
     }
 
-    /// Returns the drain time from this Envoy's command line. It also applies to the previous
-    /// Envoy.
+    /// Returns the drain time on this Envoy's command line. The Envoy that this one replaced uses
+    /// the same drain time.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);
@@ -114,7 +116,7 @@ impl Identity {
         seconds.map_or(DEFAULT_DRAIN_TIME, Duration::from_secs)
     }
 
-    /// Returns true if the process was started from the file that is currently at this path.
+    /// Returns true if this process's executable file is the file that is currently at this path.
     pub fn is_from(&self, binary: &Path) -> bool {
         match (&self.executable, Executable::at(binary)) {
             (Some(then), Ok(now)) => then.is_same(&now),
@@ -122,8 +124,7 @@ impl Identity {
         }
     }
 
-    /// Rereads the executable file and the base ID. Call this once the process is known to be
-    /// Envoy.
+    /// Rereads the executable file and the base ID. Call this once the process has executed Envoy.
     pub(crate) fn refresh(&mut self, directory: &Path) {
         self.executable = executable(self.pid);
         self.lineage = self.lineage.map(|line| line.resolve(directory));
@@ -134,7 +135,7 @@ impl Identity {
         serde_json::from_slice(&open::read(path, written_by_agent(), MAX_PID_FILE).ok()?).ok()
     }
 
-    /// Writes the PID file, replacing it by rename.
+    /// Atomically replaces the PID file.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(self).map_err(io::Error::other)?;
         durable::replace_file(path, &text)
@@ -146,12 +147,12 @@ impl Identity {
 pub struct RunningEnvoy {
     /// Identity of the Envoy.
     pub identity: Identity,
-    /// Handle that always refers to this process, even if its PID is reused.
+    /// Handle that refers to this process even after its PID is reused.
     pub process: Process,
 }
 
 impl RunningEnvoy {
-    /// Removes the sockets and shared memory of an Envoy that has exited.
+    /// Removes the sockets and shared memory of this Envoy. Call this once the Envoy has exited.
     pub(crate) fn forget(&self, directory: &Path) {
         if let Some(line) = self.identity.lineage {
             line.remove(directory);
@@ -159,9 +160,10 @@ impl RunningEnvoy {
     }
 }
 
-/// Finds the Envoys that are running in a directory, newest last. There are two if the agent died
-/// during a replacement. Envoys are identified by their PID files. Because the agent may have died
-/// before it wrote the PID file, processes with exactly this bootstrap path are included.
+/// Finds the running Envoys of a runtime directory, oldest first. If the agent died during a
+/// replacement, there may be two. PID files identify most of these Envoys. The agent may die before
+/// it writes a PID file, so all processes that were started with this bootstrap path are included
+/// as well.
 pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<RunningEnvoy>> {
     let mut found = Vec::new();
     let noted = [PID_FILE, NEXT_PID_FILE]
@@ -182,8 +184,8 @@ pub fn find_running(directory: &Path, command: &CommandLine) -> io::Result<Vec<R
     Ok(found)
 }
 
-/// Finds this user's processes that have `--config-path <bootstrap>` among their arguments but no
-/// PID file.
+/// Finds this user's processes that have `--config-path <bootstrap>` among their arguments and are
+/// not in `noted`. Skips `--mode validate` runs.
 fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Vec<Identity>> {
     let bootstrap = command.bootstrap.to_string_lossy();
     let user = rustix::process::geteuid().as_raw();
@@ -216,13 +218,13 @@ fn find_by_bootstrap(command: &CommandLine, noted: &[Identity]) -> io::Result<Ve
             if !arguments.iter().any(|argument| argument == ORPHAN_OF) {
                 continue;
             }
-            // The process is a launcher that is about to become Envoy.
+            // This launcher is about to become Envoy. Skip the launcher's own arguments.
             if let Some(end) = arguments.iter().position(|argument| argument == "--") {
                 arguments.drain(..(end + 2).min(arguments.len()));
             }
         }
-        // The bootstrap is written only right before a start, so the running process has read this
-        // version.
+        // The bootstrap is written only immediately before a start, so the running process has read
+        // the current file.
         let digest = fs::read(&command.bootstrap).map_or_else(|_| String::new(), |b| sha256(&b));
         let (arguments, lineage) = Lineage::split(&arguments);
         found.push(Identity {

@@ -1,9 +1,10 @@
 //! Starts Envoys that outlive the agent, including Envoys that take over in a hot restart.
 //!
-//! With hot restart enabled, Envoy makes the kernel kill it when its parent thread exits. The
-//! parent must therefore be gone before Envoy begins. The agent starts a *launcher*, which starts a
-//! second launcher and exits. The second launcher becomes Envoy once it is an orphan. The agent
-//! holds back the first launcher until it has recorded the process.
+//! With hot restart enabled, Envoy asks the kernel to kill it when its parent thread exits. The
+//! parent must therefore exit before Envoy begins. The agent starts a *launcher* process, which
+//! starts a second launcher process and exits. Once its parent has exited, the second launcher
+//! executes Envoy. The first launcher exits only after the agent has recorded the second launcher's
+//! PID.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -18,25 +19,25 @@ use std::time::{Duration, Instant};
 use super::{CommandLine, Process, launcher};
 use crate::envoy::log::EnvoyLog;
 
-/// Subcommand with which the agent's binary launches Envoy.
+/// Subcommand of the agent's binary that launches Envoy.
 pub const LAUNCH: &str = "launch-envoy";
-/// Argument that makes the launcher wait until its parent has exited.
+/// Argument with the PID of the parent whose exit a launcher process must await.
 pub const ORPHAN_OF: &str = "--orphan-of";
-/// Maximum time to wait for the parent to exit, which normally takes microseconds.
+/// How long a launcher process waits for its parent to exit, which normally takes microseconds.
 const ORPHANED: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_micros(200);
 
-/// Ways to launch Envoys that outlive the agent.
+/// How to launch an Envoy that outlives the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// Path of a program with this module's subcommand, usually the agent.
+    /// Path of a program that has the [`LAUNCH`] subcommand, usually the agent.
     Program(PathBuf),
-    /// Socket of a long-lived launcher process.
+    /// Socket of a launcher service, which runs independently of the agent.
     Socket(PathBuf),
 }
 
-/// A launched Envoy that has not begun yet. Dropping this value lets it begin, too, so that an
-/// agent crash does not leave a half-started Envoy behind.
+/// A process that will execute Envoy once it is released. Dropping this value also releases the
+/// process, so that an agent crash does not leave a process that waits forever.
 #[derive(Debug)]
 pub(crate) struct WaitingEnvoy {
     process: Process,
@@ -45,19 +46,18 @@ pub(crate) struct WaitingEnvoy {
 
 #[derive(Debug)]
 enum Gate {
-    /// Envoy has already begun.
+    /// The process is not held back.
     None,
     Own(Child, UnixStream),
     Remote(launcher::StartSignal),
 }
 
 impl WaitingEnvoy {
-    /// Returns the process that will become Envoy.
     pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Lets Envoy begin.
+    /// Lets the process execute Envoy.
     pub(crate) fn release(self) -> io::Result<Process> {
         match self.gate {
             Gate::None => {}
@@ -76,8 +76,8 @@ impl WaitingEnvoy {
     }
 }
 
-/// Prepares the Envoy that `command` describes, using `launcher`. Without a launcher, Envoy is a
-/// child of the agent and begins immediately.
+/// Starts a process that will execute Envoy with this command line. Without a launcher, Envoy is a
+/// child of the agent and is not held back.
 pub(crate) fn launch(
     launcher: Option<&Launcher>,
     command: &CommandLine,
@@ -102,7 +102,7 @@ pub(crate) fn launch(
     }
 }
 
-/// Returns the standard output for a child: shared with this process, or discarded.
+/// Returns a child's standard output: this process's own if `shared`, otherwise `/dev/null`.
 pub(super) fn stdout(shared: bool) -> Stdio {
     if shared {
         Stdio::inherit()
@@ -111,7 +111,8 @@ pub(super) fn stdout(shared: bool) -> Stdio {
     }
 }
 
-/// Prepares a program with these arguments and this standard output, using the program `launcher`.
+/// Starts a process that will execute `binary` with these arguments and this standard output. The
+/// program `launcher` starts that process.
 pub(super) fn own(
     launcher: &Path,
     binary: &Path,
@@ -119,7 +120,8 @@ pub(super) fn own(
     log: &EnvoyLog,
     stdout: Stdio,
 ) -> io::Result<WaitingEnvoy> {
-    // Standard input carries both directions, because standard output belongs to the program.
+    // The launcher's standard input is a socket that carries data in both directions, because
+    // standard output belongs to Envoy.
     let (gate, theirs) = UnixStream::pair()?;
     let mut child = Command::new(launcher)
         .arg(LAUNCH)
@@ -140,15 +142,16 @@ pub(super) fn own(
             launcher.display()
         )));
     };
-    // The process cannot exit before its parent, and the parent is waiting for this process.
+    // The second launcher cannot exit before the first, which waits, so the PID is valid.
     Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),
     })
 }
 
-/// Runs one stage of the launcher: the first without `orphan_of`, otherwise the second, which
-/// becomes the program. Returns when the first stage is done, or if the stage fails.
+/// Runs one of the two launcher processes. Without `orphan_of`, runs the first one, and returns
+/// after `program` is released. With `orphan_of`, runs the second one, which executes `program`,
+/// and returns only on error.
 pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
     let [binary, arguments @ ..] = program else {
         return Err(io::Error::other("no program to launch"));
@@ -163,7 +166,7 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
             .process_group(0)
             .spawn()?;
         let mut gate = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // The reader may already be gone, but Envoy must start anyway.
+        // Ignore errors: the agent may already be gone, but Envoy must start anyway.
         let _ = writeln!(gate, "{}", child.id());
         let _ = gate.read(&mut [0]);
         return Ok(());
@@ -175,11 +178,11 @@ pub fn run(orphan_of: Option<u32>, program: &[OsString]) -> io::Result<()> {
         }
         thread::sleep(POLL);
     }
-    // Returns only on failure.
+    // `exec` returns only on failure.
     Err(Command::new(binary).args(arguments).exec())
 }
 
-/// Returns a path to this program that remains valid after its file is replaced or removed.
+/// Returns a path to this program that stays valid even if the file is replaced or removed.
 pub fn own_binary() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }

@@ -1,14 +1,15 @@
-//! The launcher: a long-lived process that starts Envoys for an agent running elsewhere. When the
-//! launcher is stopped, it stops these Envoys.
+//! The launcher service: a long-lived process that starts Envoys for an agent in another container
+//! or unit. When the launcher is stopped, it stops its Envoys.
 //!
-//! When the first process in a container exits, all other processes in the container are killed.
-//! The same may happen in a systemd unit. The launcher runs in another container or unit, so that
-//! an agent can be stopped, replaced or killed without killing its Envoys. The launcher does little
-//! more than start a program, so it rarely needs an update. The agent observes and signals the
-//! Envoys as usual, so both processes must share a PID namespace and a user.
+//! When the first process in a container exits, the kernel kills all other processes in the
+//! container. Similarly, systemd may kill all processes of a unit that stops. The launcher runs in
+//! another container or unit than the agent, so that stopping, replacing or killing the agent does
+//! not kill its Envoys. The launcher does little more than start a program, so it rarely needs an
+//! update. The agent observes and signals the Envoys directly, so agent and launcher must share a
+//! PID namespace and a user.
 //!
-//! Only users with access to the directory can connect. A request contains only arguments. The
-//! launcher chooses the program.
+//! Only users with access to the runtime directory can connect to the socket. A request contains
+//! only arguments: the launcher chooses the program.
 
 use std::ffi::OsString;
 use std::fs::{OpenOptions, Permissions};
@@ -33,14 +34,14 @@ use super::{Process, launch};
 use crate::envoy::log::{ENVOY_LOG, EnvoyLog};
 use crate::host::{limits, remove_if_exists};
 
-/// File name of the launcher's socket in the runtime directory.
+/// Name of the launcher's socket in the runtime directory.
 pub const LAUNCHER_SOCKET: &str = "launcher.sock";
-/// Maximum size of a message in bytes. A command line is several hundred bytes long.
+/// Maximum size of a message in bytes. An Envoy's command line takes several hundred bytes.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// Time after the launcher's response at which Envoy begins even without a start signal.
+/// How long the launcher holds an Envoy back. Without a start signal by then, Envoy begins anyway.
 const HELD: Duration = Duration::from_secs(30);
-/// Maximum number of concurrent callers. An agent sends one request at a time per Envoy.
+/// Maximum number of concurrent connections. An agent sends one request at a time for each Envoy.
 const MAX_CALLERS: u32 = 64;
 
 /// Request to a launcher.
@@ -49,17 +50,17 @@ const MAX_CALLERS: u32 = 64;
 enum LauncherRequest {
     /// Starts an Envoy.
     Launch {
-        /// Directory that contains the Envoy's log, relative to the runtime directory.
+        /// Directory of the Envoy's log, relative to the runtime directory.
         directory: PathBuf,
         arguments: Vec<String>,
     },
-    /// Queries the launcher's state, for example whether it is stopping.
+    /// Queries the launcher's state, such as whether it is stopping.
     State,
-    /// Queries the hot restart protocol of the program that the launcher starts. Older launchers do
-    /// not support this.
+    /// Queries the hot restart protocol of the launcher's program. Older launchers do not support
+    /// this request.
     HotRestartVersion,
     /// Queries whether the launcher's Envoys can append to a file. Older launchers do not support
-    /// this.
+    /// this request.
     Append {
         /// Path of the file.
         file: PathBuf,
@@ -70,30 +71,31 @@ enum LauncherRequest {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct LauncherAnswer {
-    /// ID of the process that will become Envoy.
+    /// ID of the process that will execute Envoy.
     pid: Option<u32>,
-    /// Identifier of the PID namespace to which `pid` belongs.
+    /// Inode number of the PID namespace in which `pid` is valid.
     process_namespace: u64,
     /// True while the launcher is stopping its Envoys.
     stopping: bool,
-    /// Number of files that each Envoy may open; `None` in responses from older launchers.
+    /// Maximum number of files that each Envoy may open. `None` in responses from older launchers.
     open_files: Option<u64>,
-    /// Memory that the Envoys may use in total, in bytes; `None` in responses from older launchers.
+    /// Memory available to all of the launcher's Envoys together, in bytes. `None` in responses
+    /// from older launchers.
     memory: Option<u64>,
-    /// Program that the launcher would start. `None` in responses from older launchers, or while
-    /// the program is being replaced.
+    /// Program that the launcher would start now. `None` in responses from older launchers, or if
+    /// the file cannot be read, for example during an upgrade.
     executable: Option<Executable>,
-    /// The program's output when asked for its hot restart protocol.
+    /// Hot restart protocol, as printed by the program.
     hot_restart_version: Option<String>,
     error: Option<String>,
 }
 
-/// Start signal for an Envoy that a launcher is holding back.
+/// Releases an Envoy that a launcher is holding back.
 #[derive(Debug)]
 pub(super) struct StartSignal(UnixStream);
 
 impl StartSignal {
-    /// Lets the Envoy begin. Returns once the launcher confirms.
+    /// Releases the Envoy. Returns once the launcher has confirmed.
     pub(super) fn send(self) -> io::Result<()> {
         self.0.shutdown(Shutdown::Write)?;
         let answer: LauncherAnswer = receive(&self.0)?;
@@ -103,8 +105,8 @@ impl StartSignal {
     }
 }
 
-/// Starts an Envoy through the launcher at this socket. The Envoy waits until the signal is sent or
-/// dropped.
+/// Starts an Envoy through the launcher at this socket. The launcher holds the Envoy back until the
+/// `StartSignal` is sent or dropped.
 pub(super) fn ask(
     socket: &Path,
     arguments: &[OsString],
@@ -126,7 +128,7 @@ pub(super) fn ask(
         directory: directory.to_owned(),
         arguments: arguments.map_err(|_| io::Error::other("an argument is not UTF-8"))?,
     };
-    // Check this first, because the agent could not find a process in another namespace.
+    // Check this first, because the agent cannot see a process in another PID namespace.
     let (_, state) = exchange(socket, &LauncherRequest::State)?;
     if state.process_namespace != process_namespace()? {
         return Err(io::Error::other(
@@ -147,29 +149,29 @@ pub fn is_stopping(socket: &Path) -> io::Result<bool> {
     exchange(socket, &LauncherRequest::State).map(|(_, answer)| answer.stopping)
 }
 
-/// Returns the program that the launcher at this socket would start now, or `None` if it is
-/// unknown.
+/// Returns the program that the launcher at this socket would start now, or `None` if the launcher
+/// does not report one.
 pub(crate) fn executable(socket: &Path) -> Option<Executable> {
     exchange(socket, &LauncherRequest::State).ok()?.1.executable
 }
 
-/// Returns the hot restart protocol of the launcher's program, or `None` if it is unknown.
+/// Returns the hot restart protocol of the launcher's program, or `None` if the launcher does not
+/// report one.
 pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
     let asked = exchange(socket, &LauncherRequest::HotRestartVersion);
     asked.ok()?.1.hot_restart_version
 }
 
-/// Returns the limits for each Envoy started by the launcher at this socket: open files, and bytes
-/// of memory. They differ from the agent's limits, because the launcher runs in another unit or
-/// container.
+/// Returns the limits on Envoys from the launcher at this socket: open files per Envoy, and bytes
+/// of memory. The agent's own limits may differ, because it runs in another unit or container.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;
     let known = answer.open_files.zip(answer.memory);
     known.ok_or_else(|| io::Error::other("the launcher is too old to support this request"))
 }
 
-/// Makes the launcher at this socket test whether its Envoys can append to a file. The launcher may
-/// see different directories than the agent does.
+/// Makes the launcher at this socket check that its Envoys can append to a file. The launcher may
+/// see other directories than the agent.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;
@@ -222,9 +224,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on the socket in the runtime directory, in a separate thread, and starts `binary` on
-    /// request. With `take_over`, replaces another launcher, which continues to manage its own
-    /// Envoys.
+    /// Starts a launcher that runs `binary`. A thread listens on the socket in the runtime
+    /// directory. With `take_over`, replaces another launcher's socket. That launcher continues to
+    /// manage the Envoys that it has started.
     pub fn start(binary: &Path, runtime: &Path, take_over: bool) -> io::Result<Arc<Self>> {
         let socket = runtime.join(LAUNCHER_SOCKET);
         if !take_over && is_stopping(&socket).is_ok() {
@@ -243,8 +245,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Reclaims the socket if the launcher that replaced this one is gone. Returns true if it did
-    /// so.
+    /// Reclaims the socket if no launcher responds on it any more. Returns true if the socket was
+    /// reclaimed.
     pub fn take_back(self: &Arc<Self>) -> io::Result<bool> {
         if is_stopping(&self.runtime.join(LAUNCHER_SOCKET)).is_ok() {
             return Ok(false);
@@ -253,10 +255,10 @@ impl Server {
         Ok(true)
     }
 
-    /// Starts to serve the socket, replacing any previous listener.
+    /// Serves the socket, and replaces any previous listener.
     fn listen(self: &Arc<Self>) -> io::Result<()> {
         let socket = self.runtime.join(LAUNCHER_SOCKET);
-        // Renaming ensures that the path always has a listener.
+        // Replace the socket by rename, so that there is always a listener at the path.
         let staged = socket.with_extension(format!("{}.new", std::process::id()));
         remove_if_exists(&staged)?;
         let listener = UnixListener::bind(&staged)?;
@@ -269,15 +271,15 @@ impl Server {
         Ok(())
     }
 
-    /// Stops accepting requests. Returns once the Envoys requested earlier have been started.
+    /// Rejects further launch requests. Returns once all earlier requests are complete.
     pub async fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.answered().await;
     }
 
-    /// Waits until the requested Envoys have been started.
+    /// Waits until no request is in progress, at most for `HELD`.
     pub async fn answered(&self) {
-        // Once all permits are acquired, no request is in progress.
+        // All permits are available only if no request is in progress.
         let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
     }
 
@@ -287,7 +289,7 @@ impl Server {
                 Ok(caller) => caller,
                 Err(error) => {
                     tracing::warn!(%error, "lost the connection to a caller");
-                    // File descriptors may have run out, which may be temporary.
+                    // The process may have run out of file descriptors temporarily.
                     thread::sleep(Duration::from_millis(100));
                     continue;
                 }
@@ -296,7 +298,8 @@ impl Server {
                 continue;
             };
             let serving = Arc::clone(self);
-            // If no thread can be created, the caller gets no response and retries.
+            // If no thread can be created, the connection closes without a response, and the caller
+            // retries.
             let _ = thread::Builder::new().spawn(move || {
                 let _permit = permit;
                 if let Err(error) = serving.answer(&caller) {
@@ -304,7 +307,6 @@ impl Server {
                         error: Some(error.to_string()),
                         ..LauncherAnswer::default()
                     };
-                    // The caller may already be gone.
                     let _ = send(&caller, &why);
                     tracing::warn!(%error, "cannot start an Envoy");
                 }
@@ -366,7 +368,7 @@ impl Server {
             },
         )?;
         caller.set_read_timeout(Some(HELD))?;
-        // If the agent is gone or silent, Envoy begins anyway.
+        // An error or timeout means that the agent is gone or stuck. Release Envoy anyway.
         let _ = (&*caller).read(&mut [0]);
         held.release()?;
         tracing::info!(pid, "started an Envoy");
@@ -378,7 +380,7 @@ impl Server {
             .arg("--hot-restart-version")
             .stdin(Stdio::null())
             .output()?;
-        // Envoy prints the protocol to standard error.
+        // Envoy prints the protocol version to standard error.
         let said = [asked.stdout.as_slice(), &asked.stderr].concat();
         Ok(LauncherAnswer {
             hot_restart_version: Some(String::from_utf8_lossy(&said).trim().to_owned()),

@@ -1,8 +1,9 @@
-//! An Envoy's place in its lineage. All hot restarts of one Envoy share a base ID and count epochs.
+//! Describes an Envoy's place in its lineage. A lineage is a sequence of Envoys in which each one
+//! takes over from the previous one by hot restart. All of them share a base ID, and their epochs
+//! are numbered from 0.
 //!
-//! The base ID identifies the lineage, and is part of the shared memory's name. The sockets for the
-//! handover are in the Envoy's own directory, because abstract sockets would be open to every user
-//! of the host.
+//! Envoy derives the shared memory's name from the base ID. The sockets for hot restart are in the
+//! Envoy's own directory, because every user of the host could connect to abstract sockets.
 //!
 //! The first Envoy in a lineage chooses the base ID and writes it to a file. If the base ID were on
 //! its command line, any user of the host could create the shared memory first, and Envoy would
@@ -21,49 +22,50 @@ use crate::host::durable;
 
 /// Directory that contains Envoy's shared memory.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";
-/// File in an Envoy's directory that contains the newest lineage's base ID. The first Envoy in the
-/// lineage writes it.
+/// File in an Envoy's directory that contains the base ID of the newest lineage. The first Envoy in
+/// the lineage writes it.
 const BASE_ID_FILE: &str = "base-id";
-/// Maximum size of the base ID file in bytes.
 const MAX_BASE_ID_FILE: u64 = 32;
-/// Time from the end of the drain to the exit of the previous Envoy.
+/// Time between the end of the drain and the exit of the previous Envoy.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// Maximum length of a socket name in bytes, including a separator and one more byte:
-/// `/hot_udp_parent_18446744072098938870`.
+/// Maximum length of a socket's file name in bytes, including the preceding separator and one spare
+/// byte: `/hot_udp_parent_18446744072098938870`.
 pub(crate) const LONGEST_SOCKET_NAME: usize = 37;
 
 /// An Envoy's place in a lineage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
-    /// The lineage's base ID; `None` until it has been read from the first Envoy's file.
+    /// Base ID of the lineage, or `None` until it has been read from the file that the first Envoy
+    /// writes.
     pub base_id: Option<u32>,
-    /// Epoch, starting at 0.
+    /// Restart epoch, starting at 0.
     pub epoch: u32,
 }
 
 impl Lineage {
-    /// First place in a new lineage. Its base ID is not known yet.
+    /// First place in a new lineage. Envoy has not chosen its base ID yet.
     const NEW: Self = Self {
         base_id: None,
         epoch: 0,
     };
 
     /// Returns the first place in a new lineage. Empties the base ID file, so that an earlier
-    /// lineage's ID is not mistaken for the new one. Envoy writes to this existing file, which
-    /// other users cannot read.
+    /// lineage's ID is not mistaken for the new one. Also, Envoy then writes to a file with mode
+    /// 0600 and does not create one that other users can read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
-    /// Returns true if this place is in the same lineage as `earlier`. The first Envoy's base ID is
-    /// not on its command line, but the file contains it until a new lineage begins.
+    /// Returns true if this place follows `earlier` in the same lineage. The base ID of `earlier`
+    /// may be missing if it is the first place. It is then read from the base ID file, which is
+    /// valid until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
     }
 
-    /// Adds the base ID to this place, if the first Envoy has written it.
+    /// Fills in the base ID if it is missing and the first Envoy has written it.
     #[must_use]
     pub(crate) fn resolve(self, directory: &Path) -> Self {
         let read = || {
@@ -77,7 +79,7 @@ impl Lineage {
         }
     }
 
-    /// Returns the place of the next Envoy, after a hot restart.
+    /// Returns the place of this Envoy's successor in a hot restart.
     #[must_use]
     pub fn next(self) -> Self {
         Self {
@@ -110,13 +112,13 @@ impl Lineage {
         arguments
     }
 
-    /// Returns how long after a hot restart the previous Envoy exits.
+    /// Returns the time between a hot restart and the exit of the previous Envoy.
     pub(crate) fn parent_ends_after(drain_time: Duration) -> Duration {
         drain_time + AFTER_DRAIN
     }
 
-    /// Splits an Envoy's arguments into general arguments and its place in a lineage. The place is
-    /// `None` if the Envoy cannot be hot-restarted.
+    /// Splits an Envoy's arguments into general arguments and a place in a lineage. The place is
+    /// `None` if Envoy cannot be hot-restarted.
     pub(crate) fn split(arguments: &[String]) -> (Vec<String>, Option<Self>) {
         let mut rest = Vec::new();
         let (mut base_id, mut epoch) = (None, None);
@@ -145,17 +147,18 @@ impl Lineage {
         Some(Path::new(SHARED_MEMORY).join(format!("envoy_shared_memory_{id}")))
     }
 
-    /// Removes this Envoy's sockets after it has exited.
+    /// Removes this Envoy's sockets. Call this once the Envoy has exited.
     pub(crate) fn remove_sockets(self, directory: &Path) {
         for socket in self.sockets(directory) {
             let _ = fs::remove_file(socket);
         }
     }
 
-    /// Removes this Envoy's sockets and the shared memory of its lineage, which ended with this
-    /// Envoy. Envoy does not remove them, and a new lineage uses different names.
+    /// Removes this Envoy's sockets and its lineage's shared memory. Call this once the last Envoy
+    /// of the lineage has exited. Envoy does not remove these files, and a new lineage uses
+    /// different names.
     pub(crate) fn remove(self, directory: &Path) {
-        // Envoy may have exited before its base ID was read.
+        // Envoy may have exited before the agent read its base ID.
         let line = self.resolve(directory);
         line.remove_sockets(directory);
         if let Some(path) = line.shared_memory() {
@@ -168,7 +171,7 @@ impl Lineage {
         self.sockets_of(&["child", "parent", "udp_child", "udp_parent"], directory)
     }
 
-    /// Returns the paths of the sockets on which this Envoy receives messages from the previous
+    /// Returns the paths of the sockets on which this Envoy receives replies from the previous
     /// Envoy.
     pub(crate) fn sockets_of_child(self, directory: &Path) -> Vec<PathBuf> {
         self.sockets_of(&["child", "udp_child"], directory)
@@ -179,7 +182,7 @@ impl Lineage {
         let Some(base_id) = self.base_id else {
             return Vec::new();
         };
-        // Compute this as Envoy does: the product is a signed 32-bit number, and the sum is an
+        // Compute the ID as Envoy does: the product is a signed 32-bit number, and the sum is an
         // unsigned 64-bit number.
         let product = i64::from(base_id.wrapping_mul(10).cast_signed());
         let id = product

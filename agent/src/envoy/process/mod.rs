@@ -1,7 +1,7 @@
-//! Envoy processes, either started or adopted from an earlier agent.
+//! Envoy processes, whether started by this agent or adopted from an earlier one.
 //!
 //! Dropping a [`Process`] does not affect the Envoy. An Envoy that can be hot-restarted is never a
-//! child of the agent; see `launch`.
+//! child of the agent. See `launch` for the reason.
 
 pub mod identity;
 pub mod launch;
@@ -35,18 +35,19 @@ use crate::host::processes;
 pub(crate) use self::lineage::LONGEST_SOCKET_NAME;
 pub use self::lineage::Lineage;
 
-/// Time from SIGTERM to SIGKILL.
+/// How long to wait after SIGTERM before sending SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Argument that sets the drain time for listeners and for the previous Envoy.
+/// Argument that sets how long Envoy drains removed listeners, and the previous Envoy after a hot
+/// restart.
 const DRAIN_TIME: &str = "--drain-time-s";
 
-/// Minimum drain time with which a gradual drain makes sense.
+/// Drain times below this minimum use the `immediate` strategy.
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// Returns how Envoy asks clients to close their connections. A gradual drain is better, because
-/// clients then do not all reconnect at the same time. However, Envoy counts whole seconds, and
-/// asks no clients during the first second. A short gradual drain would therefore cut connections
-/// without warning.
+/// Returns the drain strategy: when Envoy asks clients to close their connections. A gradual drain
+/// prevents all clients from reconnecting at the same time. However, Envoy counts whole seconds,
+/// and asks no client during the first second. A short gradual drain would therefore close
+/// connections without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"
@@ -60,17 +61,17 @@ fn drain_strategy(drain_time: Duration) -> &'static str {
 pub struct CommandLine {
     /// Path of the program.
     pub binary: PathBuf,
-    /// Path of the bootstrap file, whose suffix determines the format.
+    /// Path of the bootstrap file. Its suffix determines the format.
     pub bootstrap: PathBuf,
-    /// Number of worker threads; one per core if absent.
+    /// Number of worker threads, or `None` for one per core.
     pub concurrency: Option<u32>,
     /// How long a removed listener drains.
     pub drain_time: Duration,
     /// Log level: `info`, `warning`, …
     pub log_level: String,
-    /// Envoy's place in a lineage; absent if Envoy cannot be hot-restarted.
+    /// Place in a lineage, or `None` to disable hot restart.
     pub lineage: Option<Lineage>,
-    /// True if Envoy shares its launcher's standard output. Otherwise, it has no standard output.
+    /// True if Envoy shares its launcher's standard output. If false, the output is discarded.
     pub has_stdout: bool,
 }
 
@@ -88,8 +89,8 @@ impl CommandLine {
         arguments
     }
 
-    /// Returns the arguments that do not depend on the place in a lineage. If they change, Envoy
-    /// must be replaced.
+    /// Returns the arguments that do not depend on the place in a lineage. If any of them changes,
+    /// Envoy must be replaced.
     pub fn settings(&self) -> Vec<OsString> {
         let Self {
             binary: _,
@@ -111,7 +112,7 @@ impl CommandLine {
             log_level.into(),
             "--log-format".into(),
             log::FORMAT.into(),
-            // Users who read access logs expect lines to appear soon after the request.
+            // Users expect to see access log lines soon after a request.
             "--file-flush-interval-msec".into(),
             "1000".into(),
         ];
@@ -128,9 +129,9 @@ impl CommandLine {
 pub enum Exit {
     /// The process exited with a code.
     Code(i32),
-    /// A signal killed the process.
+    /// The process was killed by a signal.
     Signal(i32),
-    /// The process is gone. Only its parent could have learned how it exited.
+    /// The process is gone, but only its parent can learn how it exited.
     Unknown,
 }
 
@@ -164,7 +165,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts an Envoy in its own process group, and appends its output to the log.
+    /// Starts an Envoy in a new process group. Its standard error is appended to the log.
     pub fn spawn(command: &CommandLine, log: &EnvoyLog) -> io::Result<Self> {
         let mut program = Command::new(&command.binary);
         program
@@ -180,8 +181,8 @@ impl Process {
             .spawn(move || {
                 let result = program.spawn();
                 let (answer, child) = match result {
-                    // Open the handle before the child is reaped, so that it cannot refer to
-                    // another process.
+                    // Open the handle before the child is reaped, because afterwards, another
+                    // process may reuse the PID.
                     Ok(child) => (open(child.id()).map(|fd| (child.id(), fd)), Some(child)),
                     Err(error) => (Err(error), None),
                 };
@@ -202,8 +203,8 @@ impl Process {
         })
     }
 
-    /// Adopts a process that this program did not start. Returns `None` if the PID now belongs to
-    /// another process.
+    /// Adopts a process that this program did not start. Returns `None` if the process is gone,
+    /// even if its PID was reused.
     pub fn adopt(pid: u32, start_time: u64) -> io::Result<Option<Self>> {
         let handle = match open(pid) {
             Ok(handle) => Arc::new(handle),
@@ -212,14 +213,15 @@ impl Process {
             }
             Err(error) => return Err(error),
         };
-        // Check this after opening the handle, which cannot refer to a later process with this PID.
+        // Check the start time after opening the handle, because the handle then refers to the
+        // checked process even if the PID is reused later.
         if processes::start_time(pid) != Some(start_time) {
             return Ok(None);
         }
         Self::watch(pid, start_time, handle).map(Some)
     }
 
-    /// Opens a process that is known to exist.
+    /// Opens a process that cannot have been reaped yet.
     pub(crate) fn hold(pid: u32) -> io::Result<Self> {
         let handle = Arc::new(open(pid)?);
         Self::watch(pid, processes::start_time(pid).unwrap_or_default(), handle)
@@ -249,7 +251,8 @@ impl Process {
         self.pid
     }
 
-    /// Returns the start time in clock ticks since boot. PID and start time identify the process.
+    /// Returns the start time in clock ticks since boot. The PID and the start time together
+    /// identify the process.
     pub fn start_time(&self) -> u64 {
         self.start_time
     }
@@ -264,13 +267,12 @@ impl Process {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await {
             Ok(exit) => exit.unwrap_or(Exit::Unknown),
-            // The waiting thread is gone, and so is the process.
+            // The waiting thread has ended, so the process is gone.
             Err(_) => Exit::Unknown,
         }
     }
 
-    /// Returns a duplicate of one of the process's file descriptors. The kernel permits this only
-    /// with ptrace access to the process.
+    /// Duplicates one of the process's file descriptors. Requires ptrace access to the process.
     pub(crate) fn duplicate(&self, descriptor: i32) -> io::Result<OwnedFd> {
         Ok(pidfd_getfd(
             &self.handle,
@@ -279,12 +281,12 @@ impl Process {
         )?)
     }
 
-    /// Asks the process to exit now, without waiting for requests in progress.
+    /// Sends SIGTERM. Envoy then exits without waiting for requests in progress.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Kills the process.
+    /// Sends SIGKILL.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -300,7 +302,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // The signal fails only if the process is already gone, which is harmless.
+        // Ignore errors, because the process is then already gone.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }
@@ -313,8 +315,9 @@ fn open(pid: u32) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Returns how a process that this program did not start has exited. This is known only if orphans
-/// become children of the agent, which is the case if it is the first process in a container.
+/// Returns how a process that this program did not start has exited. The exit status is known only
+/// if orphans become children of the agent, which is the case if the agent is the first process in
+/// a container.
 fn reap_orphan(handle: &OwnedFd) -> Exit {
     if std::process::id() != 1 {
         return Exit::Unknown;

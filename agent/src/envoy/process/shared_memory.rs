@@ -1,9 +1,9 @@
-//! Reads and repairs the parts of a lineage's shared memory that a supervisor needs.
+//! Reads and clears the flag in a lineage's shared memory that marks a hot restart in progress.
 //!
-//! A second Envoy sets the INITIALIZING bit when it attaches, and clears it after taking over. If
-//! it fails in between, the bit remains set, and every later hot restart fails. A caller may clear
-//! the bit if it knows that no restart is in progress. Never writes to memory with an unknown
-//! layout.
+//! A second Envoy sets the INITIALIZING bit when it attaches to the shared memory, and clears the
+//! bit after the takeover. If the takeover fails, the bit remains set, and every later hot restart
+//! fails. A caller that knows that no restart is in progress may clear the bit. Never write to
+//! shared memory with an unknown layout.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,7 +16,7 @@ use sesame_files::open::{self, Rule};
 use super::lineage::{Lineage, SHARED_MEMORY};
 use crate::host::PathError;
 
-/// The only known layout: size, version, two mutexes, flags.
+/// Size in bytes of the only supported layout: size, version, two mutexes, flags.
 const SIZE: u64 = 104;
 const VERSION: u64 = 11;
 const FLAGS_AT: u64 = 96;
@@ -41,19 +41,19 @@ pub(crate) enum SharedMemoryError {
         /// ID of the user that this agent runs as.
         user: u32,
     },
-    /// The layout of the shared memory is unknown.
+    /// The layout of the shared memory is not supported.
     #[error("{path}: unknown size {size} and version {version} (expected {SIZE} and {VERSION})")]
     Layout {
         /// Path of the file.
         path: String,
         /// Size in bytes.
         size: u64,
-        /// Version that the file contains.
+        /// Layout version that the file contains.
         version: u64,
     },
 }
 
-/// Returns true if a restart is in progress, or was interrupted.
+/// Returns true if a hot restart is in progress or was interrupted.
 pub(crate) fn is_initializing(line: Lineage) -> Result<bool, SharedMemoryError> {
     Ok(flags(&path(line)?, false)? & INITIALIZING != 0)
 }
@@ -68,8 +68,8 @@ pub(crate) fn repair(line: Lineage) -> Result<(), SharedMemoryError> {
     Ok(written.map_err(PathError::at(&path))?)
 }
 
-/// Checks with an unnamed file whether shared memory for a new lineage could be created. Envoy
-/// crashes if its shared memory can be created but not filled.
+/// Checks that shared memory for a new lineage could be created and filled, by creating an unnamed
+/// file of the same size. Envoy crashes if it can create its shared memory but not fill it.
 pub(crate) fn is_usable() -> Result<(), SharedMemoryError> {
     let made = rustix::fs::open(SHARED_MEMORY, OFlags::TMPFILE | OFlags::WRONLY, Mode::RUSR);
     let filled = made
@@ -83,7 +83,8 @@ fn path(line: Lineage) -> Result<PathBuf, SharedMemoryError> {
 }
 
 fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
-    // Open the file with care, because any user may create a file or link in this directory.
+    // Any user may create files or links in this directory, so accept only a regular file of this
+    // user.
     let opened = open::open_with(OpenOptions::new().read(true).write(write), path, Rule::Own);
     let (file, meta) = opened
         .map_err(io::Error::from)

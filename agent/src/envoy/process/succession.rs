@@ -1,8 +1,8 @@
-//! Tracks how a new launcher replaces another one on the same host. Agents make the new launcher's
-//! Envoys take over. The old launcher exits after its last Envoy.
+//! Tracks the replacement of one launcher by another on the same host. The agents replace the old
+//! launcher's Envoys with Envoys of the new launcher. The old launcher exits after its last Envoy.
 //!
-//! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous,
-//! because each has its own file system: even identical images have different files.
+//! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous: even
+//! containers with the same image have different files, because each has its own file system.
 
 use std::io;
 use std::path::Path;
@@ -11,8 +11,8 @@ use super::identity::{Executable, Identity, PID_FILE};
 use super::launcher::{self, LAUNCHER_SOCKET};
 use crate::host::{entries, processes};
 
-/// Returns why another launcher may still be serving the runtime directory, or `None` if only the
-/// launcher of `binary` serves it.
+/// Returns why another launcher may still be serving the runtime directory. Returns `None` if the
+/// launcher that runs `binary` owns the socket and all serving Envoys.
 pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;
     match launcher::executable(&runtime.join(LAUNCHER_SOCKET)) {
@@ -32,7 +32,7 @@ pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     }))
 }
 
-/// Returns true if another launcher's Envoy is serving.
+/// Returns true if this Envoy is running, is not stopping, and belongs to another launcher.
 fn is_of_another(identity: &Identity, own: &Executable) -> bool {
     let is_own = identity
         .executable

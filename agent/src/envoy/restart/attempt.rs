@@ -1,4 +1,4 @@
-//! One attempt to make a second Envoy take over from the first.
+//! Makes one attempt to have a second Envoy take over from the first.
 
 use std::fs;
 use std::io;
@@ -18,33 +18,31 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::{durable, listening, remove_if_exists};
 
-/// File name of the first Envoy's admin socket while a second Envoy uses the usual name. Must not
+/// File name of the first Envoy's admin socket while the second Envoy uses the usual name. Must not
 /// be longer than the usual name.
 pub(crate) const OLD_ADMIN: &str = "old.sock";
 const ASK: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(10);
-/// Time limit for the process to exit after SIGKILL.
+/// How long to wait for the second Envoy to exit after SIGKILL.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// Inputs for an attempt.
 pub(crate) struct Attempt<'a> {
     /// Settings for the second Envoy.
     pub(crate) config: &'a SupervisorConfig,
-    /// Client for the admin interface, which either of the two Envoys may be serving.
+    /// Client for the admin socket. Either of the two Envoys may respond.
     pub(crate) admin: &'a Admin,
-    /// The first Envoy.
     pub(crate) parent: &'a RunningEnvoy,
     /// Method by which the second Envoy takes over.
     pub(crate) way: RestartMethod,
 }
 
-/// Failed attempt: its reason, and the state that it leaves behind.
+/// A failed attempt.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) reason: String,
-    /// True if the first Envoy still accepts connections.
+    /// True if the first Envoy still accepts connections after the attempt.
     pub(crate) parent_serves: bool,
-    /// Sockets to keep open until the first Envoy exits or the next attempt starts.
+    /// Sockets to keep open until the first Envoy exits or the next attempt starts. See [`Sink`].
     pub(crate) sink: Option<Sink>,
 }
 
@@ -63,7 +61,8 @@ impl Attempt<'_> {
             .borrow(watched_by(self.parent.process.pid()))
             .map_err(io::Error::other)
             .and_then(|loan| Ok((self.start(lineage)?, loan)));
-        // The reserve reacquires these instances once the new Envoy has its own, or has failed.
+        // When the loan is dropped, the reserve reacquires the instances that the new Envoy does
+        // not use.
         let (child, _loan) = match started {
             Ok(started) => started,
             Err(error) => {
@@ -78,15 +77,17 @@ impl Attempt<'_> {
         self.finish(child, before, listened, mark).await
     }
 
-    /// Continues an attempt that was started by an agent that crashed.
+    /// Continues an attempt that a crashed agent had started.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
-        // The original number of sockets is unknown. After the handover, the count is zero.
+        // The first Envoy's original number of sockets is unknown. One works, because the first
+        // Envoy has none left once it has handed them over.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
         self.finish(child, bootstrap, listened, mark).await
     }
 
-    /// Waits until the second Envoy has taken over. On failure, kills it and restores `bootstrap`.
+    /// Waits until the second Envoy has taken over. On failure, kills the second Envoy and restores
+    /// `bootstrap`.
     async fn finish(
         &self,
         child: RunningEnvoy,
@@ -109,12 +110,12 @@ impl Attempt<'_> {
     fn start(&self, lineage: Option<Lineage>) -> io::Result<RunningEnvoy> {
         let command = self.config.command(lineage);
         if self.way == RestartMethod::Handover {
-            // The second Envoy creates its own socket at this path. The first Envoy remains
-            // reachable under another name.
+            // The second Envoy will create its own socket at this path. Keep the first Envoy's
+            // socket reachable under another name.
             let old = self.old_admin();
             remove_if_exists(&old)?;
             match fs::hard_link(&self.config.admin_socket, &old) {
-                // The first Envoy lost its socket earlier.
+                // The first Envoy has no socket, because it lost the socket in an earlier restart.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
@@ -133,8 +134,8 @@ impl Attempt<'_> {
         })
     }
 
-    /// Waits until the second Envoy responds in place of the first and is live. Fails if this does
-    /// not happen in time.
+    /// Waits until the second Envoy is live and responds on the admin socket. Fails if the second
+    /// Envoy exits, or does not respond in time.
     async fn took_over(&self, child: &RunningEnvoy, listened: usize) -> Result<(), String> {
         let mut deadline = Instant::now() + self.config.takeover;
         let mut extended = false;
@@ -152,8 +153,8 @@ impl Attempt<'_> {
             }
             if Instant::now() > deadline {
                 if !extended && self.has_given_away(listened) {
-                    // The second Envoy already has the sockets. Killing it now would interrupt the
-                    // service.
+                    // The first Envoy has closed sockets after handing them over. Killing the
+                    // second Envoy now would interrupt service.
                     (deadline, extended) = (Instant::now() + self.config.takeover, true);
                     continue;
                 }
@@ -166,9 +167,9 @@ impl Attempt<'_> {
         }
     }
 
-    /// Returns true if a new connection to the admin socket may reach the second Envoy. In a hot
-    /// restart, that is always possible. In a handover, the first Envoy's socket keeps its inode
-    /// under another name.
+    /// Returns true if a new connection to the admin socket may reach the second Envoy. During a
+    /// hot restart, this is always possible. During a handover, it is possible once the socket's
+    /// inode differs from that of the first Envoy's renamed socket.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot
@@ -180,23 +181,24 @@ impl Attempt<'_> {
         self.way == RestartMethod::Handover || info.lineage() == child.identity.lineage
     }
 
-    /// Makes the second Envoy the supervised one.
+    /// Makes the second Envoy the serving one, by replacing the first Envoy's PID file.
     fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
         child.identity.refresh(&self.config.runtime_dir);
         let noted = child
             .identity
             .write(&self.config.runtime_dir.join(PID_FILE))
-            // The file may be missing if an agent died during a restart.
+            // The file is missing if a crashed agent started the second Envoy but had not written
+            // the file.
             .and_then(|()| remove_if_exists(&self.config.runtime_dir.join(NEXT_PID_FILE)));
         if let Err(error) = noted {
-            // The process can still be identified by its command line.
+            // A later agent can still identify the process by its command line.
             tracing::warn!(%error, "cannot write the pid file");
         }
         child
     }
 
-    /// Kills the second Envoy and cleans up after it. Returns true if the first Envoy still accepts
-    /// connections.
+    /// Kills the second Envoy and cleans up after it. The returned boolean is true if the first
+    /// Envoy still accepts connections.
     async fn abandon(
         &self,
         child: &RunningEnvoy,
@@ -224,8 +226,8 @@ impl Attempt<'_> {
         (!self.has_given_away(listened), sink)
     }
 
-    /// Returns true if the first Envoy has closed its ports. It does so when the second Envoy asks
-    /// it to.
+    /// Returns true if the first Envoy has closed any of its listening sockets. In a hot restart,
+    /// the first Envoy does so when the second Envoy requests it.
     fn has_given_away(&self, listened: usize) -> bool {
         self.way == RestartMethod::Hot
             && listening::of(self.parent.process.pid()).count() < listened
@@ -242,7 +244,7 @@ impl Attempt<'_> {
             }
         }
         if self.way == RestartMethod::Handover {
-            // The file is missing if the first Envoy had no socket.
+            // Ignore errors, because the first Envoy may have had no admin socket.
             let _ = fs::rename(self.old_admin(), &self.config.admin_socket);
         }
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));

@@ -1,74 +1,76 @@
-//! Decides how to replace an Envoy, based on facts about the Envoy and the host. Pure.
+//! Decides by which methods to replace an Envoy, based on facts about the Envoy and the host. Pure.
 
 use super::{RestartMethod, Strategy};
 use crate::envoy::process::Lineage;
 use crate::host::reserve::{REMEDY, SPARE};
 
-/// State of an Envoy's main thread.
+/// Whether the running Envoy responds on its admin socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
-    /// The main thread responds.
+    /// Envoy responds.
     Yes,
-    /// Envoy is running without an admin socket, which it lost in a failed hot restart.
+    /// Envoy is running, but nothing listens on its admin socket. This happens after a failed hot
+    /// restart.
     NoSocket,
-    /// The main thread is stuck, or a signal has stopped the process.
+    /// Envoy does not respond: its main thread is stuck, or a signal has stopped the process.
     No,
 }
 
-/// Facts about the running Envoy, the next one, and the host.
+/// Facts about the running Envoy, the Envoy to start, and the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestartFacts {
-    /// The running Envoy's place in its lineage, or `None` if it was started without hot restart.
+    /// The running Envoy's place in its lineage, or `None` if hot restart is disabled.
     pub lineage: Option<Lineage>,
-    /// State of the running Envoy's main thread.
+    /// Whether the running Envoy responds.
     pub answers: Answers,
-    /// Hot restart protocol of the running Envoy, or `None` if it reports none.
+    /// Hot restart protocol of the running Envoy, or `None` if the Envoy reports none.
     pub protocol: Option<String>,
     /// Hot restart protocol of the binary to start, or the reason why it is unknown.
     pub next_protocol: Result<String, String>,
-    /// True if an interrupted restart left its bit set in the shared memory, or an error if
-    /// unknown.
+    /// True if an interrupted restart left the INITIALIZING bit set in the shared memory. An error
+    /// if the bit cannot be read.
     pub interrupted: Result<bool, String>,
-    /// True if the launcher can start an Envoy that outlives the agent.
+    /// True if a launcher is available, so that the new Envoy can outlive the agent.
     pub can_launch: bool,
     /// True if the new Envoy is known to have fewer workers.
     pub has_fewer_workers: bool,
     /// Number of files that the running Envoy watches.
     pub watches: usize,
-    /// Number of additional files that Envoys may watch.
+    /// Number of inotify instances that are free for additional watched files.
     pub free_watches: usize,
 }
 
 /// Plan of a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
-    /// Methods to try, in order. If one fails, the next is tried.
+    /// Methods to try in this order, until one succeeds.
     pub ways: Vec<RestartMethod>,
-    /// True if the shared memory must be repaired first.
+    /// True if the INITIALIZING bit in the shared memory must be cleared first.
     pub repair: bool,
-    /// Why hot restart is not tried, if that needs an explanation.
+    /// Why hot restart is not among the methods, if the user did not exclude it.
     pub not_hot: Option<String>,
 }
 
 /// Why a restart is not attempted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RestartRefused {
-    /// Two Envoys would watch too many files, and one of them would abort.
+    /// Two Envoys together would need too many inotify instances, and one of them would abort.
     #[error(
         "the new Envoy would watch {needed} more files, but only {free} inotify instances are free; the running one keeps serving. {REMEDY}"
     )]
     Watches {
         /// Number of files that the second Envoy would watch.
         needed: usize,
-        /// Number of files that can be watched in addition.
+        /// Number of free inotify instances.
         free: usize,
     },
-    /// Envoy's connections could neither be taken over nor drained.
+    /// The running Envoy does not respond, so its connections can be neither taken over nor
+    /// drained.
     #[error(
         "the running Envoy is unresponsive (stopped or stuck), so its connections cannot be taken over"
     )]
     Silent,
-    /// The caller requires a hot restart, which is impossible.
+    /// The request requires a hot restart, but the facts rule it out.
     #[error("no hot restart: {0}")]
     NotHot(String),
 }
@@ -96,15 +98,15 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             not_hot: None,
         }),
         (Strategy::Hot, Err(why)) => Err(RestartRefused::NotHot(why)),
-        // The surplus workers' sockets would close immediately, which would reset all connections
-        // waiting on them.
+        // With fewer workers, the new Envoy would close the surplus sockets right after taking them
+        // over. All connections waiting on these sockets would be reset.
         (Strategy::Auto, Ok(_)) if facts.has_fewer_workers => Ok(RestartPlan {
             ways: vec![RestartMethod::Handover],
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
-        // A failed hot restart may cost the first Envoy its admin socket, after which it can no
-        // longer be drained. Hot restart is therefore tried twice.
+        // After a failed hot restart, the first Envoy may have lost its admin socket, and then a
+        // handover cannot drain it. Try hot restart a second time before resorting to handover.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![
                 RestartMethod::Hot,
@@ -122,7 +124,8 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
     }
 }
 
-/// Returns whether the shared memory must be repaired, or an error if hot restart is impossible.
+/// Returns true if the shared memory must be repaired before a hot restart, or an error if hot
+/// restart is impossible.
 fn hot(facts: &RestartFacts) -> Result<bool, String> {
     let RestartFacts {
         lineage,

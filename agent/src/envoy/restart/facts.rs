@@ -1,4 +1,4 @@
-//! Gathers facts about Envoy and the host, on which restart decisions are based.
+//! Gathers the facts about Envoy and the host on which restart decisions are based.
 
 use std::path::Path;
 use std::process::Output;
@@ -15,8 +15,8 @@ use crate::envoy::settings::SupervisorConfig;
 use crate::host::inotify::watched_by;
 use crate::host::reserve::SPARE;
 
-/// Time limit for a response. A healthy Envoy responds within milliseconds, or within seconds while
-/// loading a large file.
+/// Time limit for a response. A healthy Envoy responds within milliseconds, or within seconds if it
+/// is loading a large file.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Inspects the running Envoy, the binary to start, and the host.
@@ -56,14 +56,15 @@ pub(crate) async fn gather(
     }
 }
 
-/// Returns true if the kernel moves connections from a closing socket to another socket on the same
-/// port.
+/// Returns true if the kernel moves waiting connections from a closing socket to another socket at
+/// the same address.
 pub(crate) fn moves_connections() -> bool {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_migrate_req")
         .is_ok_and(|text| text.trim() == "1")
 }
 
-/// Returns the hot restart protocol of the Envoy to start. A launcher may start another version.
+/// Returns the hot restart protocol of the Envoy to start. Asks the launcher if possible, because
+/// its program may be another version than the agent's.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),
@@ -80,7 +81,7 @@ async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
 /// Returns the hot restart protocol of a binary, such as `11.104`.
 pub(crate) async fn protocol_of(binary: &Path) -> Result<String, String> {
     let read = |output: &Output| {
-        // Envoy prints the protocol to standard error.
+        // Envoy prints the protocol version to standard error.
         let said = [output.stdout.as_slice(), &output.stderr].concat();
         protocol_in(&String::from_utf8_lossy(&said))
     };

@@ -1,12 +1,12 @@
-//! Replaces a running Envoy with a new one without dropping a request.
+//! Replaces a running Envoy with a new one without dropping requests.
 //!
-//! There are two methods behind one interface. *Hot*: the second Envoy takes over the first Envoy's
-//! sockets and statistics through shared memory and Envoy's own protocol. *Handover*: the second
-//! Envoy opens the same ports (SO_REUSEPORT) and gets all new connections, while the first drains.
-//! The method is chosen before anything is changed. A restart has a deadline. If it fails, the
-//! first Envoy keeps serving.
+//! There are two methods. *Hot*: the second Envoy takes over the first Envoy's sockets and
+//! statistics through Envoy's hot restart protocol and shared memory. *Handover*: the second Envoy
+//! opens the same ports (SO_REUSEPORT) and gets all new connections while the first Envoy drains.
+//! The methods to try are chosen before anything is changed. Each attempt has a time limit. If all
+//! attempts fail, the first Envoy keeps serving.
 //!
-//! Never signal the first Envoy or write xDS files while the second Envoy is taking over.
+//! While the second Envoy is taking over, never signal the first Envoy, and never write xDS files.
 
 mod attempt;
 mod decide;
@@ -69,11 +69,12 @@ impl std::fmt::Display for RestartMethod {
 /// Request to replace an Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
-    /// Strategy to follow.
+    /// Which methods may be used.
     pub strategy: Strategy,
-    /// Bootstrap for the new Envoy, if it differs from the current one.
+    /// Bootstrap for the new Envoy, or `None` to use the current bootstrap.
     pub bootstrap: Option<Bytes>,
-    /// Configuration being served, as static resources. The new Envoy must accept it.
+    /// Configuration that Envoy serves, as static resources. It is validated with the new Envoy
+    /// before the restart.
     pub served: Option<Bytes>,
     /// Channel that receives progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
@@ -85,7 +86,7 @@ impl Request {
         let what = what.into();
         tracing::info!("restart: {what}");
         if let Some(progress) = &self.progress {
-            // The requester may already be gone.
+            // The requester may have dropped the receiver.
             let _ = progress.send(what);
         }
     }
@@ -104,13 +105,13 @@ pub struct Restarted {
     pub took: Duration,
 }
 
-/// Why Envoy was not replaced. Unless stated otherwise, the previous Envoy keeps serving.
+/// Why Envoy was not replaced. Unless a variant says otherwise, the previous Envoy keeps serving.
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
     /// A precondition is not met.
     #[error("{0}")]
     Refused(#[from] RestartRefused),
-    /// The new Envoy rejects its bootstrap or the current configuration.
+    /// The new Envoy's binary rejects its bootstrap or the current configuration.
     #[error("the new Envoy rejects its {what}: {envoy_words}")]
     Invalid {
         /// Which part is invalid: `bootstrap` or `configuration`.
@@ -118,13 +119,13 @@ pub enum RestartError {
         /// Error message from Envoy.
         envoy_words: String,
     },
-    /// The new Envoy could not be made to validate the configuration.
+    /// The new Envoy's binary could not be run to validate the configuration.
     #[error("cannot query the new Envoy: {0}")]
     NoVerdict(String),
     /// All attempts failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
-    /// There is currently no live Envoy to replace.
+    /// No live Envoy is running that could be replaced.
     #[error("no Envoy is live; it starts automatically")]
     NotLive,
     /// The supervisor is stopping.

@@ -1,15 +1,16 @@
-//! Parks sockets that hold new connections while no Envoy is running.
+//! Parks sockets: the agent's own listening sockets hold new connections while no Envoy is running.
 //!
-//! At each of Envoy's addresses, the agent opens a listening socket in the same SO_REUSEPORT group.
-//! A BPF program on the group chooses only among Envoy's sockets, so the agent's socket gets no
-//! connections while Envoy is alive. When Envoy dies, only the agent's socket is left in the group.
-//! The kernel moves waiting connections to it and queues new ones there. When the next Envoy
-//! listens and the agent closes its socket, the kernel hands over all waiting connections,
-//! including the data already sent.
+//! At each of Envoy's addresses, the agent opens a listening socket in the same SO_REUSEPORT group
+//! as Envoy's sockets. A BPF program makes the group choose only Envoy's sockets, so the agent's
+//! socket gets no connections while Envoy is alive. When Envoy dies, only the agent's socket is
+//! left in the group. The kernel moves waiting connections to the agent's socket and queues new
+//! ones there. Once the next Envoy listens at the address, the agent closes its socket. The kernel
+//! then hands over all waiting connections, including the data already sent.
 //!
-//! This requires `net.ipv4.tcp_migrate_req` = 1. Otherwise, the kernel would reset such
-//! connections, so nothing is parked. Never withhold a connection from a live Envoy: a connection
-//! that arrives here because Envoy's sockets changed is handed over shortly.
+//! Parking requires `net.ipv4.tcp_migrate_req` = 1. With any other value, the kernel would reset
+//! waiting connections when a socket closes, so nothing is parked. Never withhold connections from
+//! a live Envoy: if a connection reaches a parked socket because Envoy's sockets changed, hand it
+//! over shortly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,19 +27,19 @@ use super::steer::{attach, join, own};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Length of the accept queue, which the kernel also limits to `net.core.somaxconn`.
+/// Length of the accept queue. The kernel also limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
-/// Interval between checks for waiting connections.
+/// Interval between checks for connections waiting at parked sockets.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a terminating Envoy may take to close its sockets one by one. An Envoy that lives
-/// longer is not terminating.
+/// Time allowed for a terminating Envoy to close its sockets one by one and exit. If Envoy is still
+/// alive afterwards, it is not terminating.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// The agent's own sockets at its Envoy's addresses.
+/// The agent's listening sockets at the addresses of one Envoy.
 #[derive(Debug, Default)]
 pub(crate) struct Parked {
     sockets: BTreeMap<SocketAddr, Socket>,
-    /// Addresses at which no socket could be parked. Each such address is logged only once.
+    /// Addresses at which parking has failed. Only the first failure at each address is logged.
     refused: BTreeSet<SocketAddr>,
 }
 
@@ -48,8 +49,8 @@ impl Parked {
         self.sockets.is_empty()
     }
 
-    /// Parks a socket at each wanted address where only `process` listens. Closes parked sockets at
-    /// all other addresses.
+    /// Parks a socket at each wanted address where `process` is the only listener. Closes parked
+    /// sockets at all other addresses.
     pub(crate) fn follow(&mut self, process: &Process, wanted: &BTreeSet<SocketAddr>) {
         let is_wanted = |address: &SocketAddr| wanted.contains(address);
         let gone: Vec<SocketAddr> = self.sockets.keys().copied().collect();
@@ -77,15 +78,15 @@ impl Parked {
         }
     }
 
-    /// Closes all parked sockets. The kernel hands over waiting connections to the process that
-    /// listens at the same address, if any.
+    /// Closes all parked sockets. If another process listens at the same address, the kernel moves
+    /// waiting connections to that process.
     pub(crate) fn release(&mut self) {
         for address in self.sockets.keys().copied().collect::<Vec<_>>() {
             self.let_go(address);
         }
     }
 
-    /// Returns once a connection has waited at a parked socket for `SETTLED`.
+    /// Returns `SETTLED` after a connection is found waiting at a parked socket.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -96,8 +97,9 @@ impl Parked {
         sleep(SETTLED).await;
     }
 
-    /// Hands over waiting connections to the process if it listens at the same address. Otherwise,
-    /// they remain parked until the process exits. Returns true if any were handed over.
+    /// Closes each parked socket with waiting connections if `process` listens at the same address,
+    /// so that `process` gets the connections. All other connections keep waiting. Returns true if
+    /// any socket was closed.
     pub(crate) fn hand_over(&mut self, process: &Process) -> bool {
         let before = self.sockets.len();
         let (all, held) = (
@@ -115,8 +117,8 @@ impl Parked {
         self.sockets.len() < before
     }
 
-    /// Closes parked sockets at which connections are still waiting because no Envoy has taken
-    /// them.
+    /// Closes parked sockets at which connections are still waiting. If no process listens at the
+    /// same address, the connections are reset.
     pub(crate) fn give_up(&mut self) {
         for address in self.awaited() {
             self.let_go(address);
@@ -139,15 +141,16 @@ impl Parked {
         let Some(socket) = self.sockets.remove(&address) else {
             return;
         };
-        // The BPF program's socket indexes are now stale, so let the kernel choose.
+        // The socket indexes in the BPF program are now stale. Attach a program that leaves the
+        // choice to the kernel.
         if let Err(error) = attach(&socket, Choice::Any) {
             tracing::debug!(%address, %error, "cannot reset the steering program");
         }
     }
 }
 
-/// Opens an additional socket at the address, which the kernel never chooses. Returns `None` unless
-/// `process` is the only process listening there.
+/// Opens an additional listening socket at the address, and makes the BPF program exclude it.
+/// Returns `None` unless `process` is the only other process that listens there.
 fn park(
     process: &Process,
     address: SocketAddr,
@@ -170,7 +173,7 @@ fn park(
                 .is_ok()
         })
     });
-    // Drop new connections at this socket until the BPF program no longer chooses it.
+    // The new socket drops packets until the BPF program excludes it.
     let socket = join(address, BACKLOG)?;
     if !through_its {
         attach(&socket, choice)?;

@@ -1,4 +1,4 @@
-//! Retires the first Envoy after a takeover, until it has exited.
+//! Watches over the first Envoy after a takeover, until that Envoy has exited.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,19 +12,20 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// Maximum delay of the first Envoy's exit after a hot restart, beyond the usual time.
+/// Grace period beyond the usual time for the first Envoy to exit after a hot restart.
 const LATE: Duration = Duration::from_secs(10);
-/// Extra time for remaining connections after the drain.
+/// Extra time after the drain for the remaining connections to finish.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the maximum time between the takeover and the termination of the first Envoy.
+/// Returns the time after the takeover at which the first Envoy is terminated, if it has not exited
+/// by then.
 pub(crate) fn latest_end(drain_time: Duration) -> Duration {
     Lineage::parent_ends_after(drain_time) + LATE
 }
 
-/// An Envoy that has a successor.
+/// A first Envoy whose successor has taken over.
 #[derive(Debug)]
 pub(crate) struct Retiring {
     process: Process,
@@ -32,7 +33,8 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Starts to retire the first Envoy. After a handover, new connections are steered if possible.
+    /// Starts a task that retires the first Envoy. `steering` is the steering of new connections
+    /// after a handover, or `None` if they are not steered.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,
@@ -52,7 +54,7 @@ impl Retiring {
             let _ = std::fs::remove_file(directory.join(OLD_ADMIN));
             if let Some(line) = parent.identity.lineage {
                 match way {
-                    // The lineage continues, so its shared memory is still needed.
+                    // The second Envoy is in the same lineage, so it still needs the shared memory.
                     RestartMethod::Hot => line.remove_sockets(&directory),
                     RestartMethod::Handover => line.remove(&directory),
                 }
@@ -63,31 +65,31 @@ impl Retiring {
         Self { process, task }
     }
 
-    /// Returns the process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Returns true if the process is gone and its files have been removed.
+    /// Returns true if the process has exited and its files have been removed.
     pub(crate) fn is_gone(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Waits until the process is gone. Canceling the wait does not affect the process.
+    /// Waits until the process has exited. Cancelling the wait does not affect the process.
     pub(crate) async fn gone(&mut self) {
-        // The runtime has logged any panic in the task.
+        // Ignore a panic in the task, because the runtime has already logged it.
         let _ = (&mut self.task).await;
     }
 
-    /// Terminates the process now, because its successor has exited.
+    /// Terminates the process now. Call this only after its successor has exited.
     pub(crate) async fn end(self) {
         self.process.end().await;
         let _ = self.task.await;
     }
 }
 
-/// Waits until the successor has asked the process to exit. An earlier signal would also take down
-/// the successor, unless the successor has already exited.
+/// Waits until the process exits at its successor's request, and terminates it if that takes too
+/// long. Terminating it earlier would also take down the successor, unless the successor has
+/// already exited.
 async fn ends_by_itself(process: &Process, successor: &Process, drain_time: Duration) {
     let start = Instant::now();
     let told = Lineage::parent_ends_after(drain_time);
@@ -116,9 +118,9 @@ async fn drains(
 ) {
     let admin = Admin::new(directory.join(OLD_ADMIN)).with_timeout(ADMIN_TIMEOUT);
     let start = Instant::now();
-    // With steering, no new connections arrive, so the agent can terminate the process and close
-    // its ports at the right moment. Without steering, the process closes its ports first, so that
-    // the last connections can finish.
+    // With steering, the process gets no new connections, so it keeps its ports open until the
+    // agent terminates it. Without steering, the process must close its ports first, so that the
+    // last connections can finish.
     let how = match steering {
         Some(_) => "/drain_listeners?graceful&skip_exit",
         None => "/drain_listeners?graceful",
@@ -127,15 +129,15 @@ async fn drains(
         Ok(_) => true,
         Err(error) => {
             tracing::warn!(pid = process.pid(), %error, "the previous Envoy might not drain");
-            // A busy process has nevertheless received the request.
+            // If Envoy is merely busy, it has received the request and will drain.
             !error.is_gone()
         }
     };
-    // With steering, no new connections arrive, so existing ones may finish even without a drain
-    // signal.
+    // With steering, the process gets no new connections, so wait for the existing ones even if
+    // Envoy does not drain.
     if drains || steering.is_some() {
         let drained = async {
-            // The process accepts connections until the drain time is over.
+            // Until the drain time is over, the process may still accept connections.
             sleep(drain_time).await;
             while start.elapsed() < drain_time + LAST_CONNECTIONS
                 && !is_idle(&admin, steering.as_ref()).await
@@ -157,7 +159,8 @@ async fn drains(
 
 async fn is_idle(admin: &Admin, steering: Option<&Steering>) -> bool {
     let is_without = async || matches!(admin.active_connections().await, Ok(0));
-    // Check again, because waiting connections may have been accepted since the first check.
+    // Count connections again, because waiting connections may have been accepted after the first
+    // count.
     is_without().await
         && steering.is_none_or(|steering| !steering.is_awaited())
         && is_without().await

@@ -1,11 +1,11 @@
-//! Builds BPF programs that choose which socket gets a new connection at one address. Pure.
+//! Builds BPF programs that choose which of the sockets at one address gets a new connection. Pure.
 //!
-//! The kernel keeps all sockets that listen on one address with SO_REUSEPORT in a group, in the
-//! order in which they started listening. If a socket closes, the last one takes its index. While
-//! the first process still has sockets, the second process's first socket therefore keeps its
-//! index. It may lose its index only if more sockets close than the second process has. A classic
-//! BPF program returns the index of the socket that gets a connection. If the index is invalid, the
-//! kernel falls back to its hash.
+//! The kernel keeps all sockets that listen on one address with SO_REUSEPORT in a group, ordered by
+//! when they started listening. A classic BPF program returns the index of the socket that gets a
+//! connection. If the index is invalid, the kernel chooses by hash. When a socket closes, the last
+//! socket in the group takes its index. The second process's sockets come after those of the first.
+//! The second process's first socket therefore keeps its index while the first process closes its
+//! sockets, unless more sockets close than the second process has.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use nix::libc::{
 
 use crate::host::listening::Listening;
 
-/// Number of sockets that each of two processes has at one address.
+/// Group of sockets that listen on one address, counted by process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SocketGroup {
     /// Address at which the sockets listen.
@@ -26,14 +26,13 @@ pub(super) struct SocketGroup {
     pub(super) before: u32,
     /// Number of sockets that belong to the second process.
     pub(super) after: u32,
-    /// Number of sockets that belong to neither process, or to both. Their order is unknown.
+    /// Number of sockets that neither process or both processes hold. Their indexes are unknown.
     pub(super) others: u32,
 }
 
 impl SocketGroup {
-    /// Returns how many sockets to add so that the second process's first socket keeps its index
-    /// while the first process closes its own sockets. If any are added, it keeps its index to the
-    /// end.
+    /// Returns how many sockets to add to the group, so that the second process's first socket
+    /// keeps its index until the first process has closed all its sockets.
     pub(super) fn missing(&self) -> u32 {
         if self.after >= self.before {
             0
@@ -43,8 +42,8 @@ impl SocketGroup {
     }
 }
 
-/// Returns the addresses at which both processes listen, given all listening sockets and the
-/// sockets that each process holds.
+/// Returns the groups in which both processes have sockets. `before` and `after` contain the
+/// sockets that each process holds, by inode.
 pub(super) fn groups(
     all: &[Listening],
     before: &BTreeMap<u64, i32>,
@@ -69,19 +68,19 @@ pub(super) fn groups(
     by_address.into_values().filter(both).collect()
 }
 
-/// Choice of the socket that gets a new connection.
+/// Which socket in a group gets a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Random choice among several sockets with consecutive indexes.
+    /// A random one of several sockets with consecutive indexes.
     Among {
-        /// First index.
+        /// Index of the first of these sockets.
         first: u32,
-        /// Number of indexes, at least one.
+        /// Number of these sockets, at least one.
         count: u32,
     },
-    /// Only the socket with this index.
+    /// The socket with this index.
     Only(u32),
-    /// Choice by the kernel's hash among all sockets.
+    /// Any socket, chosen by the kernel's hash.
     Any,
 }
 
@@ -90,7 +89,7 @@ impl Choice {
     pub(super) fn program(self) -> Vec<sock_filter> {
         match self {
             Self::Among { first, count } => vec![
-                // An ancillary load: negative offsets refer to data outside the packet.
+                // Negative offsets load ancillary data: here, a random number.
                 instruction(
                     BPF_LD | BPF_W | BPF_ABS,
                     SKF_AD_OFF.wrapping_add(SKF_AD_RANDOM).cast_unsigned(),
@@ -105,10 +104,10 @@ impl Choice {
     }
 }
 
-/// Returns a BPF instruction without jumps.
+/// Returns a BPF instruction that does not jump.
 pub(super) fn instruction(code: u32, k: u32) -> sock_filter {
     sock_filter {
-        // Operation codes fit into one byte.
+        // Operation codes fit into 8 bits.
         code: u16::try_from(code).unwrap_or(0),
         jt: 0,
         jf: 0,
@@ -148,7 +147,7 @@ mod tests {
             listening("127.0.0.1:83", 99),
             listening("127.0.0.1:84", 6),
         ];
-        // A socket that both processes hold has been handed over.
+        // Both processes hold the socket if it was handed over.
         let (before, after) = (
             having(&[1, 2, 3, 4, 5, 6, 1000]),
             having(&[6, 11, 12, 13, 14]),
@@ -169,7 +168,7 @@ mod tests {
         );
     }
 
-    /// Imitates the kernel: the last socket takes the index of a closed one.
+    /// Simulates the kernel: the last socket takes the index of a closed socket.
     #[test]
     fn first_new_socket_stays_until_old_ones_close() {
         for (before, after) in [(1, 1), (2, 2), (4, 4), (2, 3), (1, 4), (4, 1), (3, 2)] {
@@ -181,7 +180,8 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // The worst closing orders for the second process are from the front and from the end.
+            // For the second process, closing the sockets from the front or from the end is the
+            // worst case.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

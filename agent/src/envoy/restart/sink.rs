@@ -1,13 +1,14 @@
-//! Receives replies that the first Envoy still sends to a dead second Envoy.
+//! Receives replies that the first Envoy still sends to a second Envoy that has died.
 //!
-//! If an Envoy cannot send a reply over the hot restart sockets, it terminates. It does so
-//! immediately if the socket is missing, and after ten seconds if no process has the socket open.
-//! If the first Envoy was busy while the second one died, this would interrupt the service. The
-//! agent therefore keeps the dead Envoy's socket open.
+//! If an Envoy cannot send a reply over the hot restart sockets, it terminates: immediately if the
+//! socket file is missing, or after ten seconds if no process has the socket open. The first Envoy
+//! may have been busy when the second one died, and reply later. To keep the first Envoy alive, the
+//! agent opens a socket in place of the dead Envoy's socket and reads the replies.
 //!
-//! If the next second Envoy already has the socket when the reply arrives, it mistakes the reply
-//! for one to its own request. All later replies are then off by one, and it terminates once it is
-//! serving. The next attempt therefore waits until the reply has arrived or is no longer expected.
+//! The next second Envoy must not get a late reply, because it would mistake that reply for one to
+//! its own request. It would then match all later replies to the wrong requests, and terminate once
+//! it is serving. The next attempt therefore starts only after the reply has arrived, or is no
+//! longer expected.
 
 use std::fs;
 use std::io;
@@ -23,23 +24,23 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::Lineage;
 use crate::host::remove_if_exists;
 
-/// Keeps reading from a dead Envoy's sockets until dropped.
+/// Reads from sockets in place of a dead Envoy until dropped.
 #[derive(Debug)]
 pub(crate) struct Sink {
     _tasks: JoinSet<()>,
     answered: watch::Receiver<bool>,
 }
 
-/// Maximum time to wait for a reply to a request from the dead second Envoy.
+/// Maximum time to wait for the reply to the dead Envoy's last request.
 const ANSWER: Duration = Duration::from_secs(4);
-/// Number of requests to send to the first Envoy's main thread. More than one is needed, because
-/// connecting and requesting are separate events.
+/// Number of admin requests that must be answered. A single one does not suffice, because the main
+/// thread handles a new connection and its request as separate events.
 const ROUNDS: usize = 3;
-/// Time allowed for the remaining messages of a reply.
+/// Time allowed for a reply's remaining messages after the first.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
-    /// Opens the sockets of the dead Envoy whose place is `lineage`.
+    /// Opens sockets in place of the dead Envoy's. `lineage` is the dead Envoy's place.
     pub(crate) fn open(lineage: Lineage, directory: &Path) -> io::Result<Self> {
         let (answers, answered) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -47,8 +48,8 @@ impl Sink {
             let socket = bind(&path)?;
             let answers = answers.clone();
             tasks.spawn(async move {
-                // The kernel closes any descriptors in the message, because this call does not
-                // request them.
+                // This call does not request file descriptors, so the kernel closes any that the
+                // message contains.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
                     tracing::debug!(length, "received a reply addressed to a dead Envoy");
@@ -62,33 +63,33 @@ impl Sink {
         })
     }
 
-    /// Waits until the first Envoy has sent the reply that it may owe. The admin interface is
-    /// served by the same thread, in order, so a response from there means that the earlier reply
-    /// was sent.
+    /// Waits until the first Envoy has sent the reply, if it owes one to the dead Envoy. The first
+    /// Envoy's main thread handles hot restart messages and admin requests in order. A response to
+    /// an admin request therefore means that the reply was sent before.
     pub(crate) async fn settled(&mut self, admin: &Admin) {
         let came_to_it = async {
             for _ in 0..ROUNDS {
                 admin.reconnect().await;
                 if admin.ready().await.is_err() {
-                    // Envoy has handed over its admin interface, so waiting is the only option.
+                    // Envoy no longer serves its admin interface, so wait for the reply only.
                     std::future::pending::<()>().await;
                 }
             }
         };
         let settled = async {
             tokio::select! {
-                // If this fails, there are no more senders.
+                // Ignore an error, which means that no task reads from the sockets any more.
                 _ = self.answered.wait_for(|answered| *answered) => {}
                 () = came_to_it => {}
             }
         };
-        // A timeout is not an error, because Envoy may not owe a reply.
+        // Ignore a timeout, because the first Envoy may not owe a reply.
         let _ = timeout(ANSWER, settled).await;
         sleep(REST).await;
     }
 }
 
-/// Binds a socket by rename, so that there is always a socket at the path.
+/// Binds a socket and renames it into place, so that there is always a socket at the path.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     let staged = PathBuf::from(format!("{}n", path.display()));
     remove_if_exists(&staged)?;

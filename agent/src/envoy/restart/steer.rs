@@ -1,14 +1,15 @@
 //! Steers new connections to the second Envoy while both Envoys have the same ports open.
 //!
-//! Closing a socket resets the connections waiting on it. The first Envoy therefore closes its
-//! ports only after a whole drain time without a new connection. The kernel chooses among the
-//! sockets at one address with a BPF program, which can be set through any of them. The agent sets
-//! it through one of the second Envoy's sockets. If the kernel denies access to these sockets (it
-//! requires ptrace access), the agent uses a socket that joins the group. If the kernel chooses
-//! that socket for a connection, the packets are dropped, and the client retransmits.
+//! Closing a listening socket resets the connections that wait on it. While both Envoys listen, a
+//! BPF program therefore makes the kernel choose only the second Envoy's sockets for new
+//! connections. The program can be attached through any socket in the SO_REUSEPORT group. The agent
+//! normally attaches it through one of the second Envoy's sockets, which requires ptrace access. If
+//! the kernel denies that access, the agent adds its own socket to the group. That socket drops all
+//! packets, so a client whose connection is assigned to it retransmits. The first Envoy closes its
+//! sockets only after a whole drain time without new connections.
 //!
-//! The kernel keeps the program as long as the group exists, so the program must be removed once
-//! the first Envoy is gone.
+//! The kernel keeps the program as long as the group exists. Remove the program once the first
+//! Envoy has exited.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,7 +24,7 @@ use super::reuseport::{Choice, SocketGroup, groups, instruction};
 use crate::envoy::process::Process;
 use crate::host::listening::{self, Listening};
 
-/// Maximum number of times to read the host's sockets until two reads agree.
+/// Maximum number of repeated reads of the host's sockets while successive reads disagree.
 const MAX_LOOKS: usize = 20;
 
 /// Steers new connections to the second of two processes.
@@ -34,21 +35,22 @@ pub(crate) struct Steering {
     groups: Vec<SocketGroup>,
 }
 
-/// Steers to one socket whose index stays the same when other sockets close. Release this when the
-/// first process is gone.
+/// Groups in which all new connections go to one socket, whose index stays the same when other
+/// sockets close. Release this once the first process has exited.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Narrowed(Vec<Member>);
 
-/// A group of sockets, and a descriptor for one of them.
+/// A group of sockets, represented by a descriptor for one of them.
 #[derive(Debug)]
 struct Member {
     socket: OwnedFd,
-    /// Sockets that take the indexes of closed sockets.
+    /// Additional sockets that keep the chosen socket's index valid while others close.
     more: Vec<OwnedFd>,
 }
 
-/// Why new connections are still distributed between the two Envoys.
+/// Why new connections cannot be steered to the new Envoy. The kernel distributes them between both
+/// Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -57,8 +59,8 @@ pub(crate) struct SteerError {
 }
 
 impl Steering {
-    /// Starts to steer new connections at every address that both processes have. Changes nothing
-    /// if it fails.
+    /// Steers new connections to `after` at every address where both processes listen. On error, no
+    /// steering remains in place.
     pub(crate) fn start(before: &Process, after: &Process) -> Result<Self, SteerError> {
         let sight = Sight::steady(Some(before), after);
         let groups = sight.groups();
@@ -89,14 +91,14 @@ impl Steering {
         })
     }
 
-    /// Returns true if a connection is still waiting to be accepted by the first process.
+    /// Returns true if any connection is waiting for the first process to accept it.
     pub(crate) fn is_awaited(&self) -> bool {
         listening::of(self.before.pid()).any(|socket| socket.waiting > 0)
     }
 
-    /// Narrows each group's choice to a single socket. Call this right before the first process
-    /// closes its sockets, because closing changes the indexes of other sockets. In groups that
-    /// have changed since the start, the kernel chooses.
+    /// Narrows each group's choice to a single socket. Call this immediately before the first
+    /// process closes its sockets, because closing changes the indexes of other sockets. If a group
+    /// has changed since the start, the kernel chooses its socket.
     pub(crate) fn narrow(self) -> Narrowed {
         let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
@@ -104,7 +106,7 @@ impl Steering {
         for group in self.groups {
             match narrow(&sight, &group, now.contains(&group)) {
                 Ok(member) => members.push(member),
-                // The group may be gone because its listener was removed.
+                // The listener may have been removed, in which case the group no longer exists.
                 Err(error) => {
                     tracing::debug!(address = %group.address, %error, "cannot narrow the steering of new connections");
                 }
@@ -115,7 +117,7 @@ impl Steering {
 }
 
 impl Narrowed {
-    /// Lets the kernel choose again.
+    /// Leaves the choice of sockets to the kernel again.
     pub(crate) fn release(self) {
         for Member { socket, more } in self.0 {
             drop(more);
@@ -126,8 +128,8 @@ impl Narrowed {
     }
 }
 
-/// Lets the kernel distribute a process's new connections. This removes any BPF program left by an
-/// earlier agent.
+/// Leaves the choice among a process's sockets to the kernel. This removes any BPF program that an
+/// earlier agent left.
 pub(crate) fn any(process: &Process) {
     let sight = Sight::of(None, process);
     for Listening { address, inode, .. } in &sight.all {
@@ -136,14 +138,13 @@ pub(crate) fn any(process: &Process) {
         };
         let set = own(process, *inode, *descriptor).and_then(|socket| attach(&socket, Choice::Any));
         if let Err(error) = set {
-            // This may fail: the socket may be closed, inaccessible, or the only one at its
-            // address.
+            // Expected if the socket is closed, inaccessible, or the only one at its address.
             tracing::debug!(%address, %error, "cannot reset the steering program");
         }
     }
 }
 
-/// A snapshot of the sockets that two processes hold.
+/// The listening sockets at one moment, and which of them each process holds.
 struct Sight<'a> {
     process: &'a Process,
     all: Vec<Listening>,
@@ -161,9 +162,9 @@ impl<'a> Sight<'a> {
         }
     }
 
-    /// Reads until two consecutive reads agree. The kernel returns its table in pieces. If a socket
-    /// is opened or closed during a read, another socket may be missing or listed twice, and every
-    /// index would be wrong.
+    /// Reads the sockets until two consecutive reads agree. The kernel returns its table in pieces.
+    /// If a socket is opened or closed during a read, the table may omit another socket or list it
+    /// twice. The socket indexes would then be wrong.
     fn steady(before: Option<&Process>, process: &'a Process) -> Self {
         let mut seen = Self::of(before, process);
         for _ in 0..MAX_LOOKS {
@@ -180,8 +181,8 @@ impl<'a> Sight<'a> {
         groups(&self.all, &self.before, &self.after)
     }
 
-    /// Returns a socket in the group at the address: either one of the second process's sockets, or
-    /// a new one that joins the group.
+    /// Returns one socket of the group at the address. This is a duplicate of a socket of the
+    /// second process or, if access is denied, a new socket that joins the group.
     fn member(&self, address: SocketAddr) -> io::Result<OwnedFd> {
         let found = self
             .all
@@ -217,7 +218,7 @@ fn narrow(sight: &Sight<'_>, group: &SocketGroup, is_as_known: bool) -> io::Resu
 
 pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<OwnedFd> {
     let socket = process.duplicate(descriptor)?;
-    // The process may have closed the socket and reused the descriptor.
+    // The process may have closed the socket and reused the descriptor for another file.
     if rustix::fs::fstat(&socket)?.st_ino == inode {
         Ok(socket)
     } else {
@@ -225,13 +226,13 @@ pub(super) fn own(process: &Process, inode: u64, descriptor: i32) -> io::Result<
     }
 }
 
-/// Opens an additional listening socket at the address, which drops all packets.
+/// Opens an additional listening socket at the address. The socket drops all packets.
 pub(super) fn join(address: SocketAddr, backlog: i32) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(true)?;
     if address.is_ipv6() {
-        // Set this option as Envoy does. Otherwise, the socket would be in another group.
+        // Envoy sets this option, too. A socket without it would be in another group.
         socket.set_only_v6(true)?;
     }
     let nothing = instruction(BPF_RET | BPF_K, 0);
@@ -265,8 +266,8 @@ mod tests {
 
     use super::*;
 
-    /// A process that listens but accepts nothing, so that the connections waiting on each socket
-    /// can be counted.
+    /// A process that listens but never accepts, so that the connections waiting on each socket can
+    /// be counted.
     struct Server {
         child: Child,
         process: Process,
@@ -277,12 +278,12 @@ mod tests {
         /// Starts a server with up to three sockets on an unused port.
         fn start(address: IpAddr, sockets: usize) -> Self {
             for _ in 0..100 {
-                // Find an unused port: with SO_REUSEPORT, the kernel may choose another test's
-                // port.
+                // Find an unused port without SO_REUSEPORT. With it, the kernel may choose a port
+                // that another test uses.
                 let free = TcpListener::bind((address, 0)).unwrap();
                 let address = free.local_addr().unwrap();
                 drop(free);
-                // By now, another process's connection may be using the port.
+                // Another process's outgoing connection may have taken the port in the meantime.
                 if let Ok(sockets) = listening_at(address, sockets) {
                     return Self::with(address, sockets);
                 }
@@ -342,7 +343,7 @@ mod tests {
             socket.set_reuse_address(true)?;
             socket.set_reuse_port(true)?;
             if address.is_ipv6() {
-                // As in Envoy.
+                // Envoy sets the same options.
                 socket.set_only_v6(true)?;
             }
             socket.bind(&address.into())?;
@@ -364,8 +365,8 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Returns the counts for two servers once all connections have arrived. Waits, because the
-    /// kernel queues a connection only after the client is connected.
+    /// Returns the number of connections at each server's sockets once all have arrived. Polls,
+    /// because a client may be connected before the kernel queues its connection.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -378,8 +379,8 @@ mod tests {
         }
     }
 
-    /// Checks where connections go before, during and after steering, and that none is lost when
-    /// the first process exits.
+    /// Checks which process gets connections before, during and after steering. Also checks that
+    /// none is lost when the first process exits.
     fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
         let mut before = Server::start(address, sockets_before);
         let address = before.address;

@@ -1,4 +1,4 @@
-//! The task that owns an Envoy process: starts, supervises, replaces and stops it.
+//! The task that owns an Envoy process. It starts, supervises, replaces and stops Envoy.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,20 +23,20 @@ use crate::host::reserve::{InstanceLoan, LackingInstances};
 use crate::host::{durable, until};
 use crate::xds::{Subscription, XdsKind};
 
-/// Interval between checks of the log's size and of the binary file.
+/// Interval between checks of the log's size, the binary file and the previous Envoy.
 const CHECK: Duration = Duration::from_secs(5);
-/// How long to wait for the first accepted versions once Envoy is live. Without them, its files
+/// How long a live Envoy may take to accept its first listeners and clusters. After that, its files
 /// count as not loaded.
 const FIRST_VERSIONS: Duration = Duration::from_secs(2);
-/// Pauses between queries to a starting Envoy.
+/// Pauses between queries to an Envoy that is starting.
 const POLLS: Backoff = Backoff::new(Duration::from_millis(2), Duration::from_millis(20));
-/// How long new connections wait for the next Envoy before they are refused.
+/// How long new connections wait for the next Envoy after Envoy dies. Afterwards, they are refused.
 const WAIT: Duration = Duration::from_secs(5);
-/// Maximum number of connections that may reach parked sockets while Envoy is alive. Beyond it, the
-/// agent stops parking sockets for this Envoy.
+/// Number of times that parked sockets may catch connections while Envoy is alive. If it happens
+/// more often, the agent parks no more sockets for this Envoy.
 const MAX_STRAYS: u32 = 3;
 
-/// Command for the task.
+/// Command for the [`Actor`].
 #[derive(Debug)]
 pub(super) enum SupervisorCommand {
     /// Stops Envoy.
@@ -48,14 +48,13 @@ pub(super) enum SupervisorCommand {
     ),
 }
 
-/// Command to stop Envoy.
 #[derive(Debug)]
 pub(super) struct Stop {
     pub(super) grace: Duration,
     pub(super) done: oneshot::Sender<()>,
 }
 
-/// The task that owns the process.
+/// State of the task that owns the process.
 pub(super) struct Actor {
     pub(super) config: SupervisorConfig,
     pub(super) admin: Admin,
@@ -64,19 +63,18 @@ pub(super) struct Actor {
     pub(super) inbox: mpsc::Receiver<SupervisorCommand>,
     pub(super) deaths: u32,
     pub(super) retiring: Option<Retiring>,
-    /// Sockets left open by the last failed replacement.
+    /// Sockets that the last failed replacement left open.
     pub(super) sink: Option<Sink>,
-    /// Addresses at which connections wait while a dead Envoy is replaced.
+    /// Addresses at which connections wait while a dead Envoy is restarted.
     pub(super) ports: watch::Receiver<BTreeSet<SocketAddr>>,
-    /// Sockets parked at these addresses.
+    /// Sockets that are parked at `ports`.
     pub(super) parked: Parked,
-    /// Time at which parked connections are given up if no Envoy is running.
+    /// When to close the parked sockets if no Envoy is live by then.
     pub(super) parked_until: Option<Instant>,
-    /// Inotify instances on loan to an Envoy that is starting.
+    /// Inotify instances on loan to the Envoy that is starting.
     pub(super) loan: Option<InstanceLoan>,
 }
 
-/// Why Envoy was not started.
 #[derive(Debug, thiserror::Error)]
 enum StartFailure {
     #[error(transparent)]
@@ -85,11 +83,11 @@ enum StartFailure {
     Io(#[from] io::Error),
 }
 
-/// Event that ends a wait for the process.
+/// Why supervision of a process ends.
 enum ProcessEvent {
     Died(Exit),
     Stop(Stop),
-    /// The supervisor's handle was dropped.
+    /// The `Supervisor` was dropped.
     Abandoned,
 }
 
@@ -133,8 +131,8 @@ impl Actor {
     }
 
     fn spawn(&mut self) -> Result<RunningEnvoy, StartFailure> {
-        // If this fails, the number of files is reduced to the number of free instances before the
-        // next attempt.
+        // If too few instances are free, the number of files that Envoy must watch is reduced
+        // before the next attempt.
         self.loan = Some(self.config.instances.borrow_for_start()?);
         Ok(self.launch()?)
     }
@@ -153,8 +151,8 @@ impl Actor {
         })
     }
 
-    /// Supervises until the process exits or the supervision ends. Returns how long Envoy was live.
-    /// After a replacement, `running` is the new Envoy.
+    /// Supervises Envoy until the process exits, or supervision ends for another reason. Also
+    /// returns how long Envoy was live. After a replacement, `running` is the new Envoy.
     async fn supervise(
         &mut self,
         running: &mut RunningEnvoy,
@@ -191,7 +189,6 @@ impl Actor {
                             strays = 0;
                         }
                         self.park(running, strays);
-                        // The requester may already be gone.
                         let _ = done.send(result);
                     }
                 },
@@ -216,8 +213,8 @@ impl Actor {
         }
     }
 
-    /// Waits until Envoy is live. Returns whether it has loaded its files. If another event occurs
-    /// first, returns it as an error.
+    /// Waits until Envoy is live. Returns true if it has loaded its files. Fails with the event if
+    /// supervision of the process ends first.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
@@ -229,7 +226,6 @@ impl Actor {
                 event = event(&mut self.inbox, &running.process) => match event {
                     Ok(event) => return Err(event),
                     Err((_, done)) => {
-                        // The requester may already be gone.
                         let _ = done.send(Err(RestartError::NotLive));
                     }
                 }
@@ -237,13 +233,15 @@ impl Actor {
         }
     }
 
-    /// Releases waiting connections to the Envoy that is now listening, if any.
+    /// Closes the parked sockets. Waiting connections move to the Envoy that now listens at the
+    /// same address, and are reset if there is none.
     pub(super) fn let_go(&mut self) {
         self.parked_until = None;
         self.parked.release();
     }
 
-    /// Parks sockets, unless there is a second Envoy or Envoy's sockets keep changing.
+    /// Parks sockets. Closes them if the previous Envoy is still running, or if they have caught
+    /// too many connections.
     fn park(&mut self, running: &RunningEnvoy, strays: u32) {
         if self.retiring.is_some() || strays > MAX_STRAYS {
             self.parked.release();
@@ -264,7 +262,7 @@ impl Actor {
         });
     }
 
-    /// Performs the less frequent periodic checks.
+    /// Performs the checks that are due every `CHECK`.
     fn check(&mut self, running: &RunningEnvoy) {
         if let Err(error) = self.log.bound() {
             tracing::warn!(%error, log = %self.log.path().display(), "cannot limit the size of Envoy's log");
@@ -291,7 +289,7 @@ impl Actor {
         let command = self.config.command(None);
         identity
             .outdated(&command, &self.config.bootstrap)
-            // A missing binary is probably being replaced.
+            // If the binary is missing, it is probably being replaced at the moment.
             .or_else(|| {
                 let differs = command.binary.is_file() && !identity.is_from(&command.binary);
                 let replaced = differs && self.config.starts_another(identity);
@@ -301,13 +299,13 @@ impl Actor {
 
     pub(super) fn note(&self, identity: &Identity) {
         if let Err(error) = identity.write(&self.config.runtime_dir.join(PID_FILE)) {
-            // The process can still be identified by its command line.
+            // A later agent can still identify the process by its command line.
             tracing::warn!(%error, "cannot write the pid file");
         }
     }
 
-    /// Records that Envoy is stopping, because an agent that is started during the drain must not
-    /// adopt it.
+    /// Records that Envoy is stopping, so that an agent that starts during the drain does not adopt
+    /// it.
     pub(super) fn record_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,
@@ -326,7 +324,6 @@ impl Actor {
         self.end_retiring().await;
         running.forget(&self.config.runtime_dir);
         self.state.send_replace(State::Stopped);
-        // The requester may already be gone.
         let _ = stop.done.send(());
     }
 
@@ -345,7 +342,7 @@ type RestartCommand = (
     oneshot::Sender<Result<Restarted, RestartError>>,
 );
 
-/// Waits for the next event. Returns a restart request as an error.
+/// Waits for the next event or command. A restart command is returned as `Err`.
 async fn event(
     inbox: &mut mpsc::Receiver<SupervisorCommand>,
     process: &Process,
@@ -360,8 +357,8 @@ async fn event(
     }
 }
 
-/// Waits until Envoy is live and has its first listeners and clusters. Returns false if Envoy is
-/// live without them.
+/// Waits until Envoy is live and has accepted its first listeners and clusters. Returns false if
+/// Envoy is live but has not accepted them within `FIRST_VERSIONS`.
 async fn first_load(admin: &Admin) -> bool {
     let mut polls = POLLS;
     let mut live_since = None;

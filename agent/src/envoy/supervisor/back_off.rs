@@ -1,4 +1,5 @@
-//! Pauses before Envoy is restarted: after a crash, or until there are enough inotify instances.
+//! Pauses before Envoy is restarted, either after it died or while too few inotify instances are
+//! free.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -11,12 +12,13 @@ use crate::envoy::settings::State;
 use crate::host::reserve::LackingInstances;
 use crate::host::until;
 
-/// Interval between checks for free instances, without which Envoy would abort.
+/// Interval between attempts to borrow inotify instances. Without enough of them, Envoy would
+/// abort.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Actor {
-    /// Records that Envoy died after being live for `lived`. Returns the pause before the next
-    /// start.
+    /// Records that Envoy died after it was live for `lived`. Returns how long to pause before the
+    /// next start.
     pub(super) fn record_death(&mut self, reason: String, lived: Duration) -> Duration {
         self.deaths = if lived >= self.config.backoff.reset_after {
             1
@@ -32,8 +34,8 @@ impl Actor {
         pause
     }
 
-    /// Pauses briefly because there are too few instances for Envoy. Meanwhile, the number of files
-    /// may be reduced.
+    /// Pauses briefly because too few inotify instances are free to start Envoy. During the pause,
+    /// the number of files that Envoy must watch may be reduced.
     pub(super) async fn wait_for_instances(
         &mut self,
         lacking: LackingInstances,
@@ -53,7 +55,7 @@ impl Actor {
         self.back_off(POLL_INTERVAL).await
     }
 
-    /// Waits for `pause`. A stop command ends the pause early.
+    /// Waits for `pause`. Breaks if a stop command arrives or the `Supervisor` is dropped.
     pub(super) async fn back_off(&mut self, pause: Duration) -> ControlFlow<()> {
         let pause = sleep(pause);
         tokio::pin!(pause);
@@ -63,13 +65,11 @@ impl Actor {
                 () = until(self.parked_until) => self.let_go(),
                 request = self.inbox.recv() => match request {
                     Some(SupervisorCommand::Restart(_, done)) => {
-                        // The requester may already be gone.
                         let _ = done.send(Err(RestartError::NotLive));
                     }
                     Some(SupervisorCommand::Stop(stop)) => {
                         self.end_retiring().await;
                         self.state.send_replace(State::Stopped);
-                        // The requester may already be gone.
                         let _ = stop.done.send(());
                         return ControlFlow::Break(());
                     }

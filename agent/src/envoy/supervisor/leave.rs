@@ -1,9 +1,10 @@
-//! Stops a launcher's Envoys when the launcher is terminating.
+//! Stops a launcher's Envoys when the launcher is stopping.
 //!
-//! A launcher may stop only an Envoy that is serving. An Envoy that is taking over or being
-//! replaced belongs to the agent. After a hot restart, the second Envoy queries the first until it
-//! asks the first to exit. If it gets no reply, the second Envoy aborts. The first Envoy's drain
-//! time is therefore the one on the second Envoy's command line, not the launcher's.
+//! The launcher may stop only an Envoy that is serving. While an Envoy is taking over or being
+//! replaced, the agent is responsible for it. After a hot restart, the second Envoy keeps querying
+//! the first until it makes the first exit. The second Envoy aborts if it gets no reply, so the
+//! first one must not be stopped earlier. How long the first Envoy drains depends on the second
+//! Envoy's command line, not on the launcher's settings.
 
 use std::time::Duration;
 
@@ -17,25 +18,25 @@ use crate::envoy::restart::latest_end;
 use crate::envoy::settings::SupervisorConfig;
 use crate::host::processes;
 
-/// Time limit for a replacement, including an extended first attempt and a second attempt.
+/// Maximum duration of a replacement: long enough for a first attempt whose deadline is extended,
+/// and a second attempt.
 const REPLACEMENT: Duration = Duration::from_secs(300);
-/// Extra time that the launcher allows the agent for terminating a replaced Envoy.
+/// Extra time for the agent to terminate a replaced Envoy before the launcher does.
 const LATE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
-/// An Envoy's role, according to the PID files in its directory.
+/// An Envoy's role, according to the PID files in its runtime directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// This Envoy is serving, and no replacement is in progress.
     Serves,
-    /// This Envoy is taking over, or is being replaced.
+    /// This Envoy is taking over from another one, or another one is taking over from it.
     Changes,
-    /// Another Envoy is serving, and this one may drain for the given time.
+    /// Another Envoy has taken over, and this one may drain for the given time.
     Retires(Duration),
 }
 
-/// Stops an Envoy whose launcher is terminating. If it is serving, it is drained for at most
-/// `grace`.
+/// Stops an Envoy whose launcher is stopping. A serving Envoy is drained for at most `grace`.
 pub(super) async fn end(
     config: &SupervisorConfig,
     admin: &Admin,
@@ -64,7 +65,7 @@ pub(super) async fn end(
     }
 }
 
-/// Waits until the Envoy has exited, and terminates it if that takes too long.
+/// Waits until a replaced Envoy has exited, and terminates it if that takes too long.
 async fn see_off(process: &Process, drain: Duration) -> Exit {
     match timeout(latest_end(drain) + LATE, process.wait()).await {
         Ok(exit) => exit,
@@ -77,7 +78,7 @@ fn part(pid: u32, serving: Option<&Identity>, next: Option<&Identity>) -> Part {
         (_, Some(next)) if next.pid == pid => Part::Changes,
         (Some(serving), None) if serving.pid != pid => Part::Retires(serving.drain_time()),
         (Some(serving), Some(_)) if serving.pid == pid => Part::Changes,
-        // A third Envoy is taking over from the successor.
+        // A third Envoy is taking over from the second, and this Envoy is the first.
         (Some(serving), Some(next)) => Part::Retires(serving.drain_time().max(next.drain_time())),
         (None, Some(_)) => Part::Changes,
         (Some(_) | None, None) => Part::Serves,

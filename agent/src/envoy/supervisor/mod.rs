@@ -1,9 +1,9 @@
-//! Supervises one Envoy: starts or adopts it, restarts it with back-off after a crash, and stops it
-//! on request.
+//! Supervises one Envoy: starts or adopts it, restarts it after a crash, replaces it on request,
+//! and stops it.
 //!
-//! One task owns the process. All other code observes its state through a `watch` channel and sends
-//! requests through the handle. If the handle is dropped or the agent is killed, the supervision
-//! ends, but Envoy keeps serving.
+//! One task owns the process. All other code observes its state through a `watch` channel, and
+//! sends commands through the [`Supervisor`]. If the [`Supervisor`] is dropped or the agent is
+//! killed, supervision ends, but Envoy keeps serving.
 
 mod actor;
 mod back_off;
@@ -30,7 +30,7 @@ use crate::host::{PathError, create_directory};
 /// Why supervision could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The path of the admin socket exceeds the kernel's limit.
+    /// The path of the admin socket is longer than the kernel permits.
     #[error("{path}: {len} bytes are too long for a Unix socket, maximum {MAX_SOCKET_PATH}; choose a shorter runtime directory", path = .path.display())]
     SocketPath {
         /// Path of the socket.
@@ -38,7 +38,7 @@ pub enum StartError {
         /// Length in bytes.
         len: usize,
     },
-    /// A file in the runtime directory could not be used.
+    /// The runtime directory cannot be created, or running Envoys cannot be looked up.
     #[error(transparent)]
     Io(#[from] PathError),
 }
@@ -54,9 +54,9 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Adopts the running Envoy with this bootstrap and command line, or starts a new one. Returns
-    /// immediately; the caller must wait for the state. The CDS and LDS files must exist. Must be
-    /// called within a Tokio runtime.
+    /// Adopts the Envoy that is running with this bootstrap path and command line, or starts a new
+    /// one. Returns before Envoy is live, so watch [`Supervisor::state`]. The CDS and LDS files
+    /// must exist. Must be called within a Tokio runtime.
     pub fn start(config: SupervisorConfig) -> Result<Self, StartError> {
         let len = config.admin_socket.as_os_str().len();
         if len > MAX_SOCKET_PATH {
@@ -98,21 +98,21 @@ impl Supervisor {
         })
     }
 
-    /// Returns how long connections drain after their listener or Envoy is replaced.
+    /// Returns how long connections may take to finish after their listener or Envoy is replaced.
     pub(crate) fn drain_time(&self) -> Duration {
         self.drain_time
     }
 
-    /// Returns the admin interface of a running Envoy if there is one that [`Supervisor::start`]
-    /// would adopt or replace.
+    /// Returns a client for the admin interface if [`Supervisor::start`] would find a running
+    /// Envoy, which it would then adopt or replace.
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
     }
 
-    /// Stops the Envoys that [`Supervisor::start`] would adopt or replace, if they run the program
-    /// `own`. Returns how many there were. A serving Envoy is drained for at most `grace`. An Envoy
-    /// with a successor exits when the agent and the successor no longer need it.
+    /// Stops the running Envoys that [`Supervisor::start`] would find, if their program is `own`.
+    /// Returns how many there were. A serving Envoy is drained for at most `grace`. An Envoy that
+    /// has a successor exits once neither the agent nor the successor needs it.
     pub async fn end_own(
         config: &SupervisorConfig,
         own: &Executable,
@@ -132,8 +132,8 @@ impl Supervisor {
         Ok(found.len())
     }
 
-    /// Drains, for at most `grace`, and stops the Envoys that [`Supervisor::start`] would adopt or
-    /// replace. Returns how many there were.
+    /// Stops the running Envoys that [`Supervisor::start`] would find. Returns how many there were.
+    /// The newest one is first drained for at most `grace`.
     pub async fn end_running(config: &SupervisorConfig, grace: Duration) -> io::Result<usize> {
         let admin = Admin::new(&config.admin_socket);
         let mut found = find_running(&config.runtime_dir, &config.command(None))?;
@@ -149,13 +149,13 @@ impl Supervisor {
         Ok(count)
     }
 
-    /// Returns a channel with Envoy's current and future states.
+    /// Returns a channel that holds Envoy's current state.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.clone()
     }
 
-    /// Makes new connections to these addresses wait while a dead Envoy is replaced. Only affects
-    /// addresses at which Envoy listens.
+    /// Sets the addresses at which new connections wait while a dead Envoy is restarted. Only
+    /// affects addresses at which Envoy listens.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;
@@ -164,8 +164,8 @@ impl Supervisor {
         });
     }
 
-    /// Stops parking at all addresses except these. A port that is about to close must refuse
-    /// connections, not hold them.
+    /// Stops parking at all addresses except these. When a port is about to be closed, it must
+    /// refuse connections and not make them wait.
     pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
         let left = self
             .ports
@@ -176,13 +176,14 @@ impl Supervisor {
         self.park(left);
     }
 
-    /// Returns a client for the admin interface, which stays valid across restarts.
+    /// Returns a client for the admin interface. The client remains usable after Envoy is
+    /// restarted.
     pub fn admin(&self) -> Admin {
         self.admin.clone()
     }
 
-    /// Replaces Envoy with another one without dropping a request. Envoy's files must not be
-    /// written until this returns.
+    /// Replaces Envoy with a new one without dropping requests. Do not write Envoy's xDS files
+    /// until this returns.
     pub async fn restart(&self, request: restart::Request) -> Result<Restarted, RestartError> {
         let (done, wait) = oneshot::channel();
         let asked = self
@@ -193,12 +194,12 @@ impl Supervisor {
         wait.await.map_err(|_| RestartError::Stopping)?
     }
 
-    /// Drains for at most `grace`, stops Envoy, and returns once it has exited.
+    /// Drains Envoy for at most `grace`, stops it, and returns once it has exited.
     pub async fn stop(self, grace: Duration) {
         let (done, wait) = oneshot::channel();
         let stop = SupervisorCommand::Stop(Stop { grace, done });
         if self.commands.send(stop).await.is_ok() {
-            // An error means that the task has ended, and therefore that Envoy has exited.
+            // Ignore errors: the task ends only after Envoy has exited.
             let _ = wait.await;
         }
     }

@@ -1,5 +1,5 @@
-//! Replaces one Envoy with another, within the task that owns them: on request, or to finish a
-//! replacement started by an agent that crashed.
+//! Replaces one Envoy with another, either on request or to finish a replacement that a crashed
+//! agent had started.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -17,14 +17,15 @@ use crate::envoy::validate::{Validity, validate};
 use crate::host::inotify::watched_by;
 use crate::host::reserve::VALIDATION;
 
-/// Time limit for a response from the running Envoy, which may be loading its largest file.
+/// Time limit for a response from the running Envoy. It may be loading its largest file.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Maximum number of attempts per restart.
+/// Maximum number of attempts for one restart request.
 const ATTEMPTS: usize = 4;
 
 impl Actor {
-    /// Keeps an earlier agent's Envoy if it responds or can be taken over, and stops it otherwise.
-    /// If there are two Envoys, one was about to replace the other.
+    /// Adopts an earlier agent's Envoy if it responds. If it has lost its admin socket, replaces it
+    /// with a new Envoy. Otherwise, stops it and returns `None`. If two Envoys are running, first
+    /// continues the replacement of one by the other.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -42,8 +43,8 @@ impl Actor {
                 self.adopt(&running).await;
                 return Some(running);
             }
-            // An interrupted hot restart took away this Envoy's admin socket. The Envoy is still
-            // serving, and can be taken over.
+            // A failed hot restart took away this Envoy's admin socket. The Envoy is still serving,
+            // and another one can take over from it.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.note(&running.identity);
                 let request = restart::Request::default();
@@ -64,12 +65,13 @@ impl Actor {
     }
 
     /// Continues a replacement that a crashed agent left unfinished. Returns the Envoy that serves
-    /// from now on.
+    /// afterwards.
     async fn resume(&mut self, mut parent: RunningEnvoy, child: RunningEnvoy) -> RunningEnvoy {
         let (line, next) = (parent.identity.lineage, child.identity.lineage);
         let is_hot = next.is_some_and(|next| next.continues(line, &self.config.runtime_dir));
         if !is_hot {
-            // The base ID file already belongs to the successor, whose shared memory must be kept.
+            // The base ID file now contains the base ID of the second Envoy. Without this filter,
+            // the second Envoy's shared memory would be removed when the first one exits.
             parent.identity.lineage = line.filter(|line| line.base_id.is_some());
         }
         let way = if is_hot {
@@ -100,22 +102,22 @@ impl Actor {
         }
     }
 
-    /// Adopts an Envoy left by an earlier agent.
+    /// Adopts an Envoy that an earlier agent left running.
     async fn adopt(&self, running: &RunningEnvoy) {
         tracing::info!(pid = running.process.pid(), "adopted a running Envoy");
         if self.retiring.is_none() {
             restart::leave_to_the_kernel(&running.process);
         }
-        // Undo a health check failure that the earlier agent requested, because a ready host must
-        // not turn clients away.
+        // The earlier agent may have made Envoy fail its health check. Undo this, because clients
+        // must not avoid a host that is ready.
         if let Err(error) = self.admin.post("/healthcheck/ok").await {
             tracing::warn!(%error, "cannot make the running Envoy healthy again; it might keep draining");
         }
-        // The Envoy may not have had a PID file.
+        // The Envoy may have no PID file yet.
         self.note(&running.identity);
     }
 
-    /// Stops an earlier agent's Envoy that is unusable.
+    /// Stops an earlier agent's Envoy that cannot be adopted.
     async fn end_found(&self, running: &RunningEnvoy) {
         let pid = running.process.pid();
         tracing::info!(
@@ -132,7 +134,7 @@ impl Actor {
         running.forget(&self.config.runtime_dir);
     }
 
-    /// Removes the files of the last Envoy, which is gone.
+    /// Removes the files of an Envoy that is gone. Call this only if no Envoy is running.
     fn sweep(&self) {
         let directory = &self.config.runtime_dir;
         for name in [PID_FILE, NEXT_PID_FILE] {
@@ -145,13 +147,13 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Cleans up after a replacement that only one of the two Envoys survived.
+    /// Cleans up after a replacement of which only one Envoy is still running.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =
             |path: &std::path::Path| std::os::unix::net::UnixStream::connect(path).is_ok();
         if answers(&old) && !answers(&self.config.admin_socket) {
-            // The second Envoy took over the path and then died.
+            // The second Envoy put its socket at this path, and then died.
             let _ = fs::rename(&old, &self.config.admin_socket);
         } else {
             let _ = fs::remove_file(old);
@@ -167,15 +169,16 @@ impl Actor {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
     }
 
-    /// Replaces the Envoy. On error, the old Envoy keeps running unless it has exited, which the
-    /// caller detects.
+    /// Replaces Envoy. On error, the previous Envoy is kept. It may have exited, so the caller must
+    /// check for that.
     pub(super) async fn restart(
         &mut self,
         running: &mut RunningEnvoy,
         request: restart::Request,
     ) -> Result<Restarted, RestartError> {
         let start = Instant::now();
-        // From now on, only the two Envoys may have sockets at Envoy's addresses.
+        // During a replacement, no process except the two Envoys may have sockets at Envoy's
+        // addresses.
         self.parked.release();
         if let Some(retiring) = &mut self.retiring {
             request.say(format!(
@@ -204,7 +207,7 @@ impl Actor {
         Ok(restarted)
     }
 
-    /// Makes another Envoy take over.
+    /// Starts a new Envoy that takes over from `parent`.
     async fn replace(
         &mut self,
         parent: &RunningEnvoy,

@@ -1,4 +1,4 @@
-//! Stops an Envoy: drains its connections first, then ends the process.
+//! Stops an Envoy: drains its connections, then terminates the process.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::{Exit, Process};
 
 const POLL: Duration = Duration::from_millis(100);
-/// Time limit for requests to the admin interface, which must not delay a stop.
+/// Time limit for requests to the admin interface, so that a stuck Envoy does not delay a stop.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Drains for at most `grace`, then stops the process. Clients are asked to close their connections
-/// while new ones are still accepted. The drain ends early once no connections are left. A `grace`
-/// of zero skips the drain.
+/// Drains for at most `grace`, then terminates the process. During the drain, Envoy asks clients to
+/// close their connections, but still accepts new connections. The drain ends early once no
+/// connections are left. Skips the drain if `grace` is zero.
 pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> Exit {
     if !grace.is_zero() && process.exit().is_none() {
         let deadline = Instant::now() + grace;
-        // After the deadline, or once Envoy is gone, there is nothing left to drain.
+        // Ignore the timeout, because the process is terminated in any case.
         let _ = timeout_at(deadline, async {
             tokio::select! {
                 () = drain(admin) => {}
@@ -31,14 +31,14 @@ pub(super) async fn stop(process: &Process, admin: &Admin, grace: Duration) -> E
 
 async fn drain(admin: &Admin) {
     let admin = admin.with_timeout(ADMIN_TIMEOUT);
-    // `skip_exit` keeps the listeners open to the end, because it is better to accept a late
-    // connection than to refuse it.
+    // With `skip_exit`, the listeners stay open until Envoy exits. Accepting a late connection is
+    // better than refusing it.
     if let Err(error) = admin.post("/drain_listeners?graceful&skip_exit").await {
         if error.is_gone() {
             tracing::warn!(%error, "cannot drain Envoy; terminating it");
             return;
         }
-        // A busy Envoy has nevertheless received the request.
+        // If Envoy is merely busy, it has received the request.
         tracing::warn!(%error, "Envoy might not drain");
     }
     loop {
