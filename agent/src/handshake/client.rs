@@ -1,4 +1,5 @@
-//! TLS client that sends a server name, records the server's certificate, and disconnects.
+//! TLS client that sends a server name, records the server's certificate, and closes the
+//! connection.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,12 +18,12 @@ use tokio_rustls::TlsConnector;
 
 use super::{CertificateProof, ShownKind, Unproven};
 
-/// Time limit for one handshake.
+/// Time limit for one connection and handshake.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of concurrent handshakes.
 const AT_ONCE: usize = 8;
 
-/// Performs a handshake for each proof, and returns the failed ones.
+/// Performs one handshake for each proof, and returns the proofs that failed.
 pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     let all = proofs.into_iter().map(async |proof| {
         let why = fault(&proof).await?;
@@ -34,8 +35,8 @@ pub(crate) async fn prove(proofs: Vec<CertificateProof>) -> Vec<Unproven> {
     unproven
 }
 
-/// Returns how the presented certificate differs from the expected ones, or `None` if it matches
-/// one.
+/// Returns why the proof failed, or `None` if the listener presented one of the expected
+/// certificates.
 async fn fault(proof: &CertificateProof) -> Option<String> {
     let CertificateProof {
         listener: _,
@@ -49,7 +50,8 @@ async fn fault(proof: &CertificateProof) -> Option<String> {
     let shaken = tokio::time::timeout(TIMEOUT, shake(proof, &verifier)).await;
     let with = format!("a handshake with {address} for {server_name}");
     match verifier.shown.get() {
-        // Ignore later errors, because the listener may reject clients without a certificate.
+        // Ignore later handshake errors. For example, the listener may reject clients that have no
+        // certificate.
         Some(shown) if leaves.contains(shown) => None,
         Some(shown) => {
             let serial = serial_of(shown);
@@ -90,7 +92,8 @@ fn serial_of(certificate: &CertificateDer<'_>) -> String {
     CertificateFacts::from_der(certificate).map_or_else(|| "unknown".to_owned(), |it| it.serial)
 }
 
-/// Records the presented certificate, and accepts only the expected certificates.
+/// Certificate verifier that records the server's certificate, and accepts only the expected
+/// certificates.
 #[derive(Debug)]
 struct RecordingVerifier {
     leaves: Vec<CertificateDer<'static>>,
@@ -112,8 +115,8 @@ impl RecordingVerifier {
         let mut schemes = algorithms.supported_schemes();
         schemes.retain(of_kind);
         if proof.kind == ShownKind::Other {
-            // Envoy supports this scheme, but rustls does not. Offering it is enough, because the
-            // server presents its certificate before it signs.
+            // Envoy supports this scheme, but rustls cannot verify it. Offering it suffices,
+            // because the server presents its certificate before it signs.
             schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
             schemes.dedup();
         }

@@ -1,8 +1,8 @@
-//! Performs handshakes with this host's own listeners, to prove that new connections get the
-//! accepted certificates.
+//! Performs TLS handshakes with this host's own listeners, to prove that they present the accepted
+//! certificates on new connections.
 //!
-//! Never sends a request, and never trusts the peer: certificates are compared byte by byte with
-//! the expected ones.
+//! Never sends a request. Never trusts a certificate authority: a certificate must be equal to an
+//! expected one byte by byte.
 
 mod client;
 mod proofs;
@@ -16,17 +16,16 @@ use rustls_pki_types::CertificateDer;
 pub(crate) use self::client::prove;
 pub(crate) use self::proofs::{ChangedKeys, proofs};
 
-/// Key type that the client claims to support, so that the server presents a certificate with such
-/// a key.
+/// Key type that the client offers. The server then presents a certificate with such a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ShownKind {
     /// RSA.
     Rsa,
-    /// Any other type: ECDSA, Ed25519.
+    /// Any key type except RSA, such as ECDSA.
     Other,
 }
 
-/// Handshake to perform with a listener, and the certificates that prove success.
+/// A handshake to perform with one listener, and the certificates that the listener may present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertificateProof {
     /// Name of the listener in the snapshot.
@@ -36,15 +35,15 @@ pub(crate) struct CertificateProof {
     address: SocketAddr,
     server_name: String,
     kind: ShownKind,
-    /// Leaf certificates of the listener's key pairs. Any of them is correct, because Envoy chooses
-    /// which one to present.
+    /// Leaf certificates of all key pairs of the listener. Any of them is correct, because Envoy
+    /// chooses the certificate.
     leaves: Vec<CertificateDer<'static>>,
 }
 
-/// Handshake in which the listener presented an unexpected certificate or none.
+/// A handshake in which the listener presented no certificate, or an unexpected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,
-    /// Sentence that explains why the handshake failed.
+    /// Why the handshake failed, as a sentence for users.
     pub(crate) why: String,
 }

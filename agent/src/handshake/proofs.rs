@@ -1,4 +1,4 @@
-//! Plans the handshakes that prove a certificate change: address, server name, and expected
+//! Plans the handshakes that prove a certificate change: their addresses, server names and expected
 //! certificates. Pure.
 
 use std::collections::BTreeMap;
@@ -14,20 +14,21 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Maximum number of handshakes per change. Any further certificates are proven by the serial
-/// numbers that Envoy reports.
+/// Maximum number of handshakes per change. The remaining certificates are only checked by the
+/// serial numbers that Envoy reports.
 const MAX_PROOFS: usize = 256;
-/// Label that replaces a wildcard in a hostname. No listener should use this label.
+/// Label that replaces the `*` of a wildcard hostname. Chosen so that no listener's hostname
+/// contains it.
 const BELOW_WILDCARD: &str = "certificate-proof";
-/// Substrings that identify the TLS 1.2 cipher suites that the client supports.
+/// Substrings by which to recognize TLS 1.2 cipher suites that the client supports.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 
-/// Names of the key pairs to prove.
+/// Names of key pairs that have changed.
 pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
-/// Returns the handshakes for changed key pairs, with the HTTPS listeners that use them. Omits TLS
-/// listeners, where each handshake would open a connection to a backend. There, the serial numbers
-/// that Envoy reports are the proof.
+/// Returns the handshakes for changed key pairs: one for each HTTPS listener and changed key. TLS
+/// listeners are omitted, because each handshake would open a connection to a backend. Their
+/// certificates are only checked by the serial numbers that Envoy reports.
 pub(crate) fn proofs(
     snapshot: &Snapshot,
     keys: &[KeyPair],
@@ -62,7 +63,7 @@ pub(crate) fn proofs(
     all
 }
 
-/// Leaf certificate in a key pair.
+/// The leaf certificate of a key pair.
 struct Leaf {
     der: CertificateDer<'static>,
     names: Vec<String>,
@@ -86,7 +87,7 @@ impl Leaf {
     }
 }
 
-/// Returns the handshakes with one listener. Their address is a placeholder.
+/// Returns the handshakes with one listener. The caller must fill in the address.
 fn of_listener<'a>(
     listener: &'a Listener,
     port: &'a Port,
@@ -114,8 +115,8 @@ fn of_listener<'a>(
         })
 }
 
-/// Returns true if the client and the listener have a TLS version and cipher suite in common. The
-/// client does not support the old cipher suites of TLS 1.2.
+/// Returns true if the client and the listener have a TLS version and a cipher suite in common. The
+/// client does not support the older cipher suites of TLS 1.2.
 fn can_speak(tls: &TlsTermination) -> bool {
     let is_known = |suite: &String| OFFERED.iter().any(|known| suite.contains(known));
     tls.max_version != i32::from(Version::Tls12)
@@ -123,8 +124,8 @@ fn can_speak(tls: &TlsTermination) -> bool {
         || tls.cipher_suites.iter().any(is_known)
 }
 
-/// Returns a server name that selects this listener, and this leaf certificate if possible. Returns
-/// `None` if other listeners cover all of this listener's names.
+/// Returns a server name that selects this listener and, if possible, this leaf certificate.
+/// Returns `None` if none of the candidate names selects this listener.
 fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> {
     let hostname = listener.hostname.as_str();
     let of_leaf = leaf.names.iter().map(|name| concrete(name));
@@ -134,7 +135,7 @@ fn server_name(listener: &Listener, port: &Port, leaf: &Leaf) -> Option<String> 
     candidates.find(|name| owner(name, port) == Some(hostname))
 }
 
-/// Returns the hostname, or a name that matches it if it is a wildcard.
+/// Returns the hostname in lower case. For a wildcard, returns a name that matches it.
 fn concrete(hostname: &str) -> String {
     let hostname = hostname.to_ascii_lowercase();
     match hostname.strip_prefix('*') {
@@ -143,8 +144,8 @@ fn concrete(hostname: &str) -> String {
     }
 }
 
-/// Returns the hostname of the listener that a server name selects, which is the most specific
-/// match.
+/// Returns the hostname of the listener that this server name selects: the most specific hostname
+/// that matches.
 fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.len() > parent.len() && name.ends_with(parent),
@@ -163,7 +164,8 @@ fn owner<'p>(name: &str, port: &'p Port) -> Option<&'p str> {
         })
 }
 
-/// Returns the address, or the loopback address if it is the unspecified address.
+/// Returns the loopback address in place of an unspecified address. All other addresses are
+/// returned unchanged.
 fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -119,7 +119,7 @@ fn unchanged_or_unreachable_listeners_are_not_probed() {
         listener("a.test", Protocol::Https, "k"),
         listener("b.test", Protocol::Https, "other"),
         old,
-        // Other listeners match every name in this listener's certificate.
+        // Other listeners match all names in this listener's certificate.
         listener("", Protocol::Https, "k"),
     ];
     let changed = ChangedKeys::from(["k".to_owned()]);

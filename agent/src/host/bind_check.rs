@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use sesame_proto::schema::Transport;
 use socket2::{Domain, Socket, Type};
 
-/// Returns true if the address can be bound. Binds like Envoy but never listens, so that the test
-/// socket does not steal connections. If no socket can be created, assumes that the address is
-/// free.
+/// Returns true if the address can be bound with the socket options that Envoy uses. Never listens,
+/// because the test socket would receive connections. If no socket can be created, assumes that the
+/// address is free.
 pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let kind = match transport {
         Transport::Tcp => Type::STREAM,
@@ -16,7 +16,7 @@ pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let Ok(socket) = Socket::new(Domain::for_address(address), kind, None) else {
         return true;
     };
-    // Ignore errors here: if a missing option matters, `bind` fails.
+    // Ignore errors: without a required option, `bind` fails.
     let _ = socket.set_reuse_address(true);
     let _ = socket.set_reuse_port(true);
     if address.is_ipv6() {

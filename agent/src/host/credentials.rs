@@ -1,7 +1,7 @@
-//! Finds credentials that the service manager passes to this process, as files in a directory that
-//! no other user can read.
+//! Finds credentials that the service manager passes to this process. They are files in a directory
+//! that no other user can read.
 //!
-//! As in a systemd unit, `%d/` at the beginning of a path means that directory.
+//! As in a systemd unit, `%d/` at the beginning of a path stands for that directory.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 const DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 const PREFIX: &str = "%d";
 
-/// Error for a path that does not refer to a credential.
+/// Why a path that begins with `%d/` does not refer to a credential.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CredentialError {
     /// `CREDENTIALS_DIRECTORY` is unset.
@@ -18,12 +18,13 @@ pub(crate) enum CredentialError {
         "{0}: this process has no credentials ($CREDENTIALS_DIRECTORY is not set); add LoadCredential={name}:FILE to its unit, or set the path of the file", name = .0.trim_start_matches("%d/")
     )]
     None(String),
-    /// The part after `%d/` is not the name of a file in the directory.
+    /// The part after `%d/` is not a plain file name.
     #[error("{0}: expected the name of a credential after %d/")]
     Name(String),
 }
 
-/// Replaces `%d/` at the beginning of a path option with the credentials directory.
+/// Replaces `%d/` at the beginning of a path with the credentials directory. Other paths are
+/// returned unchanged.
 pub(crate) fn resolve(path: PathBuf) -> Result<PathBuf, CredentialError> {
     below(std::env::var_os(DIRECTORY).as_deref(), path)
 }

@@ -1,7 +1,7 @@
 //! Writes private files and directories that other processes may be reading. Files are replaced by
-//! rename, so that a reader sees either the old or the new bytes.
+//! rename, so that a reader sees either the old or the new content.
 //!
-//! Nothing here is guaranteed to survive a power cut; use `durable` if it must.
+//! Writes are not guaranteed to survive a power cut. Use `durable` for that.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,13 +13,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use sesame_files::open::{self, Rule};
 
-/// Mode of all directories. Envoy needs no other permissions, because it runs as the same user.
+/// Mode of all directories. Envoy runs as the same user, so no other user needs access.
 pub(super) const DIRECTORY_MODE: u32 = 0o700;
-/// Mode of all files, because even listeners and clusters may contain inline keys.
+/// Mode of all files. Even listener and cluster files are private, because they may contain inline
+/// keys.
 pub(super) const FILE_MODE: u32 = 0o600;
 
-/// Returns the rule for reading files that an agent wrote: they must belong to this user, unless
-/// root reads them.
+/// Returns the ownership rule for files that an agent wrote: they must belong to this user, unless
+/// this user is root.
 pub(crate) fn written_by_agent() -> Rule {
     if rustix::process::geteuid().is_root() {
         Rule::Given
@@ -28,8 +29,8 @@ pub(crate) fn written_by_agent() -> Rule {
     }
 }
 
-/// Creates a directory with mode 0700, and its parents. An existing directory must belong to this
-/// user.
+/// Creates a directory and its missing parents with mode 0700. An existing directory must belong to
+/// this user.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(open::check_directory(path, Rule::Own)?);
@@ -40,10 +41,10 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
         .create(path)
 }
 
-/// Changes the owner of one of this user's directories, and sets its mode to 0700. Does nothing if
-/// the new owner already owns it.
+/// Changes the owner of a directory that belongs to this user, and sets its mode to 0700. Does
+/// nothing if the directory already belongs to the new owner.
 pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
-    // Open the directory before changing its owner, because an unprivileged user cannot open it
+    // Open the directory before changing its owner, because an unprivileged user could not open it
     // afterwards.
     let meta = fs::symlink_metadata(path)?;
     if meta.is_dir() && meta.uid() == user {
@@ -59,7 +60,7 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
     std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
-/// Writes a new file that only this user can read, after removing an existing file with that name.
+/// Writes a file that only this user can read. Removes an existing file with that name first.
 /// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     remove_if_exists(path)?;
@@ -71,8 +72,8 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .write_all(bytes)
 }
 
-/// Atomically creates or replaces a file by renaming `staged`, which must be on the same file
-/// system.
+/// Atomically creates or replaces a file by writing `staged` and renaming it. Both paths must be on
+/// the same file system.
 pub(crate) fn replace_file(path: &Path, staged: &Path, bytes: &[u8]) -> io::Result<()> {
     write_file(staged, bytes)?;
     fs::rename(staged, path)
@@ -104,7 +105,8 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Returns the paths in a directory, sorted by name. A missing directory counts as empty.
+/// Returns the paths of a directory's entries, sorted by name. Returns an empty list if the
+/// directory is missing.
 pub(crate) fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let listing = match fs::read_dir(directory) {
         Ok(listing) => listing,

@@ -1,8 +1,8 @@
-//! Budget for inotify instances, which determines how many files Envoys may watch.
+//! Computes the budget for inotify instances, which determines how many files Envoys may watch.
 //!
-//! Envoy uses one instance per watched file. The kernel limits instances per user, and an Envoy
-//! that exceeds the limit aborts. The budget is therefore determined before anything is rendered,
-//! and leaves some instances to other processes.
+//! Envoy uses one inotify instance per watched file. The kernel limits the instances of each user,
+//! and Envoy aborts if it would exceed the limit. The budget is therefore computed before any file
+//! is rendered. It leaves some instances to other processes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 
 use super::reserve::SPARE;
 
-/// Number of instances reserved for processes that start later.
+/// Number of instances to leave free for processes that start later.
 const RESERVE: usize = 16;
 /// The kernel's default limit, used if the actual limit cannot be read.
 const DEFAULT_LIMIT: usize = 128;
 
-/// A user's limit on inotify instances, and how many are in use.
+/// A user's limit on inotify instances, and how many of them are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The smaller of `fs.inotify.max_user_instances` and `user.max_inotify_instances`.
     pub limit: usize,
-    /// Instances in use by other processes of this user. Processes in other containers with the
-    /// same user are not visible, so they are not counted.
+    /// Instances that this user's other processes use. Processes in other containers may not be
+    /// visible, and are then not counted.
     pub others: usize,
-    /// Instances already in use by this agent's Envoys.
+    /// Instances that this agent's Envoys use.
     pub own: usize,
-    /// Placeholder instances that an agent holds for its next Envoys.
+    /// Placeholder instances that a running agent holds for its next Envoys.
     pub held: usize,
 }
 
@@ -37,12 +37,13 @@ impl Budget {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads another user's budget, including a running agent's placeholders. Requires root.
+    /// Reads another user's budget. `agent` is the process ID of a running agent, whose
+    /// placeholders do not count as used. Requires root.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
         Self {
-            // The kernel enforces a limit per user and another per user namespace.
+            // The kernel enforces both a limit per user and a limit per user namespace.
             limit: limit("/proc/sys/fs/inotify/max_user_instances")
                 .unwrap_or(DEFAULT_LIMIT)
                 .min(limit("/proc/sys/user/max_inotify_instances").unwrap_or(usize::MAX)),
@@ -52,20 +53,19 @@ impl Budget {
         }
     }
 
-    /// Returns how many subscriptions each of `envoys` processes may open if no other process uses
-    /// any instances. Other processes may release their instances later.
+    /// Like [`Self::subscriptions`], but assumes that other processes release all their instances.
     pub fn most(self, envoys: usize) -> usize {
         Self { others: 0, ..self }.subscriptions(envoys)
     }
 
-    /// Returns how many subscriptions each of `envoys` concurrent processes may open. `envoys` must
-    /// include the Envoys of all Gateways on the host, with any Envoy that is being replaced
-    /// counted twice. The result is never below the number already in use. Otherwise, a starting
-    /// agent would change listeners whenever few instances are left.
+    /// Returns how many subscriptions each of `envoys` processes may open at the same time.
+    /// `envoys` must count the Envoys of all Gateways on the host, and an Envoy that is being
+    /// replaced twice. The result is never below the number that the agent's Envoys already use.
+    /// Otherwise, an agent that starts while few instances are free would change listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // If few instances are free, the reserve must not take the instances that the listeners
-        // need.
+        // If few instances are free, leave fewer of them to later processes, because the listeners
+        // need them.
         let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
     }
@@ -86,18 +86,19 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns how many instances are free now, minus the reserve for later processes.
+/// Returns how many more instances may be used now, without those to leave to later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns how many files a process watches, or zero if its descriptors cannot be read.
+/// Returns the number of inotify instances of a process, which for Envoy is the number of files
+/// that it watches. Returns zero if the process's descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }
 
-/// Returns how many of a process's inotify instances watch nothing.
+/// Returns how many of a process's inotify instances have no watches.
 fn placeholders_of(pid: u32) -> usize {
     let process = PathBuf::from(format!("/proc/{pid}"));
     descriptors(&process.join("fd"))
@@ -105,7 +106,7 @@ fn placeholders_of(pid: u32) -> usize {
         .count()
 }
 
-/// Returns true if an inotify instance, described by its `fdinfo` file, has no watches.
+/// Returns true if the inotify instance that `facts`, an `fdinfo` file, describes has no watches.
 fn watches_nothing(facts: &Path) -> bool {
     fs::read_to_string(facts).is_ok_and(|facts| !facts.contains("inotify wd:"))
 }
@@ -114,7 +115,7 @@ fn instances(directory: &Path) -> usize {
     descriptors(directory).count()
 }
 
-/// Returns the names of the descriptors in a process's `fd` directory that are inotify instances.
+/// Returns the names of the entries in a process's `fd` directory that are inotify instances.
 fn descriptors(directory: &Path) -> impl Iterator<Item = OsString> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries
@@ -163,7 +164,7 @@ mod tests {
     fn an_instance_of_another_process_counts() {
         let own = std::process::id();
         let instance = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
-        // Other tests in this process may hold instances, too.
+        // Other tests in this process may hold instances as well.
         assert!(Budget::read(&[]).others > Budget::read(&[own]).others);
         let facts = PathBuf::from(format!("/proc/self/fdinfo/{}", instance.as_raw_fd()));
         assert!(watches_nothing(&facts) && placeholders_of(own) > 0);

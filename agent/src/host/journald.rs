@@ -1,9 +1,9 @@
-//! Logs to the systemd journal, with fields that `journalctl` can match, such as `SESAME_GATEWAY`,
-//! `SESAME_REVISION` and `SESAME_OBJECT`.
+//! Logs to the systemd journal, with fields that `journalctl` can match. Examples are
+//! `SESAME_GATEWAY`, `SESAME_REVISION` and `SESAME_OBJECT`.
 //!
-//! The fields of an event and its spans get the prefix `SESAME_`. `MESSAGE` contains the same line
-//! as standard error, because by default `journalctl` displays only `MESSAGE`. A failing journal
-//! never stops the process.
+//! All fields of an event and its spans get the prefix `SESAME_`. `MESSAGE` contains the same line
+//! as standard error, because by default `journalctl` shows only `MESSAGE`. Errors from the journal
+//! never stop the process.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -19,9 +19,9 @@ use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Prefix of all journal fields except the standard ones.
+/// Prefix of the journal fields that come from an event or a span.
 const PREFIX: &str = "SESAME";
-/// Name of the field that contains an event's message.
+/// Name of the tracing field that contains an event's message.
 const MESSAGE: &str = "message";
 
 /// Returns true if standard error is connected to the journal, according to `JOURNAL_STREAM`.
@@ -35,7 +35,7 @@ pub(crate) fn is_standard_error() -> bool {
     names(&stream, stderr.st_dev, stderr.st_ino)
 }
 
-/// Returns true if `stream`, in the form `DEVICE:INODE`, identifies this device and inode. Pure.
+/// Returns true if `stream`, in the form `DEVICE:INODE`, names this device and inode. Pure.
 fn names(stream: &str, device: u64, inode: u64) -> bool {
     stream
         .split_once(':')
@@ -56,12 +56,12 @@ pub(crate) fn layer() -> io::Result<JournalLayer<tracing_journald::Layer>> {
     Ok(JournalLayer { journal })
 }
 
-/// Passes events to the journal's layer, with their fields and spans added to the message.
+/// Adds an event's fields and spans to its message, and passes the event to the journal's layer.
 pub(crate) struct JournalLayer<L> {
     journal: L,
 }
 
-/// Text of a span: its name and fields.
+/// Name and fields of a span, as text.
 struct SpanText {
     name: &'static str,
     fields: String,
@@ -98,7 +98,6 @@ where
         let spans = context.lookup_current().into_iter();
         for span in spans.flat_map(|span| span.scope().from_root()) {
             if let Some(SpanText { name, fields }) = span.extensions().get() {
-                // Writing to a String cannot fail.
                 let _ = write!(line, "{name}{{{fields}}}: ");
             }
         }
@@ -121,15 +120,14 @@ where
     }
 }
 
-/// Formats fields the same way as on standard error.
+/// Formats fields in the same way as on standard error.
 fn text_of(fields: impl RecordFields) -> String {
     let mut text = String::new();
-    // Writing to a String cannot fail.
     let _ = DefaultFields::new().format_fields(Writer::new(&mut text), fields);
     text
 }
 
-/// Values of an event's fields as strings, in declaration order.
+/// An event's fields and their values as strings, in declaration order.
 struct FieldTexts(Vec<Option<String>>);
 
 impl FieldTexts {
@@ -158,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    /// Layer that collects the events that would reach the journal.
+    /// Test layer that collects the events that would reach the journal.
     struct Kept(Arc<Mutex<Vec<String>>>);
 
     impl<S: Subscriber> Layer<S> for Kept {

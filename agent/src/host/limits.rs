@@ -1,16 +1,17 @@
-//! Limits on open files, memory, CPU cores and tasks. Envoy inherits this process's limits.
+//! Limits on open files, memory, CPU cores and tasks of this process. Envoy inherits them.
 
 use std::fs;
 use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Linux's default for `fs.nr_open`, used if the process has no limit and the value cannot be read.
+/// Linux's default for `fs.nr_open`. Used if the process has no limit and `fs.nr_open` cannot be
+/// read.
 const USUAL_MOST_FILES: u64 = 1 << 20;
-/// Memory to assume if neither a control group nor the host reports any, in bytes.
+/// Memory in bytes to assume if neither a control group nor the host reports any.
 const USUAL_MEMORY: u64 = 1 << 30;
 
-/// Returns how many files an Envoy may open. This is the hard limit, because Envoy raises its soft
+/// Returns how many files an Envoy may open. Uses the hard limit, because Envoy raises its soft
 /// limit itself.
 pub(crate) fn open_files() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or_else(|| {
@@ -18,8 +19,8 @@ pub(crate) fn open_files() -> u64 {
     })
 }
 
-/// Returns the memory available to this process in bytes. This is its control group's limit
-/// (version 1 or 2), or the host's memory if there is no limit.
+/// Returns the memory available to this process in bytes: the smaller of its control group's limit
+/// (version 1 or 2) and the host's memory.
 pub(crate) fn memory() -> u64 {
     memory_of("self")
 }
@@ -35,7 +36,7 @@ pub(crate) fn memory_of(process: &str) -> u64 {
         .unwrap_or(USUAL_MEMORY)
 }
 
-/// Returns the number of available cores, according to the process's CPU affinity and its control
+/// Returns the number of CPU cores available under the process's CPU affinity and its control
 /// group's quota.
 #[cfg(feature = "cluster")]
 pub(crate) fn cores() -> u32 {
@@ -43,8 +44,8 @@ pub(crate) fn cores() -> u32 {
     u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
-/// Returns the task limit in a process's control group and the current number of tasks, or `None`
-/// without a limit.
+/// Returns the task limit of a process's control group and its current number of tasks. Returns
+/// `None` if there is no limit.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {
@@ -61,7 +62,7 @@ pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     })
 }
 
-/// Returns a process's current limit on open files and how many files it has open, or `None` if
+/// Returns a process's soft limit on open files and its number of open files. Returns `None` if
 /// `/proc` cannot be read.
 pub(crate) fn files_of(process: &str) -> Option<(u64, u64)> {
     let limits = fs::read_to_string(format!("/proc/{process}/limits")).ok()?;
@@ -82,9 +83,9 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Returns the smallest memory limit among the control groups in `/proc/self/cgroup` and their
-/// ancestors. In a container, the paths may be the host's, while only the container's own group is
-/// mounted. Each path is therefore tried up to the mount point.
+/// Returns the smallest memory limit of the control groups in `/proc/self/cgroup` and their
+/// ancestors. In a container, these paths may be the host's, while only the container's own group
+/// is mounted. All ancestors up to the mount point are therefore tried.
 fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
     let mut smallest: Option<u64> = None;
     for line in groups.lines() {
@@ -102,7 +103,7 @@ fn of_groups(groups: &str, mount: &Path) -> Option<u64> {
         };
         let mut group = Path::new(path.trim_start_matches('/'));
         loop {
-            // `max` means no limit, and does not parse as a number.
+            // `max` means no limit. It does not parse as a number, so it is ignored.
             let limit = read_number(&root.join(group).join(file));
             smallest = smallest.into_iter().chain(limit).min();
             match group.parent() {
@@ -134,7 +135,8 @@ mod tests {
         assert_eq!(of_groups(groups, mount.path()), Some(512 << 20));
         fs::write(group.join("memory.max"), "268435456\n").unwrap();
         assert_eq!(of_groups(groups, mount.path()), Some(256 << 20));
-        // The path is the host's, but only the container's own group is mounted.
+        // In a container, the path may be the host's, while only the container's own group is
+        // mounted.
         fs::write(mount.path().join("memory.max"), "1048576\n").unwrap();
         assert_eq!(of_groups("0::/kubepods/x\n", mount.path()), Some(1 << 20));
     }

@@ -1,12 +1,12 @@
-//! Listening sockets as reported by the kernel. Only the kernel can prove that an old Envoy still
-//! has its sockets, and only the kernel reports connections that Envoy has not accepted yet.
+//! Lists listening sockets as reported by the kernel. No other source shows whether a previous
+//! Envoy still has its sockets, or how many connections Envoy has not accepted yet.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::net::{IpAddr, SocketAddr};
 
-/// Value of the LISTEN state in `/proc/net/tcp`.
+/// Code of the LISTEN state in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
 /// A listening TCP socket.
@@ -35,16 +35,16 @@ pub(crate) fn all(pid: u32) -> Vec<Listening> {
         .iter()
         .filter_map(|table| File::open(format!("/proc/{pid}/net/{table}")).ok())
         .flat_map(|table| {
-            // The kernel lists listening sockets first. Stop after them, because a hundred thousand
-            // connections may follow.
+            // The kernel lists listening sockets first. Stop at the first other socket, because a
+            // hundred thousand connections may follow.
             let lines = BufReader::new(table).lines().map_while(Result::ok).skip(1);
             lines.map_while(|line| listening(&line)).collect::<Vec<_>>()
         })
         .collect()
 }
 
-/// Returns the inode numbers of the sockets that a process holds, each with one of the process's
-/// descriptors for it.
+/// Returns the inode numbers of a process's sockets, each with one of the process's descriptors for
+/// that socket.
 pub(crate) fn held(pid: u32) -> BTreeMap<u64, i32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors
@@ -66,8 +66,8 @@ fn listening(line: &str) -> Option<Listening> {
     (state == LISTEN).then_some(socket)
 }
 
-/// Parses a line of a socket table in `/proc/net`. Returns the socket's state, and the same data as
-/// for a listening socket.
+/// Parses a line of a socket table in `/proc/net`. Returns the code of the socket's state, and the
+/// socket itself. The socket need not be listening.
 pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let [_, local, _, state, queues, _, _, user, _, inode, ..] = fields.as_slice() else {
@@ -84,7 +84,7 @@ pub(super) fn socket(line: &str) -> Option<(&str, Listening)> {
     Some((state, socket))
 }
 
-/// Parses an address from `/proc/net`: hexadecimal words in host byte order.
+/// Parses an address in `/proc/net`, which consists of hexadecimal words in host byte order.
 fn parse_address(hex: &str) -> Option<IpAddr> {
     let mut bytes = Vec::with_capacity(16);
     for word in hex.as_bytes().chunks(8) {
@@ -107,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Uses another process, because other tests open ports in this one.
+    /// Test with another process's sockets, because other tests open sockets in this process.
     #[test]
     fn only_listening_sockets_are_counted() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -143,7 +143,8 @@ mod tests {
             };
             assert_eq!(waiting(), 0);
             let _client = TcpStream::connect(address).unwrap();
-            // `connect` returns before the kernel has queued the connection for `accept`.
+            // Poll, because `connect` may return before the kernel has queued the connection for
+            // `accept`.
             let deadline = Instant::now() + Duration::from_secs(30);
             while waiting() == 0 {
                 assert!(Instant::now() < deadline, "none waits");

@@ -1,7 +1,7 @@
-//! Lock on an agent's directory, so that only one agent controls each Envoy.
+//! Locks an agent's directory, so that only one agent controls each Envoy.
 //!
-//! The kernel holds the lock (`flock`), so it is released no matter how the process exits. Envoy
-//! does not inherit the lock.
+//! The lock is a kernel lock (`flock`), which is released when the process exits for any reason.
+//! Envoy does not inherit the lock.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,35 +14,36 @@ use sesame_files::open::{self, Rule};
 
 use super::{PathError, create_directory};
 
-/// Time to keep retrying if the recorded holder is dead. A child that the agent was forking when it
-/// was killed may still hold the lock.
+/// How long to retry if the recorded holder is dead. If the agent was killed while it was forking,
+/// its child may hold the lock for a moment.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Error while acquiring the lock.
+/// Why a directory could not be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another agent is using the directory.
     #[error("{directory} is in use by another agent (process {holder}); stop it first or use another directory", directory = .directory.display())]
     Held {
-        /// The directory.
+        /// The locked directory.
         directory: PathBuf,
-        /// Process ID that the other agent wrote, or `unknown`.
+        /// Process ID of the other agent according to the lock file, or `unknown`.
         holder: String,
     },
-    /// The lock file cannot be opened, locked or written.
+    /// The directory or its lock file cannot be created, opened, locked or written.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
-/// One agent's lock on a directory, held until dropped.
+/// Lock on a directory, held until dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
 impl Lock {
-    /// Locks a directory, creating it if necessary. Does not wait for a holder that is alive.
+    /// Locks a directory, which is created if it is missing. Fails immediately if the lock's holder
+    /// is alive.
     pub fn acquire(directory: &Path) -> Result<Self, LockError> {
         let path = directory.join("agent.lock");
         let at = || PathError::at(&path);
@@ -81,7 +82,7 @@ fn holder(path: &Path) -> String {
     }
 }
 
-/// Returns true if the holder may still exist, or if its process ID is unknown.
+/// Returns true if the holder may still exist. This includes a holder whose process ID is unknown.
 fn lives(holder: &str) -> bool {
     let Ok(process) = holder.parse::<u32>() else {
         return true;
@@ -102,8 +103,8 @@ mod tests {
         let own = format!("(process {})", std::process::id());
         assert!(error.contains(&own), "{error}");
         drop(first);
-        // A child forked by another test holds a copy of the descriptor until the child calls
-        // `execve`.
+        // Another test may just be forking a child. The child holds a copy of the lock's descriptor
+        // until it calls `execve`.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while let Err(error) = Lock::acquire(directory.path()) {
             assert!(std::time::Instant::now() < deadline, "{error}");
@@ -115,7 +116,7 @@ mod tests {
     fn lock_inherited_from_dead_agent_is_awaited() {
         let directory = tempfile::tempdir().unwrap();
         let inherited = Lock::acquire(directory.path()).unwrap();
-        // No process has this ID.
+        // No process has this PID.
         std::fs::write(directory.path().join("agent.lock"), "4194305\n").unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| Lock::acquire(directory.path()));

@@ -1,6 +1,6 @@
 //! Access to the host that the agent runs on: files, processes, ports and limits.
 //!
-//! All other modules may use this one. It knows nothing about Envoy or snapshots.
+//! All other modules may depend on this one. This module depends on neither Envoy nor snapshots.
 
 mod bind_check;
 mod clock;

@@ -1,4 +1,4 @@
-//! I/O errors that name the affected path.
+//! I/O errors with the path of the affected file or directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub struct PathError {
 }
 
 impl PathError {
-    /// Returns a function that adds `path` to an error.
+    /// Returns a function that converts an I/O error at `path`, for use with `map_err`.
     pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { path, source }

@@ -1,5 +1,5 @@
 //! Finds the process that owns a port, using `/proc`. Best effort, because the descriptors of other
-//! users' processes cannot be read.
+//! users' processes may not be readable.
 
 use std::fmt;
 use std::fs;
@@ -10,12 +10,12 @@ use sesame_proto::schema::Transport;
 
 use super::listening;
 
-/// A process that has a socket on the port.
+/// A process that owns a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
     /// Process id.
     pub pid: u32,
-    /// Command name, which the kernel truncates to 15 characters.
+    /// Command name, truncated to 15 characters by the kernel.
     pub name: String,
 }
 
@@ -25,9 +25,9 @@ impl fmt::Display for PortOwner {
     }
 }
 
-/// Finds the process that owns a port on an address. The owner has a listening TCP socket, or a UDP
-/// socket that is bound but not connected. Reads all of `/proc`, which takes a few milliseconds per
-/// thousand processes.
+/// Finds the process that owns a port at an address. For TCP, the owner has a listening socket. For
+/// UDP, the owner has a bound socket that is not connected. Reads all of `/proc`, which takes a few
+/// milliseconds per thousand processes.
 pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<PortOwner> {
     let tables = match transport {
         Transport::Tcp => ["tcp", "tcp6"],
@@ -41,8 +41,8 @@ pub(crate) fn find(transport: Transport, address: IpAddr, port: u16) -> Option<P
     owner(&inodes)
 }
 
-/// Parses a table in `/proc/net`, and returns the inodes of the sockets that hold the port on this
-/// address. The unspecified address matches every address.
+/// Parses a socket table in `/proc/net`. Returns the inodes of the sockets that hold the port at
+/// this address. An unspecified address on either side matches every address.
 fn inodes(text: &str, transport: Transport, address: IpAddr, port: u16) -> Vec<u64> {
     let state = match transport {
         Transport::Tcp => "0A",

@@ -1,15 +1,15 @@
-//! Explains errors from binding ports that require the `CAP_NET_BIND_SERVICE` capability.
+//! Explains errors from binding a port that requires the `CAP_NET_BIND_SERVICE` capability.
 
 use std::fmt;
 use std::fs;
 
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Why the kernel denies access to a port, and the remedy.
+/// A port that this process may not bind without the capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivilegedPort {
     port: u16,
-    /// First port that does not require the capability.
+    /// Lowest port that does not require the capability.
     first_free: u16,
 }
 
@@ -23,8 +23,8 @@ impl fmt::Display for PrivilegedPort {
     }
 }
 
-/// Explains why the kernel denied access to the port. Returns `None` if the cause is not a missing
-/// capability.
+/// Explains the error message `words` from binding a port. Returns `None` unless the cause is the
+/// missing capability.
 pub(crate) fn explain(port: u16, words: &str) -> Option<PrivilegedPort> {
     let first_free = fs::read_to_string(FIRST_FREE).ok()?.trim().parse().ok()?;
     judge(port, words, first_free)
@@ -43,7 +43,8 @@ mod tests {
     fn only_a_denied_low_port_needs_the_capability() {
         let denied = "cannot bind '127.0.0.1:80': Permission denied";
         assert!(judge(80, denied, 1024).is_some());
-        // Port 80 is not privileged on this host, so the denial has another cause, such as SELinux.
+        // With this setting, port 80 does not require the capability, so the denial has another
+        // cause, such as SELinux.
         assert_eq!(judge(80, denied, 80), None);
         assert_eq!(
             judge(

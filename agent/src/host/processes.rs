@@ -1,7 +1,7 @@
-//! Processes on the host, as reported by `/proc`.
+//! Reads facts about the host's processes from `/proc`.
 //!
-//! A PID is not enough to identify a process, because the kernel reuses PIDs. A PID and a start
-//! time are.
+//! A PID does not identify a process, because the kernel reuses PIDs. A PID together with a start
+//! time does.
 
 use std::fs;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use std::time::Duration;
 /// Returns a process's start time in clock ticks since boot, or `None` if the process does not
 /// exist.
 pub fn start_time(pid: u32) -> Option<u64> {
-    // `stat` returns the fields after the process name, which may itself contain spaces. The first
-    // one is field 3, the state.
+    // `stat` returns the fields after the process name, because the name may contain spaces. The
+    // first returned field is field 3, the state.
     stat(pid)?.split_whitespace().nth(22 - 3)?.parse().ok()
 }
 
@@ -19,11 +19,11 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.trim_start().starts_with(['Z', 'X']))
 }
 
-/// Returns true if a process is exiting or gone. The kernel may not have closed its sockets yet.
+/// Returns true if a process is exiting or gone. An exiting process may still have open sockets.
 pub(crate) fn is_ending(pid: u32) -> bool {
     /// The kernel's `PF_EXITING` flag.
     const EXITING: u64 = 0x4;
-    // The state is field 3, and the flags are field 9.
+    // Fields 3 (state) and 9 (flags).
     let flags = |stat: &str| stat.split_whitespace().nth(9 - 3)?.parse::<u64>().ok();
     !is_alive(pid)
         || stat(pid).is_none_or(|stat| flags(&stat).is_some_and(|flags| flags & EXITING != 0))
@@ -35,28 +35,28 @@ fn stat(pid: u32) -> Option<String> {
     Some(rest.to_owned())
 }
 
-/// Returns how much CPU time a process's main thread has used, or `None` if the process does not
-/// exist or access is denied.
+/// Returns the CPU time that a process's main thread has used. Returns `None` if the process does
+/// not exist or access is denied.
 pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
     Some(thread_times(pid, &pid.to_string())?.ran)
 }
 
-/// Scheduling times, counted since the threads started.
+/// Scheduling times of one or more threads. The times of each thread count from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTimes {
     /// Time spent running on a CPU.
     pub(crate) ran: Duration,
-    /// Time spent runnable, waiting for a CPU.
+    /// Time spent waiting for a CPU while runnable.
     pub(crate) waited: Duration,
 }
 
-/// Returns the sum of the scheduling times of a process's threads, or `None` if the process does
-/// not exist or access is denied.
+/// Returns the scheduling times of all of a process's current threads, added up. Returns `None` if
+/// the process does not exist or access is denied.
 pub(crate) fn processor_times(pid: u32) -> Option<ProcessorTimes> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
     let mut sum = None;
     for thread in threads {
-        // The thread may have exited since the directory was read.
+        // A thread may have exited after the directory was read.
         if let Some(times) = thread_times(pid, &thread.file_name().to_string_lossy()) {
             let sum = sum.get_or_insert_with(ProcessorTimes::default);
             sum.ran += times.ran;
@@ -77,7 +77,8 @@ fn thread_times(pid: u32, thread: &str) -> Option<ProcessorTimes> {
     })
 }
 
-/// Returns a process's arguments without its name, or `None` if the process does not exist.
+/// Returns a process's arguments without the program name. Returns `None` if the process does not
+/// exist.
 pub(crate) fn arguments(pid: u32) -> Option<Vec<String>> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let text = String::from_utf8_lossy(&bytes);

@@ -1,10 +1,11 @@
-//! Reserve of inotify instances that the agent holds as placeholders, and releases when an Envoy
-//! needs them.
+//! Reserve of inotify instances. The agent holds instances as placeholders, and releases them when
+//! an Envoy needs them.
 //!
-//! Envoy needs an instance for each file that it watches, and aborts if none is free. Other
-//! processes of the same user may take all free instances. The agent therefore holds as many
-//! instances for the next Envoys as the current ones use. Before a caller starts an Envoy or makes
-//! it watch more files, the caller borrows the instances. Instances on loan are never taken back.
+//! Envoy needs one inotify instance for each file that it watches, and aborts if none is free.
+//! Other processes of the same user may use up all free instances. The agent therefore holds as
+//! many instances for the next Envoys as the current Envoys use. Before starting an Envoy, or
+//! making it watch more files, callers must borrow the instances. The reserve never takes back
+//! instances while they are on loan.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,44 +17,46 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// Extra instances for files that become watched between counting the files and starting Envoy.
+/// Extra instances, in case more files are watched after the files are counted and before Envoy
+/// starts.
 pub(crate) const SPARE: usize = 2;
-/// Number of instances that an Envoy needs for validation.
+/// Number of instances that `envoy --mode validate` needs.
 pub(crate) const VALIDATION: usize = 1;
-/// Maximum number of instances to hold. Holding as many as a large Envoy watches would leave too
-/// few for the user's other processes.
+/// Maximum number of instances to hold. A large Envoy watches more files, but holding that many
+/// instances would leave too few to the user's other processes.
 pub(crate) const MAX_HELD: usize = 64;
-/// Number of free instances left to other processes when placeholders are taken ahead of need.
+/// Number of free instances to leave to other processes, unless an Envoy needs instances
+/// immediately.
 const LEFT_FREE: usize = 8;
-/// Interval at which the agent tries to acquire missing placeholders.
+/// Interval between attempts to acquire missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);
 
-/// Instances that the agent holds for all of its Envoys.
+/// Inotify instances that the agent holds for all its Envoys. Clones share the instances.
 #[derive(Clone, Debug, Default)]
 pub struct InotifyReserve(Arc<Mutex<HeldInstances>>);
 
 #[derive(Debug, Default)]
 struct HeldInstances {
     placeholders: Vec<OwnedFd>,
-    /// Number of placeholders released for Envoys that are acquiring the instances now.
+    /// Number of instances on loan to Envoys that are acquiring them.
     lent: usize,
     envoys: BTreeMap<String, InstanceNeed>,
 }
 
-/// Instances that one Envoy needs.
+/// Need for instances of one Envoy and its successor.
 #[derive(Clone, Copy, Debug, Default)]
 struct InstanceNeed {
-    /// Number of files that the Envoy watches, or will watch.
+    /// Number of files that Envoy watches, or will watch once it is started.
     files: usize,
-    /// True if the Envoy already has these instances. Otherwise, it is about to start.
+    /// True if Envoy is running, so it already has its instances.
     runs: bool,
-    /// Number of files that the previous Envoy still watches until it has drained.
+    /// Number of files that the previous Envoy watches until it has drained.
     leaving: usize,
 }
 
 impl InstanceNeed {
-    /// Returns how many instances to hold: for the next Envoy, and for this one unless it is
-    /// running.
+    /// Returns how many placeholders to hold: one per file for the next Envoy, and as many for this
+    /// Envoy unless it is running.
     fn to_hold(self) -> usize {
         if self.runs {
             self.files
@@ -63,19 +66,19 @@ impl InstanceNeed {
     }
 }
 
-/// Number of instances held, and number needed.
+/// How many instances are held, and how many are needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveLevel {
-    /// Number of placeholders held, including instances on loan.
+    /// Number of instances held, including those on loan.
     pub held: usize,
-    /// Number of placeholders that the next Envoys need.
+    /// Number of instances that should be held for the next Envoys.
     pub wanted: usize,
-    /// Number of instances that a replaced Envoy will release once it has drained.
+    /// Number of instances that replaced Envoys will release once they have drained.
     pub leaving: usize,
 }
 
 impl ReserveLevel {
-    /// Returns a message if there are too few instances for the next Envoys, or `None` if there are
+    /// Returns a message if too few instances are held for the next Envoys, or `None` if there are
     /// enough.
     pub fn shortage(self) -> Option<String> {
         let Self { held, wanted, .. } = self;
@@ -87,7 +90,7 @@ impl ReserveLevel {
     }
 }
 
-/// Remedy for a shortage, as text for messages.
+/// What users can do about a shortage, for use in messages.
 pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
 
 /// Too few inotify instances are free.
@@ -101,7 +104,7 @@ pub struct LackingInstances {
 }
 
 impl InotifyReserve {
-    /// Returns the part of the reserve for one Envoy, identified by its Gateway's name.
+    /// Returns access to the reserve for one Envoy, identified by its Gateway's name.
     pub fn envoy(&self, name: impl Into<String>) -> EnvoyInstances {
         EnvoyInstances {
             reserve: self.clone(),
@@ -119,8 +122,8 @@ impl InotifyReserve {
         }
     }
 
-    /// Acquires missing placeholders as soon as instances are free, and logs when a shortage
-    /// begins, changes or ends. Never returns.
+    /// Regularly acquires missing placeholders if instances are free. Logs when a shortage begins,
+    /// changes or ends. Never returns.
     pub(crate) async fn keep(self) {
         let mut told = None;
         loop {
@@ -141,12 +144,13 @@ impl InotifyReserve {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldInstances> {
-        // A panic while the lock is held cannot leave inconsistent counts.
+        // Ignore poisoning, because a panic while the lock is held cannot leave inconsistent
+        // counts.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One Envoy's access to the reserve. `Default` creates a separate reserve.
+/// One Envoy's access to the reserve. The default value has its own, separate reserve.
 #[derive(Clone, Default)]
 pub struct EnvoyInstances {
     reserve: InotifyReserve,
@@ -160,12 +164,13 @@ impl fmt::Debug for EnvoyInstances {
 }
 
 impl EnvoyInstances {
-    /// Records how many files the Envoy watches, or will watch once it is started.
+    /// Records how many files Envoy watches, or will watch once it is started.
     pub fn note(&self, files: usize) {
         self.change(|need| need.files = files);
     }
 
-    /// Records that the Envoy is running and watches this many files (0: unknown). Ends the loan.
+    /// Records that Envoy is running and watches this many files. Zero means that the number is
+    /// unknown. Ends the loan, because Envoy now has the instances.
     pub fn record_running(&self, watched: usize, loan: Option<InstanceLoan>) {
         let mut held = self.reserve.lock();
         if let Some(mut loan) = loan {
@@ -179,31 +184,32 @@ impl EnvoyInstances {
         held.settle();
     }
 
-    /// Records that the Envoy has exited, and acquires its instances before other processes can.
+    /// Records that Envoy has exited. Immediately acquires the instances that it released, before
+    /// other processes can.
     pub fn record_ended(&self) {
         self.change(|need| need.runs = false);
     }
 
-    /// Records how many files the previous Envoy still watches until it has drained.
+    /// Records how many files the previous Envoy watches until it has drained.
     pub fn record_leaving(&self, watched: usize) {
         self.change(|need| need.leaving = watched);
     }
 
-    /// Returns how many files the Envoy watches, or will watch once it is started.
+    /// Returns how many files Envoy watches, or will watch once it is started.
     pub fn files(&self) -> usize {
         let held = self.reserve.lock();
         held.envoys.get(&self.name).map_or(0, |need| need.files)
     }
 
-    /// Forgets the Envoy, because its Gateway is no longer served.
+    /// Removes this Envoy's needs from the reserve. Call this if its Gateway is no longer served.
     pub fn forget(&self) {
         let mut held = self.reserve.lock();
         held.envoys.remove(&self.name);
         held.settle();
     }
 
-    /// Returns how many of the needed files the Envoy may watch, so that its successor can watch as
-    /// many. Never takes away files that the Envoy already watches.
+    /// Returns how many of the `needed` files Envoy may watch, such that its successor can watch as
+    /// many. Never less than Envoy already watches, unless it needs fewer.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();
@@ -223,14 +229,15 @@ impl EnvoyInstances {
         afforded(own, running, needed)
     }
 
-    /// Returns how many instances could be lent, up to `needed`, and holds them.
+    /// Acquires up to `needed` placeholders, and returns how many could be borrowed now.
     pub fn free(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         held.extend(needed, 0);
         held.placeholders.len().min(needed)
     }
 
-    /// Releases `count` placeholders for an Envoy that acquires the instances immediately.
+    /// Releases `count` placeholders for an Envoy that acquires the instances immediately
+    /// afterwards.
     pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
         let mut held = self.reserve.lock();
         held.extend(count, 0);
@@ -247,7 +254,7 @@ impl EnvoyInstances {
         })
     }
 
-    /// Releases the placeholders that the Envoy needs to start.
+    /// Releases as many placeholders as Envoy needs to start.
     pub fn borrow_for_start(&self) -> Result<InstanceLoan, LackingInstances> {
         self.borrow(self.files())
     }
@@ -259,8 +266,8 @@ impl EnvoyInstances {
     }
 }
 
-/// Instances released for an Envoy. When the loan is dropped, the reserve acquires them again if
-/// they are still free.
+/// Instances on loan to an Envoy. When the loan is dropped, the reserve acquires the instances
+/// again if they are still free.
 #[derive(Debug)]
 pub struct InstanceLoan {
     reserve: InotifyReserve,
@@ -285,7 +292,8 @@ impl HeldInstances {
         }
     }
 
-    /// Holds as many instances as are wanted and free.
+    /// Acquires or releases placeholders, so that as many are held as are wanted, if enough
+    /// instances are free.
     fn settle(&mut self) {
         let wanted = self.wanted().saturating_sub(self.lent);
         if self.lent == 0 {
@@ -294,7 +302,8 @@ impl HeldInstances {
         self.placeholders.truncate(wanted);
     }
 
-    /// Acquires instances until `wanted` are held, but leaves `leave` of them to other processes.
+    /// Acquires instances until `wanted` placeholders are held. If possible, leaves `leave` free
+    /// instances to other processes.
     fn extend(&mut self, wanted: usize, leave: usize) {
         let missing = wanted.saturating_sub(self.placeholders.len());
         if missing == 0 {
@@ -309,7 +318,8 @@ impl HeldInstances {
     }
 }
 
-/// Returns how many missing instances to acquire, given the number of free instances.
+/// Returns how many of the `missing` instances to acquire. `free` is the number of free instances,
+/// and `leave` the number to leave free if possible.
 fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     let left = if free >= missing + leave {
         leave
@@ -319,8 +329,8 @@ fn to_take(free: usize, missing: usize, leave: usize) -> usize {
     missing.min(free - left)
 }
 
-/// Returns how many of the needed files an Envoy may watch. The `held` instances are for this Envoy
-/// and its successor, so each additional file requires two.
+/// Returns how many of the `needed` files an Envoy may watch. The `held` instances are shared by
+/// Envoy and its successor, so each additional file requires two.
 fn afforded(held: usize, running: usize, needed: usize) -> usize {
     let more = held.saturating_sub(running) / 2;
     (running + more).min(needed)
@@ -336,7 +346,7 @@ mod tests {
         assert_eq!(afforded(40, 0, 30), 20);
         assert_eq!(afforded(8, 0, 20), 4);
         assert_eq!(afforded(0, 0, 20), 0);
-        // A running Envoy keeps its files.
+        // A running Envoy may keep watching its files.
         assert_eq!(afforded(0, 10, 20), 10);
         assert_eq!(afforded(10, 10, 20), 10);
         assert_eq!(afforded(14, 10, 20), 12);
@@ -350,7 +360,7 @@ mod tests {
         assert_eq!(to_take(20, 20, 8), 18);
         assert_eq!(to_take(8, 20, 8), 7);
         assert_eq!(to_take(0, 20, 8), 0);
-        // All free instances are taken if they are needed immediately.
+        // If instances are needed immediately, none is left free.
         assert_eq!(to_take(4, 20, 0), 4);
     }
 
@@ -390,7 +400,7 @@ mod tests {
         held(8, 8);
         envoy.record_running(4, Some(loan));
         held(6, 6);
-        // A change adds a file.
+        // A file is added.
         let loan = envoy.borrow(1).unwrap();
         envoy.note(5);
         drop(loan);

@@ -1,8 +1,7 @@
-//! Notifies the service manager (`sd_notify`) about readiness, status, reloads and liveness, if one
-//! started this process.
+//! Notifies the service manager about readiness, status, reloads and liveness (`sd_notify`).
 //!
-//! Without a service manager, all functions do nothing. A failed notification never stops the
-//! process.
+//! If no service manager has started this process, all functions do nothing. Errors from the
+//! service manager never stop the process.
 
 use std::time::Duration;
 
@@ -13,33 +12,31 @@ pub(crate) fn is_there() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Returns the watchdog timeout, or `None` if it is disabled. The service manager considers
-/// the process dead if it sends no keep-alive for that long.
+/// Returns the watchdog timeout, or `None` if the watchdog is disabled. The service manager
+/// considers the process dead after this time without a keep-alive.
 pub(crate) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
 
-/// Reports that the process is ready.
 pub(crate) fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Reports that reloading the settings has started. Always call [`reloaded`] afterwards, even if
-/// the reload fails.
+/// Reports that the process has started to reload its settings. Always call [`reloaded`]
+/// afterwards, even if the reload fails.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell(&[NotifyState::Reloading, now]),
-        // Send nothing: systemd treats a reload without a timestamp as failed.
+        // Send nothing, because systemd treats a reload without a timestamp as failed.
         Err(error) => tracing::debug!(%error, "cannot read the monotonic clock"),
     }
 }
 
-/// Reports that the reload has finished, whether or not it changed anything.
+/// Reports that the reload has ended, whether or not any setting has changed.
 pub(crate) fn reloaded() {
     tell(&[NotifyState::Ready]);
 }
 
-/// Reports a one-line status.
 pub(crate) fn status(status: &str) {
     tell(&[NotifyState::Status(status)]);
 }
@@ -49,7 +46,6 @@ pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
-/// Reports that the process is about to stop.
 pub(crate) fn stopping(status: &str) {
     tell(&[NotifyState::Stopping, NotifyState::Status(status)]);
 }

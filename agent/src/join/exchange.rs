@@ -1,8 +1,9 @@
 //! Exchanges a join token for the host's first credential.
 //!
-//! The host claims its identity by creating its Secret. Only one creation can succeed, and only its
-//! response contains the Secret's UID. Without that UID, the API server does not issue a token for
-//! the host. A second user of the join token gets a conflict.
+//! The host claims the join token by creating the host's Secret. Only one such request can succeed,
+//! and only its response contains the Secret's UID. The API server issues a token for the host only
+//! if it is given that UID. If another host has already used the join token, the request fails with
+//! a conflict.
 
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// Time to keep retrying while the API server is unavailable or new permissions are not effective
-/// yet.
+/// How long to retry while the API server is unavailable, or while new permissions have not taken
+/// effect.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -64,8 +65,8 @@ pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), Join
     }
 }
 
-/// Deletes the invitation, which is no longer needed. Does not wait for the deletion to finish,
-/// because the join token cannot be claimed a second time.
+/// Deletes the invitation, which is the join token's service account. Does not wait for the
+/// deletion to finish, because the join token cannot be claimed again in any case.
 pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<(), JoinError> {
     let api: Api<ServiceAccount> = Api::namespaced(client, &token.namespace);
     let account = invitation_account(&token.host);
@@ -75,7 +76,8 @@ pub(crate) async fn end_invitation(client: Client, token: &JoinToken) -> Result<
     }
 }
 
-/// Requests a token for the host, whose lifetime is bound to the host's Secret.
+/// Requests a token for the host. The token is bound to the host's Secret, so it becomes invalid
+/// when the Secret is deleted.
 pub(crate) async fn request(
     client: &Client,
     namespace: &str,
@@ -102,7 +104,7 @@ pub(crate) async fn request(
     Ok(answer.status.map(|status| status.token).unwrap_or_default())
 }
 
-/// Creates the host's Secret, and returns its UID.
+/// Claims the join token by creating the host's Secret. Returns the Secret's UID.
 async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &token.namespace);
     let secret = host_secret(
@@ -114,8 +116,8 @@ async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
-/// Returns true if a retry may succeed, because permissions are not effective yet or because the
-/// API server is unavailable.
+/// Returns true if a retry may succeed, because the API server is unavailable or permissions have
+/// not taken effect yet.
 fn again(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,
@@ -126,7 +128,7 @@ fn again(error: &kube::Error) -> bool {
 fn judge(what: &'static str, error: &kube::Error, host: &str) -> JoinError {
     match error {
         kube::Error::Api(status) if matches!(status.code, 401 | 404) => JoinError::Unknown,
-        // The Secret exists, so another host has claimed the token.
+        // The Secret already exists, so the join token was claimed before.
         kube::Error::Api(status) if status.code == 409 => JoinError::Used(host.to_owned()),
         error => JoinError::Refused {
             what,

@@ -1,5 +1,5 @@
-//! Leaves a cluster: deletes this host's reports, then its account. Kubernetes garbage-collects
-//! everything else.
+//! Leaves a cluster: deletes this host's reports, then its service account. Kubernetes
+//! garbage-collects the objects that the account owns.
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -16,7 +16,7 @@ use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, JoinError};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Removes this host from the cluster. Ignores objects that are already deleted.
+/// Removes this host's objects from the cluster. Objects that are already deleted are not an error.
 pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<()> {
     let mut config = kubeconfig::read(&credentials::kubeconfig_path(state))
         .await?
@@ -30,8 +30,8 @@ pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<
     let client = Client::try_from(config)?;
     let reports: Api<GatewayAgent> = Api::namespaced(client.clone(), &namespace);
     let found = match reports.list(&ListParams::default()).await {
-        // An administrator has revoked this host's access, and is responsible for removing its
-        // reports.
+        // An administrator has revoked this host's access, so this host cannot remove its reports.
+        // The administrator is responsible for them.
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Ok(()),
         result => result.map_err(|error| refused("list the reports of this host", &error))?,
     };

@@ -1,8 +1,8 @@
-//! Joins a cluster from a host outside it, and leaves the cluster again.
+//! Joins a host outside a cluster to the cluster, and removes it from the cluster again.
 //!
-//! A join token lets its bearer claim the host's Secret once and obtain the host's first
-//! credential. A running agent renews the stored credential (`run::cluster`). Never print or log a
-//! credential.
+//! With a join token, its bearer can claim a host's Secret once, and get the host's first
+//! credential. A running agent renews the stored credential (see `run::cluster`). Never print or
+//! log a credential.
 
 pub(crate) mod credentials;
 pub(crate) mod exchange;
@@ -18,28 +18,28 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Error while joining or leaving a cluster.
+/// Why a host could not join or leave a cluster.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
-    /// The API server does not recognize the token, which may have expired or been revoked.
+    /// The API server does not accept the join token, which may have expired or been revoked.
     #[error(
         "the API server rejected this join token: it has expired, was revoked, or was already used; request a new one (`sesame-controller hosts token`)"
     )]
     Unknown,
-    /// Another host has claimed the token.
+    /// The join token was already claimed.
     #[error(
         "this join token was already used. Unless this host used it, revoke the access with `sesame-controller hosts revoke {0}`; then request a new token"
     )]
     Used(String),
-    /// The API server rejected the request, or is unreachable.
+    /// The API server rejected a request, or is unreachable.
     #[error("{what}: {why}")]
     Refused {
         /// Action that failed.
         what: &'static str,
-        /// The API server's message, or why it is unreachable.
+        /// Message from the API server, or why it is unreachable.
         why: String,
     },
-    /// The kubeconfig built from the token is unusable.
+    /// The kubeconfig that was built from the join token is unusable.
     #[error("the cluster of the join token cannot be used: {0}")]
     Kubeconfig(String),
 }
@@ -55,7 +55,7 @@ async fn client(kubeconfig: serde_json::Value) -> Result<Client, JoinError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.read_timeout = Some(ANSWER_TIMEOUT);
     config.write_timeout = Some(ANSWER_TIMEOUT);
-    // Callers decide per request whether to retry.
+    // Callers decide for each request whether to retry.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| unusable(error.to_string()))
 }

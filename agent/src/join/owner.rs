@@ -1,7 +1,7 @@
-//! Determines the user that the agent runs as, for commands that are run as root.
+//! Determines the agent's user for commands that are run as root.
 //!
-//! Root never writes to a directory that another user can write to, because a link in it could
-//! point anywhere. Instead, a child process writes as that user.
+//! Root never writes to a directory to which another user can write, because a link in it could
+//! redirect the write. Instead, root starts a child process as that user.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -13,10 +13,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail};
 use nix::unistd::{User, geteuid};
 
-/// Name of the user that the service runs as.
+/// Name of the service's user.
 const SERVICE_USER: &str = "sesame";
 
-/// A user other than the one who runs this command.
+/// A user, other than root, that owns the state directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     user: u32,
@@ -24,8 +24,8 @@ pub(crate) struct Owner {
 }
 
 /// Returns the owner of the state directory if this process is root and the owner is not.
-/// Otherwise, returns `None`, and this process can write to the directory itself. If the directory
-/// is missing, creates it for the service's user, if that user exists.
+/// Otherwise, returns `None`, because this process can write to the directory itself. If the
+/// directory is missing and the service's user exists, creates the directory for that user.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {
         return Ok(None);
@@ -56,8 +56,8 @@ pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
 }
 
 impl Owner {
-    /// Runs another command of this program as the owner. Passes `input` to the command, and
-    /// returns its output.
+    /// Runs this program with other arguments as the owner. Writes `input` to its standard input,
+    /// and returns its standard output.
     pub(crate) fn run(self, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
         let mut child = Command::new("/proc/self/exe")
             .args(arguments)

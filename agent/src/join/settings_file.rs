@@ -1,5 +1,5 @@
-//! Edits the agent's settings file. `join` writes its settings between two marker lines, and
-//! comments out a setting that conflicts with them. Pure, except for the functions at the end.
+//! Edits the agent's settings file. `join` adds its settings between two marker lines, and comments
+//! out a conflicting `manifests` setting. Pure, except for the functions that access files.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,17 +11,17 @@ use sesame_files::open::{self, Rule};
 use sesame_published::host_access::HostScope;
 use sesame_published::join_token::JoinToken;
 
-/// Path of the settings file that the service reads.
+/// Path of the settings file that the agent's service reads.
 pub(crate) const DEFAULT_CONFIG: &str = "/etc/sesame/agent.yaml";
 const BEGIN: &str = "# From `sesame-agent join`; `sesame-agent leave` removes it:";
 const END: &str = "# End of what `sesame-agent join` wrote.";
-/// Prefix of a line that `join` commented out and `leave` restores.
+/// Prefix of a line that `join` has commented out. `leave` removes the prefix again.
 const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
-/// Manifest directory that the package's settings file sets.
+/// Value of `manifests` in the settings file that the package installs.
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
 /// Maximum size of the settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// Settings that conflict with joining.
+/// Settings that select another source or Gateways, and therefore conflict with joining.
 const OTHERS: [&str; 5] = [
     "manifests",
     "snapshot-dir",
@@ -30,7 +30,7 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the names and values of the settings that `run` needs to use the token.
+/// Returns the names and values of the settings with which `run` uses the credential.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,
@@ -55,16 +55,16 @@ pub(crate) fn settings(
     all
 }
 
-/// Returns the file's text with these settings, replacing any from an earlier `join`. Comments out
-/// `manifests` if `holds_nothing` returns true for the directory. Also comments it out if it is the
-/// file's only setting and has the package's default value.
+/// Adds these settings to the file's text, and removes the settings of an earlier `join`. Comments
+/// out `manifests` if `holds_nothing` returns true for its directory. Also comments it out if it is
+/// the file's only setting and has the package's value.
 pub(crate) fn with(
     text: &str,
     settings: &[(&str, Value)],
     holds_nothing: impl Fn(&Path) -> bool,
 ) -> anyhow::Result<String> {
     let mut new = set_aside(&without(text), holds_nothing);
-    // Keep an existing setting that already has the wanted value.
+    // If a setting outside the markers already has the wanted value, leave it there.
     let there: Value = serde_saphyr::from_str(&new).unwrap_or_default();
     let (same, settings): (Vec<_>, Vec<_>) = settings
         .iter()
@@ -88,7 +88,7 @@ pub(crate) fn with(
     new.push_str(BEGIN);
     new.push('\n');
     for (name, value) in &settings {
-        // JSON is valid YAML, and fits on one line.
+        // JSON is valid YAML and fits on one line.
         new.extend([*name, ": ", &value.to_string(), "\n"]);
     }
     new.push_str(END);
@@ -107,7 +107,7 @@ pub(crate) fn with(
     Ok(new)
 }
 
-/// Comments out `manifests` if joining may replace this setting.
+/// Comments out `manifests` if it may be replaced by joining.
 fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
     let read: Value = serde_saphyr::from_str(text).unwrap_or_default();
     let named = read.get("manifests").and_then(Value::as_str);
@@ -121,19 +121,18 @@ fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
         .collect()
 }
 
-/// Returns the name of the setting on a line.
+/// Returns the name of the setting on this line.
 fn key(line: &str) -> &str {
     let key = line.split(':').next().unwrap_or_default();
     key.trim_end().trim_matches(['"', '\''])
 }
 
-/// Returns the setting that an earlier `join` commented out.
+/// Returns the line that an earlier `join` has commented out, without the prefix.
 pub(crate) fn aside(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix(ASIDE))
 }
 
-/// Returns the file's text without the settings that `join` wrote, and with the original setting
-/// restored.
+/// Removes the settings that `join` has added, and restores the line that it has commented out.
 pub(crate) fn without(text: &str) -> String {
     let mut kept = String::new();
     let mut inside = false;
@@ -148,7 +147,7 @@ pub(crate) fn without(text: &str) -> String {
     kept
 }
 
-/// Returns a settings file's text, or an empty string if the file does not exist.
+/// Returns the settings file's text, or an empty string if the file does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     match open::read_text(path, Rule::Named, MAX_BYTES) {
         Err(error) if error.is_not_found() => Ok(String::new()),
@@ -156,7 +155,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Returns true if a directory is missing or contains no manifests. Hidden files do not count.
+/// Returns true if a directory is missing, or is empty except for hidden files.
 pub(crate) fn holds_nothing(directory: &Path) -> bool {
     match std::fs::read_dir(directory) {
         Ok(entries) => entries
@@ -166,7 +165,7 @@ pub(crate) fn holds_nothing(directory: &Path) -> bool {
     }
 }
 
-/// Replaces a settings file, which is world-readable.
+/// Replaces the settings file, and makes it world-readable.
 pub(crate) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     let at = || format!("cannot write {}", path.display());
