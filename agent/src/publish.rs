@@ -1,47 +1,51 @@
-//! Publishing loop: brings one Envoy to a target with transactions, and consults the quarantine
-//! about the parts that Envoy rejects.
+//! Publishing loop: makes one Envoy serve a target configuration, in one or more transactions. If
+//! Envoy rejects parts of the target, asks the quarantine which parts to exclude.
 //!
-//! Never writes files (`apply` does), and never decides which parts to exclude (`quarantine` does).
+//! Never writes Envoy's files (`apply` does), and never decides which parts to exclude
+//! (`quarantine` does).
 
 use crate::apply::{Applier, ApplyError, ApplyReport, Desired, Outcome};
 use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Maximum number of attempts per publication, each with fewer parts than the previous one.
+/// Maximum number of transactions per publication. Each one excludes more parts than the previous
+/// one.
 const MAX_ROUNDS: usize = 12;
 
-/// Outcome of a publication. Unless the target is accepted, the last accepted configuration remains
-/// in service.
+/// Outcome of a publication. Unless it is [`Published::Accepted`], Envoy keeps serving the last
+/// accepted configuration.
 #[derive(Debug)]
 pub enum Published {
-    /// Envoy serves the target, possibly reduced.
+    /// Envoy serves the target, or a reduced version of it.
     Accepted {
         /// Report of the transaction.
         report: ApplyReport,
-        /// Configuration that Envoy serves instead of the target, if parts were excluded.
+        /// Configuration that Envoy serves instead of the target, or `None` if nothing was
+        /// excluded.
         reduced: Option<Box<Reduced>>,
     },
-    /// Envoy rejects the target, and no part could be identified to exclude. Retry when something
-    /// changes.
+    /// Envoy rejects the target, and it is unknown which parts to exclude. Retry only when
+    /// something changes.
     Refused {
-        /// Envoy's messages.
+        /// Envoy's messages about the rejection.
         envoy_words: Vec<String>,
     },
-    /// The search for rejected parts is incomplete; the next attempt continues it.
+    /// The search for the rejected parts is unfinished. The next publication continues it.
     Searching {
-        /// Envoy's messages.
+        /// Envoy's messages about the rejection.
         envoy_words: Vec<String>,
     },
-    /// Envoy could not be queried; the target must be retried.
+    /// It is unknown whether Envoy accepts the target. Retry the publication.
     NotYet {
-        /// Why Envoy could not be queried.
+        /// Why the publication must be retried.
         reason: String,
     },
 }
 
-/// Brings Envoy to the target, reduced if necessary. If `newer` returns true, there is a newer
-/// target, and the search for rejected parts stops early.
+/// Makes Envoy serve the target, or a reduced version of it if Envoy rejects the target. The search
+/// for rejected parts stops early if `newer` returns true, which means that there is a newer
+/// target.
 pub async fn publish(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -67,9 +71,8 @@ pub async fn publish(
     Ok(Published::Refused { envoy_words })
 }
 
-/// Runs one transaction, and consults the quarantine if Envoy rejects it. `words` contains the
-/// messages of the last rejection. Returns the outcome of the publication, or `None` if the caller
-/// must retry with fewer parts.
+/// Runs one transaction, and consults the quarantine if Envoy rejects it. `words` contains Envoy's
+/// messages about the last rejection. Returns `None` if the caller must retry with fewer parts.
 async fn attempt(
     quarantine: &mut Quarantine,
     applier: &mut Applier,
@@ -86,8 +89,8 @@ async fn attempt(
     let desired = Desired {
         rendered,
         serials: encoded.serials(),
-        // The last listeners may be removed if the source intentionally wants none, or if Envoy
-        // could not open any of them. A rejection alone never removes them.
+        // Envoy may be left without listeners only if the target contains none, or if Envoy could
+        // not open any of them. Rejected parts alone are not a sufficient reason.
         may_empty: target.encoded.counts().listeners == 0
             || quarantine.leaves_none(&applier.on_disk().content.listeners),
     };
@@ -132,7 +135,8 @@ async fn attempt(
     Ok(Some(Published::NotYet { reason }))
 }
 
-/// Returns the outcome of a publication that Envoy rejected, or `None` if the caller must retry.
+/// Returns the outcome of a publication that Envoy rejected, or `None` if the caller must retry
+/// with fewer parts.
 fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     let mut envoy_words = || std::mem::take(words);
     match advice {
@@ -146,8 +150,8 @@ fn end(advice: Advice, words: &mut Vec<String>) -> Option<Published> {
     }
 }
 
-/// Returns the keys that Envoy accepted without serving their certificates. Envoy reports even bad
-/// key pairs as accepted.
+/// Returns the names of keys whose certificates could not be verified in the running Envoy. Envoy
+/// reports key pairs as accepted even if they are unusable.
 fn unproven_keys(report: &ApplyReport) -> Vec<String> {
     let keys = report.unverified.iter();
     keys.filter(|subscription| subscription.kind == XdsKind::Secret)

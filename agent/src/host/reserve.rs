@@ -17,16 +17,14 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// Extra instances, in case more files are watched after the files are counted and before Envoy
-/// starts.
+/// Extra instances, in case more files are watched after files have been counted.
 pub(crate) const SPARE: usize = 2;
 /// Number of instances that `envoy --mode validate` needs.
 pub(crate) const VALIDATION: usize = 1;
 /// Maximum number of instances to hold. A large Envoy watches more files, but holding that many
 /// instances would leave too few to the user's other processes.
 pub(crate) const MAX_HELD: usize = 64;
-/// Number of free instances to leave to other processes, unless an Envoy needs instances
-/// immediately.
+/// Number of free instances to leave to other processes while no Envoy needs them.
 const LEFT_FREE: usize = 8;
 /// Interval between attempts to acquire missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);
@@ -144,8 +142,7 @@ impl InotifyReserve {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldInstances> {
-        // Ignore poisoning, because a panic while the lock is held cannot leave inconsistent
-        // counts.
+        // Ignore poisoning, because a panic cannot leave inconsistent counts here.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,8 +181,7 @@ impl EnvoyInstances {
         held.settle();
     }
 
-    /// Records that Envoy has exited. Immediately acquires the instances that it released, before
-    /// other processes can.
+    /// Records that Envoy has exited, and immediately acquires the instances that it released.
     pub fn record_ended(&self) {
         self.change(|need| need.runs = false);
     }
@@ -236,8 +232,7 @@ impl EnvoyInstances {
         held.placeholders.len().min(needed)
     }
 
-    /// Releases `count` placeholders for an Envoy that acquires the instances immediately
-    /// afterwards.
+    /// Releases `count` placeholders for an Envoy that immediately acquires the instances.
     pub fn borrow(&self, count: usize) -> Result<InstanceLoan, LackingInstances> {
         let mut held = self.reserve.lock();
         held.extend(count, 0);
@@ -292,8 +287,7 @@ impl HeldInstances {
         }
     }
 
-    /// Acquires or releases placeholders, so that as many are held as are wanted, if enough
-    /// instances are free.
+    /// Acquires or releases placeholders until as many are held as wanted, if possible.
     fn settle(&mut self) {
         let wanted = self.wanted().saturating_sub(self.lent);
         if self.lent == 0 {
@@ -302,8 +296,7 @@ impl HeldInstances {
         self.placeholders.truncate(wanted);
     }
 
-    /// Acquires instances until `wanted` placeholders are held. If possible, leaves `leave` free
-    /// instances to other processes.
+    /// Acquires instances until `wanted` are held. If possible, leaves `leave` free instances.
     fn extend(&mut self, wanted: usize, leave: usize) {
         let missing = wanted.saturating_sub(self.placeholders.len());
         if missing == 0 {

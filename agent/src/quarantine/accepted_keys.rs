@@ -1,8 +1,8 @@
-//! Keeps keys that Envoy accepted earlier, to restore them if Envoy rejects their replacements.
-//! Pure.
+//! Keeps the keys that Envoy accepted last, so that they can be restored if Envoy rejects newer
+//! versions. Pure.
 //!
 //! A key is restored only while the target references it. If its Secret or ReferenceGrant is
-//! deleted, the key is not restored.
+//! deleted, the target no longer references the key.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,12 +13,13 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::Piece;
 
-/// Previously accepted versions of the keys that changed in the target, by name.
+/// Previously accepted versions of keys, by name. Contains only keys that have changed in the
+/// target.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptedKeys(BTreeMap<String, (KeyRef, KeyPair)>);
 
 impl AcceptedKeys {
-    /// Collects the keys that differ between a target and the last accepted configuration.
+    /// Collects the accepted versions of keys that the target contains in another version.
     pub(super) fn new(target: &EncodedSnapshot, accepted: &EncodedSnapshot) -> Self {
         let wanted = target.without_route_tables().keys;
         let digest = |name: &str| wanted.iter().find(|key| key.name == name);
@@ -33,8 +34,8 @@ impl AcceptedKeys {
         Self(with_pair.collect())
     }
 
-    /// Returns a rejected piece's previously accepted version, or `None` if the piece is not a key
-    /// or was never accepted.
+    /// Returns the previously accepted version of a rejected piece. Returns `None` if the piece is
+    /// not a key, or if no other version was accepted.
     pub(super) fn before(&self, refused: &Piece) -> Option<KeyRef> {
         match refused {
             Piece::Key(name) => self.0.get(name).map(|(key, _)| key.clone()),
@@ -42,8 +43,8 @@ impl AcceptedKeys {
         }
     }
 
-    /// Returns the key pairs in `target`. If `snapshot` references the accepted version of a key,
-    /// that version is returned instead.
+    /// Returns the key pairs in `target`. A pair is replaced with its accepted version if
+    /// `snapshot` references that version.
     pub(super) fn pairs<'a>(
         &self,
         snapshot: &Snapshot,

@@ -1,6 +1,6 @@
-//! Decides what to exclude from an Envoy's target configuration, based on what that Envoy rejects.
+//! Decides what to exclude from an Envoy's target configuration, based on what Envoy rejects.
 //!
-//! Publishes nothing: `publish` consults this module before each transaction, and after each
+//! Never publishes anything. `publish` consults this module before each transaction, and after each
 //! rejection.
 
 use std::collections::{BTreeSet, HashSet};
@@ -25,7 +25,7 @@ use crate::apply::Refusal;
 use crate::host::reserve::EnvoyInstances;
 use crate::xds::XdsKind;
 
-/// Pieces and listeners excluded from one Envoy's configuration, with the reasons.
+/// The pieces and listeners that are excluded from one Envoy's configuration, and why.
 #[derive(Debug)]
 pub struct Quarantine {
     binary: PathBuf,
@@ -34,30 +34,31 @@ pub struct Quarantine {
     culprits: Culprits,
     good: HashSet<Digest>,
     unbound: Unbound,
-    /// Envoy's messages for a rejection, while the search for its culprits is unfinished.
+    /// Envoy's messages about a rejection whose culprits have not all been found yet.
     unfinished: Option<Vec<String>>,
     /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
-    /// Configuration with the last accepted keys, from this Envoy or from an earlier agent's Envoy.
+    /// Last configuration whose keys were accepted by this or an earlier agent's Envoy.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
-    /// Inotify instances reserved for validations.
+    /// Reserve from which inotify instances for validations are borrowed.
     instances: EnvoyInstances,
 }
 
-/// Action to take after a rejection.
+/// What to do after a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Publish again, without the culprits.
+    /// Publish again without the culprits.
     Retry,
-    /// Keep the last accepted configuration, because there is no culprit to exclude.
+    /// Keep the last accepted configuration, because no further part can be excluded.
     Keep,
-    /// Keep the last accepted configuration for now. The next publication continues the search.
+    /// Keep the last accepted configuration for now. The next publication continues the search for
+    /// culprits.
     Resume,
 }
 
 impl Quarantine {
-    /// Creates an empty quarantine. `scratch` must be a private directory in memory, because the
-    /// configurations to validate contain keys.
+    /// Creates a quarantine that excludes nothing. `scratch` must be a private directory in memory,
+    /// because the configurations to validate contain keys.
     pub fn new(binary: PathBuf, scratch: PathBuf) -> Self {
         Self {
             binary,
@@ -79,8 +80,8 @@ impl Quarantine {
         Self { instances, ..self }
     }
 
-    /// Sets the keys that an earlier agent's Envoy accepted. If Envoy rejects newer versions of
-    /// these keys, the accepted versions replace them.
+    /// Sets the configuration that an earlier agent's Envoy accepted. If Envoy rejects newer
+    /// versions of its keys, the accepted versions replace them.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {
@@ -89,14 +90,14 @@ impl Quarantine {
         }
     }
 
-    /// Returns true if nothing is excluded or suspected, and no search is unfinished.
+    /// Returns true if nothing is excluded, and no search for culprits is unfinished.
     pub fn is_clear(&self) -> bool {
         self.culprits.is_empty()
             && self.unfinished.is_none()
             && self.unbound.iter().next().is_none()
     }
 
-    /// Returns the current culprits, which are excluded or replaced with an accepted key.
+    /// Returns the rejected pieces. Rejected keys may be replaced with an accepted version.
     pub fn culprits(&self) -> &Culprits {
         &self.culprits
     }
@@ -106,24 +107,24 @@ impl Quarantine {
         &self.unbound
     }
 
-    /// Returns when [`Quarantine::probe`] should be called next.
+    /// Returns when to call [`Quarantine::probe`] next, if at all.
     pub fn next_probe(&self) -> Option<Instant> {
         self.unbound.next()
     }
 
-    /// Returns true if an excluded listener can be opened now. If so, publish the target again.
+    /// Returns true if any excluded listener can be opened now. The caller must then republish.
     pub fn probe(&mut self) -> bool {
         self.unbound.probe()
     }
 
-    /// Marks this Envoy's configuration as suspect, because a new process may not have accepted its
-    /// files. The next publication is validated before it is tried.
+    /// Makes the next publication search for culprits before it tries the target. Call this if
+    /// Envoy was restarted, because the new process may not have accepted its files.
     pub fn suspect(&mut self) {
         self.unfinished.get_or_insert_default();
     }
 
-    /// Forgets culprits that have changed in this target, and excluded listeners that are not part
-    /// of it.
+    /// Forgets culprits that the target no longer contains in the rejected version, and listeners
+    /// that it no longer contains.
     pub fn follow(&mut self, target: Configuration<'_>) {
         if !self.culprits.is_empty() {
             self.culprits = still_there(&self.culprits, &target.encoded.snapshot());
@@ -131,8 +132,8 @@ impl Quarantine {
         self.unbound.keep(target.rendered);
     }
 
-    /// Returns Envoy's messages for a rejection, while the search for its culprits is unfinished.
-    /// Until the search is complete, Envoy would reject the target again.
+    /// Returns Envoy's messages about a rejection whose culprits have not all been found yet. Until
+    /// they are found, Envoy would reject the target again.
     pub fn unfinished(&self) -> Option<&[String]> {
         self.unfinished.as_deref()
     }
@@ -144,7 +145,8 @@ impl Quarantine {
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without its culprits and unopened listeners, or `None` if there are none.
+    /// Returns the target without its culprits and the listeners that cannot be opened. Returns
+    /// `None` if nothing is excluded.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;
@@ -173,21 +175,22 @@ impl Quarantine {
         };
         let mut reduced = match tokio::task::spawn_blocking(reduce.clone()).await {
             Ok(reduced) => reduced,
-            // The task fails only if the runtime shuts down.
+            // The task fails only if the runtime is shutting down.
             Err(_) => reduce(),
         };
         self.unbound.leave_out(&mut reduced.rendered);
         Some(reduced)
     }
 
-    /// Returns true if every one of these listeners is excluded, so that Envoy would have no
+    /// Returns true if all of these listeners are excluded, so that Envoy would be left without
     /// listeners.
     pub fn leaves_none(&self, listeners: &[Resource]) -> bool {
         listeners.iter().all(|l| self.unbound.has(&l.name))
     }
 
-    /// Finds the culprits after Envoy rejected `rendered`, which is the target or a reduced target.
-    /// Stops early if `newer` returns true, because there is a newer target.
+    /// Finds out what to exclude after Envoy rejected `rendered`, which is the target or a reduced
+    /// version of it. The search stops early if `newer` returns true, which means that there is a
+    /// newer target.
     pub async fn learn(
         &mut self,
         refusal: &Refusal,
@@ -211,7 +214,7 @@ impl Quarantine {
             Advice::Keep => {}
             advice => return advice,
         }
-        // The search found no culprit, so Envoy's messages are the only evidence.
+        // The search found no new culprit, so Envoy's messages are the only evidence.
         for named in named {
             learned |= match named {
                 RefusedResource::Unbound { .. } => false,
@@ -238,8 +241,8 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Blames a piece solely on the basis of Envoy's message. Returns `false` if the target does
-    /// not contain the piece, or if the piece is already blamed.
+    /// Makes a piece a culprit solely because of Envoy's message. Returns `false` if the target
+    /// does not contain the piece, or if it already is a culprit.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);
@@ -261,8 +264,8 @@ impl Quarantine {
         true
     }
 
-    /// Searches the target for culprits. `words` are Envoy's messages, which are kept until the
-    /// search is complete.
+    /// Searches the target for culprits. `words` are Envoy's messages, which are kept if the search
+    /// does not finish.
     pub async fn search(
         &mut self,
         target: Configuration<'_>,
@@ -309,8 +312,8 @@ impl Quarantine {
         }
     }
 
-    /// Judges keys whose certificate no listener presents after the change. Returns `true` if any
-    /// key is rejected.
+    /// Validates the keys with these names, whose certificates could not be verified in the running
+    /// Envoy. Returns true if any of them is rejected.
     pub async fn judge_keys(
         &mut self,
         target: Configuration<'_>,
@@ -362,7 +365,8 @@ fn accepted_keys(target: &EncodedSnapshot, accepted: Option<&EncodedSnapshot>) -
     })
 }
 
-/// Returns the advice after a complete search or after evaluating Envoy's message.
+/// Returns the advice after a finished search. `learned` is true if there is something new to
+/// exclude.
 fn advice(learned: bool) -> Advice {
     if learned { Advice::Retry } else { Advice::Keep }
 }

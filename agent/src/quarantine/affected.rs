@@ -1,4 +1,5 @@
-//! Determines which objects a quarantine affects, and the messages for their conditions. Pure.
+//! Determines which objects are affected by the quarantine, and the messages for their conditions.
+//! Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,34 +15,35 @@ use super::memory::{Culprit, Culprits};
 use super::piece::Piece;
 use super::unbound::{Unbound, UnboundSocket};
 
-/// Effects of excluded pieces, grouped by the affected object.
+/// Effects of everything that is excluded, grouped by the affected objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Affected {
-    /// Culprits, each with Envoy's message.
+    /// All culprits.
     pub refused: Vec<Refused>,
-    /// Reasons why listeners are not open, by the listener's name in the snapshot.
+    /// Why listeners are not open, by the listener's name in the snapshot.
     pub listeners: BTreeMap<String, String>,
-    /// Problems with routes, by `HTTPRoute/namespace/name`.
+    /// Effects on routes, by `HTTPRoute/namespace/name`.
     pub routes: BTreeMap<String, AffectedRoute>,
 }
 
-/// Problems with one route.
+/// Effects on one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AffectedRoute {
-    /// Reasons why rules lost a match, by rule index.
+    /// Why a rule has lost a match, by the rule's index.
     pub rules: BTreeMap<usize, String>,
-    /// Reasons why rules reject one backend's share of their requests, by rule index.
+    /// Why a rule rejects the share of requests that one of its backends would get, by the rule's
+    /// index.
     pub shares: BTreeMap<usize, String>,
-    /// True if at least one match in any rule works.
+    /// True if at least one match of the route still works.
     pub works: bool,
 }
 
-/// A culprit, as reported.
+/// A culprit, as it is reported to users.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refused {
-    /// The culprit's name in the snapshot, which includes the name of its source object.
+    /// Name of the culprit in the snapshot, which includes the name of its source object.
     pub object: String,
-    /// Consequence for requests.
+    /// What happens to requests, connections or other parts because of the culprit.
     pub effect: String,
     /// Envoy's message.
     pub envoy_words: String,
@@ -49,8 +51,8 @@ pub struct Refused {
     pub since: Timestamp,
 }
 
-/// Returns the objects affected by the culprits. `bound` maps ports in the snapshot to the ports
-/// that are opened.
+/// Returns the objects that the quarantine affects. `bound` returns the port at which Envoy opens a
+/// port of the snapshot.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -86,13 +88,13 @@ pub fn affected(
     affected
 }
 
-/// Explains why a piece is rejected.
+/// Returns Envoy's reason for rejecting a piece, as text for users.
 fn why(culprits: &Culprits, piece: &Piece) -> String {
     let words = culprits.get(piece).map_or("", |c| c.envoy_words.as_str());
     format!("Envoy rejects {piece}: {words}")
 }
 
-/// Records which rules in which routes lose a match or a backend.
+/// Records which rules of which routes lose a match or a backend.
 fn record_routes(
     routes: &mut BTreeMap<String, AffectedRoute>,
     snapshot: &Snapshot,
@@ -192,7 +194,8 @@ fn not_open(
     }
 }
 
-/// Records one match of a rule. Keeps only the first reason in each category.
+/// Records the effects on one match of a rule, which `name` identifies. Keeps only the first reason
+/// of each kind.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,
@@ -216,8 +219,8 @@ fn note(
     }
 }
 
-/// Returns the name of the object that a piece belongs to. A virtual host belongs to the object of
-/// its first route.
+/// Returns the name in the snapshot from which users recognize a piece. For a virtual host, this is
+/// the name of its first route.
 fn object(piece: &Piece, snapshot: &Snapshot) -> String {
     let Piece::VirtualHost { table, domain } = piece else {
         return piece.to_string();

@@ -1,26 +1,26 @@
-//! Extracts the rejected resources from Envoy's log messages. Pure.
+//! Extracts rejected resources from Envoy's log messages. Pure.
 
 use super::piece::Piece;
 
-/// Rejected resource named in a log message.
+/// Rejected resource that a log message names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RefusedResource {
-    /// Valid listener whose address Envoy could not bind.
+    /// Listener that Envoy rejected because it could not bind the address.
     Unbound { listener: String, words: String },
-    /// Listener rejected for another reason. `listener` is its name in Envoy.
+    /// Listener that Envoy rejected for another reason. `listener` is the listener's name in Envoy.
     Listener { listener: String, words: String },
-    /// Piece of the snapshot.
+    /// Resource that is a piece of the snapshot.
     Piece { piece: Piece, words: String },
 }
 
-/// Parses the rejected resources from lines such as `lds: listener 'x' config rejected: why` and
-/// `cds: cluster 'x' config rejected: why`.
+/// Extracts the rejected resources from messages such as `lds: listener 'x' config rejected: why`
+/// or `cds: cluster 'x' config rejected: why`.
 pub(super) fn named(words: &[String]) -> Vec<RefusedResource> {
     words.iter().filter_map(|words| one(words)).collect()
 }
 
-/// Returns true if Envoy could not read a file because it ran out of file descriptors. The file's
-/// content may be valid.
+/// Returns true if Envoy could not read a file, for example because it ran out of file descriptors.
+/// The file's content may be valid.
 pub(crate) fn let_down_by_host(words: &[String]) -> bool {
     words
         .iter()

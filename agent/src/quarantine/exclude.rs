@@ -1,10 +1,11 @@
-//! Removes culprits from a snapshot. Pure.
+//! Removes culprits, and the parts that depend on them, from a snapshot. Pure.
 //!
-//! No request may fall through to a less specific route. Requests for a culprit get a 500 response,
-//! including its share of a weighted rule. Parts that would lose their protection are removed as
-//! well. A client key for backends protects the backend, not this host. Without the key, requests
-//! are still sent, and backends that require the key reject them. A previously accepted key
-//! replaces a rejected one.
+//! Requests that match a culprit must not fall through to a less specific route. They get a 500
+//! response. If a culprit is one of several weighted backends, only its share of requests does.
+//! Parts that would lose their protection are removed with the culprit. A client key for a backend
+//! is an exception, because it protects the backend and not this host: requests are sent without
+//! it, and a backend that requires the key rejects them. A rejected key is replaced with its
+//! previously accepted version if there is one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// Removed pieces: the culprits, and pieces that depend on them.
+/// What is removed: the culprits, and the backends and listeners that depend on them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,
@@ -46,13 +47,14 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// Returns true if a piece is removed, i.e. it is a culprit without a replacement.
+    /// Returns true if a piece is removed, which means that it is a culprit without a replacement.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
     }
 
-    /// Returns the key to serve in place of `key`, or `None` if `key` is removed.
+    /// Returns the key to serve in place of `key`, or `None` if `key` is removed without a
+    /// replacement.
     fn key(&self, key: &KeyRef) -> Option<KeyRef> {
         match self.culprits.get(&Piece::Key(key.name.clone())) {
             Some(culprit) => culprit.put_back.clone(),
@@ -60,7 +62,7 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// Returns the culprits on which the backend depends.
+    /// Returns the culprits because of which the backend is removed.
     pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
         let Backend {
             name,
@@ -96,8 +98,8 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// Returns the culprits on which the listener depends: itself, its client trust bundle, or its
-    /// keys if all of them are removed.
+    /// Returns the culprits because of which the listener is removed: the listener itself, its
+    /// client trust bundle, or its keys if all of them are removed.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {
@@ -111,7 +113,8 @@ impl<'a> Gone<'a> {
     }
 }
 
-/// Returns the snapshot without the culprits. Ignores culprits that are not in the snapshot.
+/// Returns the snapshot without the culprits. Culprits that the snapshot does not contain are
+/// ignored.
 pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     if culprits.is_empty() {
         return snapshot.clone();
@@ -143,7 +146,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     let used: BTreeSet<&str> = listeners.map(|it| it.route_table.as_str()).collect();
     let route_tables: Vec<RouteTable> = route_tables
         .iter()
-        // Drop route tables without listeners, because their files would be unused.
+        // Drop route tables that no remaining listener uses.
         .filter(|table| gone.listeners.is_empty() || used.contains(table.name.as_str()))
         .map(|table| without_routes(table, &gone))
         .collect();
@@ -173,7 +176,7 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
         ports,
         edge: *edge,
         rotation: *rotation,
-        // Disable tracing if its collector is removed.
+        // Disable tracing if the collector's backend is removed.
         tracing: tracing
             .clone()
             .filter(|tracing| !gone.backends.contains(tracing.backend.as_str())),
@@ -182,8 +185,8 @@ pub fn exclude(snapshot: &Snapshot, culprits: &Culprits) -> Snapshot {
     }
 }
 
-/// Returns the rate limits that routes still reference. Routes with a rejected limit are culprits,
-/// so they no longer reference it.
+/// Returns the rate limits to which routes still refer. A route with a rejected limit is a culprit,
+/// so it no longer refers to the limit.
 fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
     let routes = hosts.flat_map(|host| &host.routes);
@@ -192,8 +195,8 @@ fn named_limits(limits: &[RateLimit], tables: &[RouteTable]) -> Vec<RateLimit> {
     kept.cloned().collect()
 }
 
-/// Returns the shared filters that the snapshot, its virtual hosts or its routes still reference.
-/// Virtual hosts and routes with a rejected filter are culprits, so they no longer reference it.
+/// Returns the shared filters to which the snapshot, its virtual hosts or its routes still refer. A
+/// virtual host or route with a rejected filter is a culprit, so it no longer refers to the filter.
 fn named_filters(
     filters: &[SharedFilter],
     of_hosts: Option<&RequestFilters>,
@@ -262,7 +265,7 @@ fn without_routes(table: &RouteTable, gone: &Gone<'_>) -> RouteTable {
     }
 }
 
-/// Returns a virtual host without its culprits, or `None` if the domain itself is rejected.
+/// Returns a virtual host without its culprits, or `None` if its domain is rejected.
 fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option<VirtualHost> {
     let VirtualHost {
         domain,
@@ -276,8 +279,8 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     };
     match gone.culprits.get(&piece) {
         Some(culprit) if culprit.is_dropped() => None,
-        // Requests must not fall through to a less specific virtual host, which may not require
-        // authorization.
+        // Keep the domain, so that requests do not fall through to a less specific virtual host
+        // that may not require authorization.
         Some(_) => Some(refusing_all(host)),
         None => {
             let routes = routes.iter();
@@ -292,8 +295,8 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
     }
 }
 
-/// Returns a virtual host for the same domain whose only route returns 500. The route has the name
-/// of the original first route.
+/// Returns a virtual host for the same domain with a single route, which returns 500. This route
+/// has the name of the original first route.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {
@@ -316,7 +319,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
         Some(culprit) if culprit.is_dropped() => None,
         Some(_) => Some(answering_500(route)),
         None => {
-            // If the route's authorization service is removed, respond with 500 to every request.
+            // Without its authorization service, the route must not forward requests.
             let mut asked = route.external_auth.iter();
             if asked.any(|auth| gone.backends.contains(auth.backend.as_str())) {
                 return Some(answering_500(route));
@@ -334,7 +337,7 @@ fn without_culprit(route: &Route, gone: &Gone<'_>) -> Option<Route> {
     }
 }
 
-/// Returns a route with the same name and match, but with a 500 response.
+/// Returns a route with the same name and match that responds with 500.
 pub(super) fn answering_500(route: &Route) -> Route {
     Route {
         name: route.name.clone(),

@@ -1,8 +1,9 @@
-//! Builds probes: configurations that contain only the pieces to be judged. Pure.
+//! Builds probes: configurations that contain only the pieces to judge. Pure.
 //!
-//! Each piece is given the minimum that makes Envoy check it. For example, a route gets a table and
-//! a listener, and a key gets a listener that presents it. Irrelevant references are omitted, so
-//! that a piece is never blamed for the fault of another piece.
+//! To each piece, a probe adds the minimum that makes Envoy check the piece. For example, a route
+//! gets a route table and a listener, and a key gets a listener that presents it. A probe omits
+//! references that are irrelevant to the check, so that a piece is never blamed for a fault in
+//! another piece.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,16 +17,15 @@ use sesame_proto::schema::{
 use super::exclude::{answering_500, refusing_all};
 use super::piece::{Piece, PieceContent, Pieces};
 
-/// Part of a route or virtual host to judge.
+/// Which part of a route or virtual host to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     All,
-    /// Only the match or the domain. The route or virtual host returns 500.
+    /// Only the route's match or the virtual host's domain. The response is 500.
     MatchOnly,
 }
 
-/// Returns a snapshot that contains only the pieces in `group`. Ignores pieces that are not in
-/// `pieces`.
+/// Returns a snapshot with only the pieces in `group`. Pieces that are not in `pieces` are ignored.
 pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Snapshot {
     let mut builder = ProbeBuilder::default();
     for piece in group {
@@ -63,7 +63,7 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
                 }
             }
             PieceContent::Listener(port, listener) => {
-                // If a TLS listener has no routes, Envoy checks nothing in it.
+                // Envoy does not check a TLS listener that has no routes.
                 let routes = if listener.protocol() == Protocol::Tls {
                     vec![nowhere("alone")]
                 } else {
@@ -76,22 +76,23 @@ pub(super) fn isolate(pieces: &Pieces<'_>, group: &[Piece], depth: Depth) -> Sna
     builder.finish()
 }
 
-/// Builds a probe.
 #[derive(Default)]
 struct ProbeBuilder {
     snapshot: Snapshot,
     routes: Vec<Route>,
-    /// Virtual hosts, by route table. Two tables may have virtual hosts for the same domain.
+    /// Virtual hosts by route table, because several tables may have virtual hosts for the same
+    /// domain.
     hosts: BTreeMap<String, Vec<VirtualHost>>,
-    /// Session keys of backends that are referenced but not judged, by backend name.
+    /// Session keys of backends to which a piece refers, by backend name. The backends themselves
+    /// are not judged.
     plain_backends: BTreeMap<String, Vec<u8>>,
     keys: BTreeSet<String>,
     bundles: BTreeSet<String>,
 }
 
 impl ProbeBuilder {
-    /// Returns an unused port. If there are more pieces than ports, some pieces are not judged
-    /// individually. The final validation covers everything.
+    /// Returns an unused port number. If there are more pieces than port numbers, some pieces are
+    /// not judged individually, but they are part of the final validation.
     fn port(&self) -> u32 {
         u32::try_from(self.snapshot.ports.len()).map_or(u32::MAX, |ports| ports.saturating_add(1))
     }
@@ -123,8 +124,8 @@ impl ProbeBuilder {
         }
         self.snapshot.keys.push(key.clone());
         if key.serial.is_empty() {
-            // No listener presents session ticket keys. They were validated when the agent read
-            // them.
+            // A key without a serial number is a session ticket key, which no listener presents.
+            // The agent validated it when reading it.
             return;
         }
         let listener = Listener {
@@ -156,8 +157,8 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a backend and its secrets, which have already been judged. Omits its endpoints, which
-    /// are judged separately.
+    /// Adds a backend and its secrets, which have been judged before. Omits its endpoints, which
+    /// are a separate piece.
     fn backend(&mut self, backend: &Backend, pieces: &Pieces<'_>) {
         if let Some(tls) = &backend.tls {
             self.refer(&tls.client_key, &tls.trust_bundle, pieces);
@@ -168,7 +169,8 @@ impl ProbeBuilder {
         });
     }
 
-    /// Adds a backend that routes reference, and its session clusters.
+    /// Records that a piece refers to a backend, which is then added without its own settings. Only
+    /// its session key is kept, because it determines which session clusters exist.
     fn plain_backend(&mut self, name: &str, pieces: &Pieces<'_>) {
         let session_key = match pieces.of.get(&Piece::Backend(name.to_owned())) {
             Some(PieceContent::Backend(backend)) => backend.session_key.clone(),
@@ -222,7 +224,6 @@ impl ProbeBuilder {
         self.routes.push(route.clone());
     }
 
-    /// Adds the shared filters with these names.
     fn shared_filters<'n>(
         &mut self,
         names: impl Iterator<Item = Cow<'n, str>>,
@@ -260,7 +261,7 @@ impl ProbeBuilder {
         );
     }
 
-    /// Adds a key and a trust bundle that a piece references.
+    /// Adds a key and a trust bundle to which a piece refers.
     fn refer(&mut self, key: &str, bundle: &str, pieces: &Pieces<'_>) {
         if let Some(PieceContent::Key(key)) = pieces.of.get(&Piece::Key(key.to_owned()))
             && self.keys.insert(key.name.clone())
@@ -318,7 +319,7 @@ impl ProbeBuilder {
     }
 }
 
-/// Returns an L4 route without a destination.
+/// Returns an L4 route to no backend.
 fn nowhere(name: &str) -> L4Route {
     L4Route {
         name: name.to_owned(),

@@ -1,4 +1,4 @@
-//! Judges configurations with the Envoy binary (`--mode validate`), without disturbing the serving
+//! Judges configurations with the Envoy binary (`--mode validate`), without touching the serving
 //! process.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,13 +18,13 @@ use sesame_render::{AccessLogSink, RenderOptions};
 pub enum Trial {
     /// Only some pieces. Ports and addresses are placeholders.
     Alone,
-    /// The whole configuration to serve.
+    /// The whole configuration that Envoy is to serve.
     Whole,
 }
 
 /// Judges whether Envoy would accept a snapshot.
 pub trait Judge: Sync {
-    /// Returns Envoy's message if Envoy rejects the configuration, or `None` if it accepts it.
+    /// Returns Envoy's message if Envoy rejects the snapshot, or `None` if Envoy accepts it.
     fn judge(
         &self,
         snapshot: Snapshot,
@@ -32,13 +32,13 @@ pub trait Judge: Sync {
     ) -> impl Future<Output = Result<Option<String>, NoVerdict>> + Send;
 }
 
-/// Reason why a configuration could not be judged.
+/// Why a configuration could not be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum NoVerdict {
     /// Envoy could not be started, or did not finish the validation.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// No inotify instance is free for the validation, so Envoy would abort.
+    /// Too few inotify instances are free for the validation. Without one, Envoy would abort.
     #[error(transparent)]
     Instances(#[from] LackingInstances),
     /// Internal error in the agent. The configuration may be valid.
@@ -46,31 +46,31 @@ pub enum NoVerdict {
     Internal(String),
 }
 
-/// Judges by running the real Envoy.
+/// Judges by running Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoyJudge {
-    /// Envoy binary that also runs as the serving process.
+    /// Path of the Envoy binary. It must be the binary that the serving process runs.
     pub binary: PathBuf,
-    /// Directory for the configurations under validation, which contain keys.
+    /// Private directory for temporary files with the configurations, which contain keys.
     pub scratch: PathBuf,
-    /// Target that provides the keys.
+    /// Target configuration, which contains the key pairs.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Accepted keys, used when a snapshot references them.
+    /// Accepted versions of keys. Used if a snapshot references such a version.
     pub accepted_keys: AcceptedKeys,
     /// Options for rendering.
     pub options: RenderOptions,
-    /// Inotify instances reserved for validations.
+    /// Reserve from which inotify instances for validations are borrowed.
     pub instances: EnvoyInstances,
 }
 
 impl Judge for EnvoyJudge {
     async fn judge(&self, snapshot: Snapshot, trial: Trial) -> Result<Option<String>, NoVerdict> {
-        // Validation watches no files, so the budget does not apply.
+        // In validate mode, Envoy watches no files, so the budget does not apply.
         let mut options = RenderOptions {
             subscription_budget: usize::MAX,
             ..self.options.clone()
         };
-        // Validation writes no access log, but checks its format.
+        // In validate mode, Envoy must not open the access log, but must check its format.
         if let Some(AccessLogSink::File(path)) = &mut options.access_log {
             *path = "/dev/null".into();
         }
@@ -97,7 +97,7 @@ impl Judge for EnvoyJudge {
     }
 }
 
-/// Returns the reason in Envoy's message, without the path of the temporary file.
+/// Returns only the reason from Envoy's message, without the path of the temporary file.
 fn reason(envoy_words: &str) -> String {
     envoy_words
         .split_once("error initializing configuration '")

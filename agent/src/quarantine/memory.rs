@@ -1,4 +1,4 @@
-//! Remembers culprits by the digest of their content, so that an unchanged piece is not tried
+//! Remembers culprits by the digest of their content, so that a rejected version is not tried
 //! again.
 
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 
 use super::piece::{Digest, Piece, Pieces};
 
-/// Rejected pieces in one snapshot.
+/// All rejected pieces of a snapshot.
 pub type Culprits = BTreeMap<Piece, Culprit>;
 
-/// A rejected version of a piece, with the reason and time.
+/// The rejected version of a piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
     /// Digest of the rejected version.
@@ -20,32 +20,34 @@ pub struct Culprit {
     pub envoy_words: String,
     /// When the culprit was found.
     pub since: Timestamp,
-    /// Verdict on the route's match or the virtual host's domain, in combination with all other
-    /// pieces.
+    /// Whether the route's match, or the virtual host's domain, is accepted in combination with all
+    /// other pieces. Irrelevant for all other kinds of pieces.
     pub match_verdict: MatchVerdict,
-    /// Previously accepted version of the key, served instead of the rejected one.
+    /// Previously accepted version of a key, which is served instead of the rejected one.
     pub put_back: Option<KeyRef>,
 }
 
 impl Culprit {
-    /// Returns true if the culprit must be removed entirely, because it cannot even return 500.
+    /// Returns true if a route or virtual host must be removed entirely, because not even its match
+    /// or domain is accepted.
     pub fn is_dropped(&self) -> bool {
         self.match_verdict != MatchVerdict::Accepted
     }
 }
 
-/// Verdict on a route's match, or on a virtual host's domain.
+/// Whether Envoy accepts a route's match, or a virtual host's domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchVerdict {
-    /// Not judged yet, because the search was interrupted.
+    /// Unknown, because the search was interrupted.
     Unjudged,
-    /// The route or virtual host can return 500.
+    /// The match or domain is valid, so the route or virtual host can be kept and made to return
+    /// 500.
     Accepted,
     /// The match or domain is invalid, or conflicts with another piece.
     Rejected,
 }
 
-/// Returns the entries of `known` whose rejected version is still in `snapshot`.
+/// Returns the culprits in `known` that `snapshot` still contains in the rejected version.
 pub(super) fn still_there(known: &Culprits, snapshot: &Snapshot) -> Culprits {
     if known.is_empty() {
         return Culprits::new();

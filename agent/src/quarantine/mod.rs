@@ -1,16 +1,18 @@
-//! Quarantine: excludes exactly the pieces that Envoy rejects, so that nothing else is affected.
+//! Quarantine: excludes exactly the pieces of a configuration that Envoy rejects, so that all other
+//! pieces keep working.
 //!
-//! A rejection reveals little: one bad regular expression rejects a whole route table, and Envoy
-//! stops at the first error. Culprits are therefore found by bisection, with `envoy --mode
-//! validate` as the judge of configurations that contain a few pieces of the snapshot. A culprit is
-//! excluded from the snapshot and remembered by its digest. It is not tried again until it changes.
-//! Validation does not bind ports, so port conflicts are read from Envoy's message.
+//! Envoy's rejection rarely shows which piece is at fault. For example, a single invalid regular
+//! expression makes Envoy reject a whole route table, and Envoy stops at the first error. The
+//! quarantine therefore finds culprits by bisection: it runs `envoy --mode validate` on
+//! configurations that contain only some pieces of the snapshot. A culprit is excluded from the
+//! snapshot, and remembered by its digest. It is not tried again until it changes. Validation does
+//! not bind ports, so port conflicts are read from Envoy's log messages.
 //!
-//! A key is not excluded if Envoy accepted an earlier version of it. That version replaces it, so
-//! that its listener keeps serving.
+//! If Envoy has accepted an earlier version of a rejected key, that version is served instead, so
+//! that listeners with this key stay open.
 //!
 //! `piece`, `exclude`, `isolate`, `accepted_keys`, `affected` and `envoy_log` are pure. `judge`
-//! runs Envoy, and `adviser` combines the modules for the publishing loop. Never write Envoy files
+//! runs Envoy. `adviser` combines these modules for the publishing loop. Never write Envoy's files
 //! here: `apply` does that.
 
 mod accepted_keys;

@@ -1,4 +1,5 @@
-//! Splits a snapshot into pieces that can be excluded individually, and computes their digests.
+//! Splits a snapshot into pieces that can be excluded individually, and computes the pieces'
+//! digests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +11,12 @@ use sesame_proto::schema::{
 };
 use sha2::{Digest as _, Sha256};
 
-/// SHA-256 of a piece's own content, without the pieces that it references.
+/// SHA-256 of a piece's own content. Pieces to which it refers are not included.
 pub type Digest = [u8; 32];
 
-/// Piece that can be excluded, by its name in the snapshot. The order of the variants is the search
-/// order for conflicting pieces. Listeners come before routes, because Envoy checks routes only if
-/// a listener uses them.
+/// A part of a snapshot that can be excluded, identified by its name in the snapshot. The search
+/// for conflicting pieces adds them in the order of these variants. Listeners come before routes,
+/// because Envoy checks routes only if a listener uses them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
     /// A key pair.
@@ -30,19 +31,19 @@ pub enum Piece {
     Listener(String),
     /// A TLS, TCP or UDP route.
     L4Route(String),
-    /// The domain of a virtual host. Its routes are separate pieces.
+    /// A virtual host's domain and settings. Its routes are separate pieces.
     VirtualHost {
-        /// The route table.
+        /// Name of the route table.
         table: String,
         /// The domain.
         domain: String,
     },
-    /// A route, in all virtual hosts that contain it.
+    /// A route, including its copies in several virtual hosts.
     Route(String),
 }
 
-/// Formats the piece's name in the snapshot, which includes the name of its source object unless it
-/// is a virtual host.
+/// Formats the piece's name in the snapshot. The name includes the source object's name, except for
+/// a virtual host.
 impl fmt::Display for Piece {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,7 +60,8 @@ impl fmt::Display for Piece {
 }
 
 impl Piece {
-    /// Returns true for a piece that can respond with 500 instead of being left out.
+    /// Returns true if a piece of this kind can be made to respond with 500 instead of being
+    /// removed.
     pub(super) fn can_answer(&self) -> bool {
         matches!(self, Self::Route(_) | Self::VirtualHost { .. })
     }
@@ -78,8 +80,8 @@ impl Piece {
     }
 }
 
-/// Order in which pieces are judged. Referenced pieces come first, so that bad ones are already
-/// excluded when their dependents are judged.
+/// Order in which pieces are judged. Pieces to which others refer come first, so that culprits are
+/// already excluded when the pieces that refer to them are judged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Secrets,
@@ -102,7 +104,7 @@ impl Level {
     }
 }
 
-/// Returns all pieces of a snapshot, each with a digest that identifies its version.
+/// Returns the digests of all pieces of a snapshot. A digest identifies a piece's version.
 pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
     Pieces::new(snapshot)
         .of
@@ -111,8 +113,7 @@ pub fn digests(snapshot: &Snapshot) -> BTreeMap<Piece, Digest> {
         .collect()
 }
 
-/// Content of a piece in one snapshot. A route may occur in several virtual hosts, and its copies
-/// may differ.
+/// Content of a piece. If several virtual hosts contain a route, its copies may differ.
 pub(super) enum PieceContent<'a> {
     Key(&'a KeyRef),
     TrustBundle(&'a TrustBundle),
@@ -167,19 +168,19 @@ impl PieceContent<'_> {
     }
 }
 
-/// All pieces of one snapshot, and the shared parts that they reference.
+/// All pieces of one snapshot, and shared parts to which pieces refer.
 pub(super) struct Pieces<'a> {
     pub(super) of: BTreeMap<Piece, PieceContent<'a>>,
-    /// Rate limits that routes reference. If a limit is rejected, the routes that use it become
-    /// culprits.
+    /// Rate limits to which routes refer. If a limit is invalid, the routes that refer to it are
+    /// the culprits.
     pub(super) rate_limits: &'a [RateLimit],
-    /// Filters that virtual hosts and routes reference. If a filter is rejected, the virtual hosts
-    /// and routes that use it become culprits.
+    /// Filters to which virtual hosts and routes refer. If a filter is invalid, the virtual hosts
+    /// and routes that refer to it are the culprits.
     pub(super) shared_filters: &'a [SharedFilter],
 }
 
 impl<'a> Pieces<'a> {
-    // Collects one kind of piece after another.
+    // Collects pieces, one kind after another.
     pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         let Snapshot {
             gateway: _,
@@ -243,7 +244,7 @@ impl<'a> Pieces<'a> {
         pieces
     }
 
-    /// Adds one of a route table's virtual hosts, and its routes.
+    /// Adds a virtual host of a route table, and its routes.
     fn add_host(&mut self, table: &str, host: &'a VirtualHost) {
         let piece = Piece::VirtualHost {
             table: table.to_owned(),
@@ -259,7 +260,6 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Adds a listener and its TLS, TCP or UDP routes.
     fn add_listener(&mut self, port: &'a Port, listener: &'a Listener) {
         let piece = Piece::Listener(listener.name.clone());
         self.of

@@ -1,9 +1,8 @@
-//! Searches for culprits: first by bisection among pieces that are judged individually, then for
-//! pieces that conflict with other pieces.
+//! Searches for culprits in two phases. The first finds pieces that Envoy rejects individually, by
+//! bisection. The second finds pieces that conflict with other pieces.
 //!
-//! The number of Envoy runs is the number of culprits times the logarithm of the number of
-//! suspects. A search can be interrupted after each run, and keeps its findings for the next
-//! search.
+//! The number of Envoy runs is roughly the number of culprits times the logarithm of the number of
+//! suspects. A search can be interrupted before each run. The next search uses its findings.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use super::judge::{Judge, NoVerdict, Trial};
 use super::memory::{Culprit, Culprits, MatchVerdict};
 use super::piece::{Digest, Level, Piece, PieceContent, Pieces};
 
-/// Maximum number of remembered digests. A large snapshot has only a small fraction of this many
+/// Maximum number of remembered digests of valid pieces. Even a large snapshot has far fewer
 /// pieces.
 const MAX_GOOD: usize = 200_000;
 
@@ -27,7 +26,7 @@ const MAX_GOOD: usize = 200_000;
 pub struct SearchLimits {
     /// Maximum number of Envoy runs.
     pub runs: usize,
-    /// Time limit, checked before each run.
+    /// Maximum duration, checked before each run.
     pub time: Duration,
 }
 
@@ -40,52 +39,54 @@ impl Default for SearchLimits {
     }
 }
 
-/// Result of a search.
+/// How a search ended.
 #[derive(Debug)]
 pub enum SearchEnd {
-    /// Envoy accepts the configuration without the known culprits.
+    /// Envoy accepts the configuration without the culprits.
     Clean,
-    /// Envoy rejects something that is not part of any piece, or that all pieces depend on.
+    /// Envoy rejects the configuration, but excluding pieces does not help.
     Unexplained {
         /// Envoy's message.
         envoy_words: String,
     },
-    /// The search ran out of time or runs, or a newer target arrived. Continue the search later.
+    /// The search ran out of time or runs, or a newer target arrived. A later search must continue
+    /// it.
     Unfinished,
 }
 
-/// A search and its findings.
+/// A search for culprits, and its findings.
 pub struct Search<'s, J, N> {
-    /// Judges the configurations that the search builds.
+    /// Judges the configurations that this search builds.
     pub judge: &'s J,
     /// Limits on this search.
     pub limits: SearchLimits,
-    /// Returns true to stop the search early. Checked before every run, but ignored until the
-    /// search has made some progress, so that frequent changes cannot prevent it from completing.
+    /// Returns true if the search should stop early. Called before each run. Ignored until this
+    /// search has found anything new, so that even if targets change frequently, repeated searches
+    /// make progress.
     pub stop: N,
-    /// Timestamp recorded as the detection time of new culprits.
+    /// Time at which new culprits count as found.
     pub now: Timestamp,
-    /// Keys that can replace rejected ones.
+    /// Accepted versions of keys, which can replace rejected ones.
     pub accepted_keys: &'s AcceptedKeys,
-    /// All known culprits, including ones found by earlier searches.
+    /// All culprits, including those that earlier searches found.
     pub culprits: &'s mut Culprits,
-    /// Digests of pieces that are valid individually, including ones judged by earlier searches.
+    /// Digests of pieces that are valid individually, including those that earlier searches judged.
     pub good: &'s mut HashSet<Digest>,
-    /// Number of Envoy runs in this search.
+    /// Number of Envoy runs in this search so far.
     pub runs: usize,
-    /// True once this search has found anything new.
+    /// True if this search has found any new culprit or valid piece.
     pub learned: bool,
 }
 
-/// Reason to stop a search early.
+/// Why a search ends early.
 enum Halt {
     Unfinished,
     NoVerdict(NoVerdict),
 }
 
 impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
-    /// Searches `wanted` for culprits. `accepted` is the configuration being served: if two pieces
-    /// conflict, the newer piece is the culprit.
+    /// Searches `wanted` for culprits. `accepted` is the configuration that Envoy serves. If two
+    /// pieces conflict, the one that is not part of `accepted` is the culprit.
     pub async fn run(
         &mut self,
         wanted: &Snapshot,
@@ -101,7 +102,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
     }
 
-    /// Judges only the keys with these names.
+    /// Judges only the keys with these names, individually.
     pub(super) async fn keys(
         &mut self,
         wanted: &Snapshot,
@@ -147,7 +148,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
         self.good.extend(&known);
         for level in Level::ALL {
-            // Exclude culprits first, so that their dependents are not blamed.
+            // Exclude the culprits found so far, so that pieces that refer to them are not blamed.
             let reduced = exclude(wanted, self.culprits);
             let pieces = Pieces::new(&reduced);
             let suspects = pieces
@@ -166,7 +167,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// Finds the pieces that Envoy rejects even when judged individually.
+    /// Finds the pieces in `group` that Envoy rejects individually, and makes them culprits.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -179,15 +180,15 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             refused: false,
             first_half: false,
         }];
-        // Used as a stack: the last group is next.
+        // The vector is a stack, so the last group is judged next.
         while let Some(group) = groups.pop() {
             let single = match group.pieces.as_slice() {
                 [] => continue,
                 [piece] => Some(piece.clone()),
                 _ => None,
             };
-            // A single piece is judged even if it must be the culprit, because its report needs
-            // Envoy's message.
+            // Judge a single piece even if the other half of its group is valid, because its report
+            // needs Envoy's message.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {
@@ -219,7 +220,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(())
     }
 
-    /// For culprits that are routes or virtual hosts, judges only their match or domain.
+    /// For culprits that are routes or virtual hosts, judges only the match or the domain.
     async fn judge_matches(&mut self, pieces: &Pieces<'_>, start: Instant) -> Result<(), Halt> {
         let unjudged = (self.culprits.iter())
             .filter(|(piece, culprit)| {
@@ -231,7 +232,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges the whole configuration, and finds pieces that conflict with earlier ones.
+    /// Judges the whole configuration, and finds pieces that conflict with other ones.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -242,7 +243,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let Some(mut words) = self.ask_whole(wanted, &[], None, start).await? else {
             return Ok(SearchEnd::Clean);
         };
-        // Pieces in service come first, so that new pieces are blamed for conflicts.
+        // Pieces that Envoy already serves come first, so that a new piece is blamed if they
+        // conflict.
         let (old, new): (Vec<_>, Vec<_>) = pieces
             .of
             .iter()
@@ -260,8 +262,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 return Ok(SearchEnd::Unexplained { envoy_words: words });
             }
         }
-        // The first `good` pieces of `order` are valid in combination. Each round removes the next
-        // piece that makes the combination invalid.
+        // Invariant: the first `good` pieces of `order` are valid in combination. Each iteration
+        // finds and removes the next piece with which the combination is invalid.
         while good < order.len() {
             let mut refused = order.len();
             while refused - good > 1 {
@@ -273,8 +275,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 }
             }
             let piece = order.remove(good);
-            // The piece's match or domain may conflict as well. Judge it before blaming the piece,
-            // because a later search would judge the match individually.
+            // The piece's match or domain may be part of the conflict. Judge it here in combination
+            // with the other pieces, because a later search would judge it individually.
             let mut match_verdict = MatchVerdict::Rejected;
             if piece.can_answer() {
                 let without = order.get(good..).unwrap_or_default();
@@ -292,7 +294,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(SearchEnd::Unexplained { envoy_words: words })
     }
 
-    /// Returns true if Envoy accepts the combination of the first `count` pieces of `order`.
+    /// Returns true if the first `count` pieces of `order` are valid in combination.
     async fn goes_up_to(
         &mut self,
         count: usize,
@@ -305,8 +307,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         Ok(refused.is_none())
     }
 
-    /// Judges the whole configuration except the culprits and the pieces in `without`. The piece
-    /// `answering` returns 500.
+    /// Judges the whole configuration without the culprits and the pieces in `without`. The piece
+    /// `answering`, if any, responds with 500.
     async fn ask_whole(
         &mut self,
         wanted: &Snapshot,
@@ -369,7 +371,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     fn blame(&mut self, piece: &Piece, envoy_words: String, match_verdict: MatchVerdict) {
         self.learned = true;
         let culprit = self.culprits.entry(piece.clone()).or_insert(Culprit {
-            // Computed at the end of the search, from the complete wanted configuration.
+            // Set at the end of the search, from the complete wanted configuration.
             digest: Digest::default(),
             envoy_words,
             since: self.now,
@@ -380,12 +382,12 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
     }
 }
 
-/// Group of suspects to judge with one Envoy run.
+/// Suspects to judge together in one Envoy run.
 struct SuspectGroup {
     pieces: Vec<Piece>,
-    /// True if Envoy is known to reject the group as a whole.
+    /// True if Envoy is known to reject this group.
     refused: bool,
-    /// True if the next group is the other half of a rejected group.
+    /// True if the next group on the stack is the second half of the same rejected group.
     first_half: bool,
 }
 

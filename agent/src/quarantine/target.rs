@@ -1,4 +1,5 @@
-//! An Envoy's target configuration, and its configuration without culprits. Plain values.
+//! An Envoy's target configuration, and the reduced configuration to serve if Envoy rejects the
+//! target. Plain values.
 
 use std::sync::Arc;
 
@@ -8,9 +9,9 @@ use sesame_render::{RenderOptions, Rendered};
 /// Configuration that an Envoy should serve.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration<'a> {
-    /// Snapshot with its key pairs.
+    /// Snapshot and its key pairs.
     pub encoded: &'a Arc<EncodedSnapshot>,
-    /// Options for rendering the snapshot.
+    /// Options with which the snapshot is rendered.
     pub options: &'a RenderOptions,
     /// Resources rendered from the snapshot.
     pub rendered: &'a Rendered,
@@ -19,8 +20,8 @@ pub struct Configuration<'a> {
 /// Configuration to serve instead of a target that Envoy rejects.
 #[derive(Clone, Debug)]
 pub struct Reduced {
-    /// Snapshot with its key pairs, without the rejected parts.
+    /// Snapshot without the rejected parts, and its key pairs.
     pub encoded: Arc<EncodedSnapshot>,
-    /// Resources rendered from the snapshot, without listeners that cannot be opened.
+    /// Resources rendered from the snapshot, without the listeners that cannot be opened.
     pub rendered: Rendered,
 }

@@ -1,9 +1,9 @@
-//! Tracks listeners that Envoy could not open, by their name in Envoy. Each port and address has
-//! its own listener.
+//! Tracks listeners that Envoy could not open, by their name in Envoy. In Envoy, each port and
+//! address has a separate listener.
 //!
-//! The configuration of these listeners is valid, so they are retried once their address can be
-//! bound. The address is checked at increasing intervals. Until then, publications exclude these
-//! listeners, so that other changes are not delayed.
+//! The configuration of these listeners is usually valid, so they are retried once their address
+//! can be bound. The address is checked at increasing intervals. Until then, these listeners are
+//! excluded, so that other changes can be published.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,54 +19,54 @@ use crate::xds::parse_listener_name;
 use sesame_proto::schema::Transport;
 use sesame_render::{Rendered, Resource};
 
-/// Pauses between checks of whether an address can be bound.
+/// Pauses between checks of an address.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
-/// Excluded listener.
+/// A listener that Envoy could not open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnboundSocket {
-    /// Address that the listener should be bound to.
+    /// Address at which the listener should listen.
     pub address: SocketAddr,
-    /// Transport protocol of the port.
+    /// Transport protocol of the listener.
     pub transport: Transport,
     /// Envoy's message.
     pub envoy_words: String,
-    /// Process that holds the port, if known.
+    /// Process that owns the port, if known.
     pub owner: Option<PortOwner>,
-    /// Explanation, if binding the port requires a capability.
+    /// Explanation if binding the port requires a capability that the agent lacks.
     pub privileged: Option<PrivilegedPort>,
-    /// When Envoy first rejected the listener.
+    /// When Envoy first failed to open the listener.
     pub since: Timestamp,
-    /// Rejected resource, if the listener was rejected for a reason other than its address. Such a
-    /// listener is not retried.
+    /// The rejected resource, if Envoy rejected the listener for a reason other than its address.
+    /// Such a listener is retried only after its configuration changes.
     refused: Option<Resource>,
     backoff: Backoff,
     next: Instant,
-    /// True while the current publication includes the listener.
+    /// True while the listener is being retried, and is therefore not excluded.
     trying: bool,
 }
 
-/// Excluded listeners, by their name in Envoy.
+/// The listeners that Envoy could not open, by their name in Envoy.
 #[derive(Clone, Debug, Default)]
 pub struct Unbound {
     sockets: BTreeMap<String, UnboundSocket>,
 }
 
 impl Unbound {
-    /// Returns the currently excluded listeners.
+    /// Returns the excluded listeners. Listeners that are being retried are not among them.
     pub fn iter(&self) -> impl Iterator<Item = &UnboundSocket> {
         self.sockets.values().filter(|socket| !socket.trying)
     }
 
-    /// Returns true if a listener with this name is excluded.
+    /// Returns true if the listener with this name is excluded.
     pub(super) fn has(&self, listener: &str) -> bool {
         self.sockets
             .get(listener)
             .is_some_and(|socket| !socket.trying)
     }
 
-    /// Records a rejection. Returns `false` if the listener is already excluded, or if its name is
-    /// invalid.
+    /// Records that Envoy rejected a listener. Returns `false` if the listener is already excluded,
+    /// or if its name is invalid.
     pub(super) fn add(
         &mut self,
         listener: &str,
@@ -99,7 +99,8 @@ impl Unbound {
         true
     }
 
-    /// Forgets listeners that are no longer part of `wanted`, or whose configuration has changed.
+    /// Forgets listeners that `wanted` no longer contains. Also forgets listeners that were
+    /// rejected for a reason other than their address if their configuration has changed.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);
@@ -111,7 +112,7 @@ impl Unbound {
         });
     }
 
-    /// Forgets the retried listeners, because Envoy accepted them.
+    /// Forgets the listeners that were being retried. Call this once Envoy has accepted them.
     pub(super) fn accepted(&mut self) {
         self.sockets.retain(|_, socket| !socket.trying);
     }
@@ -122,7 +123,7 @@ impl Unbound {
         rendered.listeners = listeners.cloned().collect();
     }
 
-    /// Returns when to call [`Unbound::probe`] next.
+    /// Returns when to call [`Unbound::probe`] next, or `None` if no address is to be checked.
     pub(super) fn next(&self) -> Option<Instant> {
         self.sockets
             .values()
@@ -131,8 +132,8 @@ impl Unbound {
             .min()
     }
 
-    /// Asks the kernel whether listeners whose check is due can be bound. Returns `true` if any of
-    /// them can, so that the caller publishes again.
+    /// Checks whether addresses whose check is due can be bound. Returns `true` if any of them can.
+    /// The caller must then publish again, with these listeners.
     pub(super) fn probe(&mut self) -> bool {
         let now = Instant::now();
         let mut any = false;
@@ -157,14 +158,14 @@ mod tests {
 
     use super::*;
 
-    /// Binds an address that only this module uses. At 127.0.0.1, another test's connection might
-    /// take the released port.
+    /// Binds a port at an address that no other module uses. At 127.0.0.1, a connection of another
+    /// test could take the port after it is released.
     fn hold() -> TcpListener {
         TcpListener::bind((Ipv4Addr::new(127, 83, 69, 83), 0)).unwrap()
     }
 
-    /// Polls until a port is free. A child forked by another test holds a copy of every socket
-    /// until it calls `execve`.
+    /// Polls until a condition holds. A port may stay in use for a moment: a child that another
+    /// test forks holds a copy of every socket until it calls `execve`.
     fn soon(mut is_so: impl FnMut() -> bool) -> bool {
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {

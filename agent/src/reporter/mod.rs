@@ -1,9 +1,10 @@
-//! Writes a host's reports to a cluster: one `GatewayAgent` per Gateway, on every change and
-//! otherwise at a configured interval.
+//! Writes a host's reports to a cluster: one `GatewayAgent` object per Gateway. Reports are written
+//! after every change, and otherwise at a configured interval.
 //!
-//! A [`HostReports`] provides a report's content. This module decides when to write the report, and
-//! must never change it. Nothing waits for a report, so a slow or unreachable cluster only delays
-//! it. If changes are frequent, only the newest state is reported.
+//! [`HostReports`] provides the reports. This module only decides when to write them, and must
+//! never change their content. Nothing else waits for a report to be written, so a slow or
+//! unreachable cluster delays only the reports. If changes are frequent, only the newest state is
+//! reported.
 
 mod pace;
 mod written;
@@ -23,19 +24,19 @@ use self::written::{ReportChange, WriteFailure, WrittenReports};
 use crate::source::cluster::ClusterSettings;
 use crate::source::cluster::backoff::{ServerBackoff, ServerFault, jittered};
 
-/// Default interval between reports if nothing changes.
+/// Default interval between reports while nothing changes.
 pub const DEFAULT_PERIOD: Duration = Duration::from_secs(60);
-/// Time limit for the last report when the agent stops.
+/// Time limit for the last reports, which are written when the agent stops.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Provides a host's reports.
+/// Provides the reports of a host.
 pub trait HostReports: Send {
-    /// Applies the current Gateways and settings. Returns the interval between reports if nothing
+    /// Adopts the current Gateways and settings. Returns the interval between reports while nothing
     /// changes.
     fn follow(&mut self) -> Duration;
 
-    /// Returns a report per Gateway, without the time at which it is written. `before` contains the
-    /// last written reports.
+    /// Returns one report per Gateway, without the time of writing. `before` contains the last
+    /// written reports.
     fn statuses(
         &mut self,
         before: &BTreeMap<NamespacedName, GatewayAgentStatus>,
@@ -44,22 +45,22 @@ pub trait HostReports: Send {
     /// Records that the cluster has accepted a report.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus);
 
-    /// Waits until a report's content may have changed.
+    /// Returns when the content of any report may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Waits until an unreachable cluster becomes reachable again. Never returns if the cluster is
-    /// already reachable.
+    /// Returns when the cluster becomes reachable again after an outage. Does not return while the
+    /// cluster is reachable.
     fn back(&mut self) -> impl Future<Output = ()> + Send;
 }
 
-/// Handle of the task that writes reports.
+/// Handle for the task that writes the reports.
 pub struct ReportWriter {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
 impl ReportWriter {
-    /// Starts the task, which always uses the newest client from the channel.
+    /// Starts the task. For each write, the task uses the newest client from the channel.
     pub fn start(
         settings: &ClusterSettings,
         clients: watch::Receiver<Option<Client>>,
@@ -78,7 +79,7 @@ impl ReportWriter {
         }
     }
 
-    /// Writes the last reports, unless the cluster takes too long.
+    /// Writes the last reports and ends the task. Gives up if the cluster takes too long.
     pub async fn finish(self) {
         self.stop.send_replace(true);
         if tokio::time::timeout(2 * LAST_TIMEOUT, self.task)
@@ -109,7 +110,7 @@ impl<R: HostReports> ReportLoop<R> {
             heartbeat = if due {
                 now + jittered(period)
             } else {
-                // The interval may have been shortened.
+                // The interval may have become shorter.
                 heartbeat.min(now + period * 5 / 4)
             };
             match self.tell(due).await {
@@ -124,7 +125,7 @@ impl<R: HostReports> ReportLoop<R> {
                         () = tokio::time::sleep_until(waits.map_or(heartbeat, |at| at.min(heartbeat))) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
-                    // Combine further changes during this time into one report.
+                    // Wait briefly, so that further changes are part of the same report.
                     tokio::select! {
                         () = tokio::time::sleep(SHORTEST) => {}
                         _ = stop.wait_for(|stop| *stop) => break,
@@ -137,7 +138,8 @@ impl<R: HostReports> ReportLoop<R> {
                     let pause = tokio::time::sleep(backoff.after(fault));
                     tokio::select! {
                         () = pause => {}
-                        // Retry early only after an outage, not after a rejection.
+                        // After an outage, retry as soon as the cluster is reachable. After a
+                        // rejection, always wait.
                         () = self.reports.back(), if fault == ServerFault::Unreachable => {}
                         _ = stop.wait_for(|stop| *stop) => break,
                     }
@@ -150,8 +152,8 @@ impl<R: HostReports> ReportLoop<R> {
         }
     }
 
-    /// Writes all changed reports, or all reports if a heartbeat is `due`. Returns the earliest
-    /// time at which to write a change that was postponed.
+    /// Writes all changed reports, or all reports if a heartbeat is `due`. If a change must be
+    /// reported later, returns the earliest time for that.
     async fn tell(&mut self, due: bool) -> Result<Option<Instant>, WriteFailure> {
         let Some(client) = self.clients.borrow_and_update().clone() else {
             return Ok(None);

@@ -1,9 +1,10 @@
-//! Limits the rate of reports about mere progress, such as which revision is wanted and which is
-//! being served. Pure.
+//! Limits how often mere progress is reported, such as which revision is wanted and which is being
+//! served. Pure.
 //!
-//! An isolated change is reported once, when it is served. A change in progress is reported only if
-//! it takes long. While changes keep coming, reports become less frequent, because each of them
-//! costs one write per host. Problems are reported immediately.
+//! A single change is reported once, when the new revision is being served. A revision that is
+//! still being applied is reported only if that takes long. While revisions keep changing, reports
+//! become less frequent, because each report costs one write per host. Problems are reported
+//! immediately.
 
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ use super::written::ReportChange;
 
 /// Minimum interval between two reports.
 pub(super) const SHORTEST: Duration = Duration::from_millis(300);
-/// Maximum interval between two reports, reached while revisions keep changing.
+/// Maximum interval between two reports of progress, which is reached while revisions keep
+/// changing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Time that a revision must be in progress before its progress is reported.
+/// How long a revision must be in progress before this is reported.
 const APPLYING: Duration = Duration::from_secs(2);
 
 /// Rate limit for a host's reports.
@@ -26,7 +28,7 @@ const APPLYING: Duration = Duration::from_secs(2);
 pub(super) struct ReportPace {
     pause: Duration,
     next: Option<Instant>,
-    /// When a revision that is in progress, but not reported yet, was first seen.
+    /// Start of the current sequence of `Applying` changes, or `None` after any other change.
     applying: Option<Instant>,
 }
 
@@ -41,7 +43,8 @@ impl Default for ReportPace {
 }
 
 impl ReportPace {
-    /// Returns the earliest time at which to report this change, or `None` to report it now.
+    /// Returns the earliest time at which to report this change. Returns `None` if it may be
+    /// reported now.
     pub(super) fn waits_until(&mut self, change: ReportChange, now: Instant) -> Option<Instant> {
         if change != ReportChange::Applying {
             self.applying = None;
@@ -57,8 +60,8 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// Records that a progress report was written. If it was written soon after the previous pause,
-    /// the next pause is longer.
+    /// Records that a report about a change was written. If changes are frequent, the next pause is
+    /// twice as long as the last one.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {
@@ -70,7 +73,7 @@ impl ReportPace {
     }
 }
 
-/// Returns true if a report about a healthy host differs from the last one only in progress.
+/// Returns true if both reports show a healthy host, and differ only in progress.
 pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus) -> bool {
     let well = |status: &GatewayAgentStatus| {
         matches!(status.state, AgentState::Serving | AgentState::Applying)
@@ -83,7 +86,7 @@ pub(super) fn is_progress(before: &GatewayAgentStatus, now: &GatewayAgentStatus)
         applied_at: None,
         ..status.clone()
     };
-    // Users wait for a host to start serving, so that is not mere progress.
+    // Starting to serve is not mere progress, because users wait for it.
     let serves = !before.applied_revision.is_empty() && !now.applied_revision.is_empty();
     serves && well(before) && well(now) && rest(before) == rest(now)
 }

@@ -1,4 +1,4 @@
-//! Remembers this host's last written reports, and sends the requests that update them.
+//! Remembers the last reports of this host, and sends the requests that update them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,44 +16,43 @@ use super::pace::is_progress;
 use crate::source::cluster::backoff::ServerFault;
 use crate::source::cluster::{ClusterSettings, describe_error, fault, within};
 
-/// Field manager with which the spec is applied.
+/// Field manager for the spec of a report.
 const SPEC_MANAGER: &str = "sesame-agent";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Last written reports, by Gateway.
+/// The last reports, by Gateway.
 pub(super) struct WrittenReports {
     namespace: String,
     fleet: String,
     host: String,
     statuses: BTreeMap<NamespacedName, GatewayAgentStatus>,
-    /// Gateways whose last report the cluster has not accepted.
+    /// Gateways whose last report was not accepted by the cluster.
     unheard: BTreeSet<NamespacedName>,
 }
 
-/// The cluster did not accept a report.
+/// A report could not be written.
 #[derive(Debug)]
 pub(super) struct WriteFailure {
-    /// Describes which report was not accepted, and why.
+    /// Which report could not be written, and why.
     pub(super) message: String,
-    /// Kind of failure, such as a rejection or an unreachable API server.
+    /// Whether the API server rejected the request, is unreachable, or failed in another way.
     pub(super) fault: ServerFault,
 }
 
-/// Difference between the current reports and the last written ones.
+/// How the current reports differ from the last written ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ReportChange {
     /// No difference.
     None,
-    /// The host is healthy, and is applying another revision.
+    /// All Gateways are healthy, and at least one is applying another revision.
     Applying,
-    /// The host is healthy, and is serving another revision.
+    /// All Gateways are healthy, and at least one is serving another revision.
     Progress,
-    /// Any other difference.
+    /// Any other difference, such as a problem or a new Gateway.
     News,
 }
 
 impl WrittenReports {
-    /// Starts without any written reports.
     pub(super) fn new(settings: &ClusterSettings) -> Self {
         Self {
             namespace: settings.namespace.clone(),
@@ -64,12 +63,11 @@ impl WrittenReports {
         }
     }
 
-    /// Returns the last written reports.
     pub(super) fn statuses(&self) -> &BTreeMap<NamespacedName, GatewayAgentStatus> {
         &self.statuses
     }
 
-    /// Compares these reports with the last written ones.
+    /// Returns the most important difference between these reports and the last written ones.
     pub(super) fn change_to(
         &self,
         statuses: &BTreeMap<NamespacedName, GatewayAgentStatus>,
@@ -87,9 +85,9 @@ impl WrittenReports {
         changes.max().unwrap_or(ReportChange::None)
     }
 
-    /// Writes the reports that differ from the last written ones, or all reports if `all` is set.
-    /// Deletes the reports on other Gateways. Notifies `reports` about each report that the cluster
-    /// accepts.
+    /// Writes the reports that differ from the last written ones, or all reports if `all` is true.
+    /// Deletes this host's reports on Gateways that are not in `statuses`. Notifies `reports` about
+    /// each report that the cluster accepts.
     pub(super) async fn write(
         &mut self,
         client: Client,
@@ -115,7 +113,7 @@ impl WrittenReports {
                 self.unheard.insert(gateway.clone());
                 self.statuses.insert(gateway, status);
             }
-            // Write the remaining reports even if one is rejected.
+            // Continue after an error, because the cluster may accept the remaining reports.
             outcome = outcome.and(written);
         }
         for gateway in gone {
@@ -195,8 +193,8 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Access is forbidden, or the report is already deleted. The controller
-            // garbage-collects stale reports.
+            // Ignore that the report is already deleted, or that access is forbidden. The
+            // controller deletes stale reports.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }

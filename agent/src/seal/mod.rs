@@ -1,10 +1,10 @@
-//! Seals the private keys that the agent stores on disk, with a host key that the agent reads once
-//! at startup.
+//! Seals the private keys that the agent stores on disk. The sealing key belongs to the host, and
+//! is read once when the agent starts.
 //!
-//! The host key comes from the service manager, from a file that `systemd-creds` encrypted, or from
-//! a plain file. `systemd-creds` encrypts for this host, with its TPM if available. The agent opens
-//! data sealed with any of them, and seals with the best one. Never print a key. Never overwrite an
-//! unreadable file, because the key in it may still be needed.
+//! The sealing key comes from the service manager, from a file that `systemd-creds` encrypted, or
+//! from a plain file. `systemd-creds` encrypts for this host, with its TPM if available. The agent
+//! opens data that was sealed with any of these keys, and seals with the best one. Never print a
+//! key. Never overwrite an unreadable key file, because the key in it may still be needed.
 
 mod key_file;
 mod systemd_creds;
@@ -44,16 +44,16 @@ pub struct SealSettings {
     pub directory: PathBuf,
 }
 
-/// Error while sealing or opening data.
+/// Why data could not be sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SealingError {
-    /// Without a usable sealing key, the settings forbid storing keys in plaintext.
+    /// No sealing key is usable, and the settings do not permit storing private keys in plaintext.
     #[error("cannot seal private keys, and storing them in plaintext is not allowed: {0}")]
     NoKey(String),
     /// The kernel did not return random bytes.
     #[error("cannot get random numbers from the kernel: {0}")]
     Random(String),
-    /// Sealed data cannot be opened.
+    /// The sealed data cannot be opened.
     #[error(transparent)]
     AtRest(#[from] AtRestError),
 }
@@ -61,10 +61,9 @@ pub enum SealingError {
 /// The host's sealing keys.
 #[derive(Clone, Debug)]
 pub struct SealingKeys {
-    /// Key to seal with, or `None` if sealing is off. The error explains why a usable key is
-    /// missing.
+    /// Key with which to seal, or `None` if sealing is off. An error explains why no key is usable.
     current: Result<Option<SealingKey>, String>,
-    /// Keys with which stored data may be sealed.
+    /// All keys of this host. Stored data may have been sealed with any of them.
     known: Vec<SealingKey>,
     /// Where the current key is stored, as text for users.
     place: String,
@@ -79,7 +78,7 @@ impl Default for SealingKeys {
 }
 
 impl SealingKeys {
-    /// Returns keys that seal nothing, and open only plaintext data.
+    /// Returns a value without keys, which stores data in plaintext and opens only plaintext.
     pub fn clear() -> Self {
         Self {
             current: Ok(None),
@@ -89,7 +88,8 @@ impl SealingKeys {
         }
     }
 
-    /// Returns keys that seal with `key`.
+    /// Returns a value with a single key, for sealing and opening. `place` says where the key is
+    /// stored, as text for users.
     pub fn with(key: SealingKey, place: &str) -> Self {
         Self {
             current: Ok(Some(key.clone())),
@@ -99,7 +99,7 @@ impl SealingKeys {
         }
     }
 
-    /// Reads the host's keys. Creates a key if one is needed and none exists.
+    /// Reads the host's keys. Creates a key if sealing is on and the host has none.
     pub async fn prepare(settings: &SealSettings) -> Self {
         let SealSettings { method, directory } = settings;
         let mut keys = Self::clear();
@@ -111,7 +111,8 @@ impl SealingKeys {
         let made = match method {
             SealMethod::Off => return keys,
             SealMethod::Auto | SealMethod::SystemdCreds if by_systemd.is_some() => Ok(by_systemd),
-            // Replacing the file would make everything sealed with its key unreadable.
+            // Do not replace the file: without its key, all data sealed with it would be
+            // unreadable.
             SealMethod::SystemdCreds if lost => Err(format!(
                 "{} cannot be read; fix it, or remove it to create a new one",
                 directory.join(systemd_creds::FILE).display()
@@ -146,7 +147,8 @@ impl SealingKeys {
         keys
     }
 
-    /// Reads the host's keys only to open sealed data. Neither creates a key nor seals anything.
+    /// Reads the host's keys for opening sealed data. Never creates a key. The returned value
+    /// stores data in plaintext.
     pub async fn found(settings: &SealSettings) -> Self {
         let directory = &settings.directory;
         let mut keys = Self::clear();
@@ -156,7 +158,7 @@ impl SealingKeys {
         keys
     }
 
-    /// Returns the same keys, which open sealed data but seal nothing.
+    /// Returns the same keys, but with sealing off.
     #[cfg(test)]
     pub(crate) fn without_sealing(self) -> Self {
         Self {
@@ -165,7 +167,7 @@ impl SealingKeys {
         }
     }
 
-    /// Adds a key, or records why it could not be read.
+    /// Adds a key to the known keys, or records why it could not be read.
     fn take(&mut self, found: Option<Result<Found, String>>) -> Option<Found> {
         match found? {
             Ok(found) => {
@@ -197,7 +199,7 @@ impl SealingKeys {
             .map_err(|why| SealingError::NoKey(why.clone()))
     }
 
-    /// Seals a key pair for storage.
+    /// Converts a key pair to its stored form, which is sealed unless sealing is off.
     pub fn seal_pair(&self, pair: &KeyPair) -> Result<StoredPair, SealingError> {
         match self.key()? {
             Some(key) => Ok(StoredPair::sealed(pair, key, salt()?)?),
@@ -205,21 +207,22 @@ impl SealingKeys {
         }
     }
 
-    /// Opens a stored key pair.
+    /// Opens the stored form of a key pair.
     pub fn open_pair(&self, stored: &StoredPair) -> Result<KeyPair, SealingError> {
         Ok(stored.open(&self.known)?)
     }
 
-    /// Returns false if the pair should be sealed again with the current key.
+    /// Returns false if the pair should be stored again, because it is not sealed with the current
+    /// key.
     pub fn is_current(&self, stored: &StoredPair) -> bool {
         match &self.current {
             Ok(key) => stored.is_sealed_with(key.as_ref()),
-            // Without a usable key, the pair cannot be stored in any other form.
+            // No usable key is available, so the pair cannot be stored again.
             Err(_) => true,
         }
     }
 
-    /// Seals a string for storage at this path.
+    /// Seals a string for storage at this path. Returns plaintext if sealing is off.
     pub fn seal_text(&self, text: &str, place: &Path) -> Result<Vec<u8>, SealingError> {
         let place = place.as_os_str().as_encoded_bytes();
         match self.key()? {
@@ -228,13 +231,13 @@ impl SealingKeys {
         }
     }
 
-    /// Opens a string that was sealed for this path. The returned boolean is false if the string
-    /// should be sealed again with the current key.
+    /// Opens a string that was sealed for this path, or returns `None` if that fails. The returned
+    /// boolean is false if the string should be sealed again with the current key.
     pub fn open_text(&self, stored: Vec<u8>, place: &Path) -> Option<(String, bool)> {
         self.try_open_text(stored, place).ok()
     }
 
-    /// Opens a string like [`Self::open_text`], but returns an error if it cannot be opened.
+    /// Like [`Self::open_text`], but returns the error if the string cannot be opened.
     pub fn try_open_text(
         &self,
         stored: Vec<u8>,
@@ -255,7 +258,7 @@ impl SealingKeys {
     }
 }
 
-/// A key, and its storage location as text for users.
+/// A key, and where it is stored, as text for users.
 type Found = (SealingKey, String);
 
 fn salt() -> Result<[u8; 32], SealingError> {
@@ -264,7 +267,6 @@ fn salt() -> Result<[u8; 32], SealingError> {
     Ok(salt)
 }
 
-/// Creates a random key.
 fn new_key() -> Result<SealingKey, String> {
     let bytes = salt().map_err(|error| error.to_string())?;
     Ok(SealingKey::from_random(bytes))

@@ -79,7 +79,8 @@ fn sealed_text_is_path_bound_and_cleartext_reads() {
     );
 }
 
-/// Uses the real program, which must be installed and usable by this user.
+/// Runs the real `systemd-creds`. If it does not work for this user, only the fallback to a key
+/// file is tested.
 #[tokio::test]
 async fn systemd_creds_key_is_readable_only_on_host() {
     let root = tempfile::tempdir().unwrap();
@@ -97,7 +98,8 @@ async fn systemd_creds_key_is_readable_only_on_host() {
     assert_eq!(again.open_pair(&stored), Ok(pair()));
     assert!(again.is_current(&stored));
 
-    // Simulate a file from another host. Until the file is fixed, a key file is used for sealing.
+    // Simulate a key file from another host. Until it is fixed, data is sealed with a plain key
+    // file.
     let mut damaged = encrypted.clone();
     let middle = damaged.len() / 2;
     damaged[middle] = if damaged[middle] == b'A' { b'B' } else { b'A' };
