@@ -21,8 +21,7 @@ pub enum Published {
     Accepted {
         /// Report of the transaction.
         report: ApplyReport,
-        /// Configuration that Envoy serves instead of the target, or `None` if nothing was
-        /// excluded.
+        /// Configuration that Envoy serves instead of the target, if anything was excluded.
         reduced: Option<Box<Reduced>>,
     },
     /// Envoy rejects the target, and it is unknown which parts to exclude. Retry only when

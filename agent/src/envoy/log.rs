@@ -182,7 +182,7 @@ fn message(record: &str) -> &str {
     rest.trim()
 }
 
-/// Truncates a message for display. Replaces a message that contains a private key.
+/// Truncates a message for display. Withholds a message that contains a private key.
 fn presentable(text: &str) -> String {
     if text.contains("PRIVATE KEY") {
         return "(withheld: the message contains a private key)".to_owned();

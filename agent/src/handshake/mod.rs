@@ -1,8 +1,8 @@
 //! Performs TLS handshakes with this host's own listeners, to prove that they present the accepted
 //! certificates on new connections.
 //!
-//! Never sends a request. Never trusts a certificate authority: a certificate must be equal to an
-//! expected one byte by byte.
+//! Never sends a request. Trusts no certificate authority: a certificate must be identical to an
+//! expected one.
 
 mod client;
 mod proofs;

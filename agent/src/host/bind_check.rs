@@ -16,7 +16,7 @@ pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let Ok(socket) = Socket::new(Domain::for_address(address), kind, None) else {
         return true;
     };
-    // Ignore errors: without a required option, `bind` fails.
+    // Ignore errors here, because `bind` fails if a missing option matters.
     let _ = socket.set_reuse_address(true);
     let _ = socket.set_reuse_port(true);
     if address.is_ipv6() {

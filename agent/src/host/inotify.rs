@@ -37,8 +37,8 @@ impl Budget {
         Self::of(rustix::process::geteuid().as_raw(), own_envoys, None)
     }
 
-    /// Reads another user's budget. `agent` is the process ID of a running agent, whose
-    /// placeholders do not count as used. Requires root.
+    /// Reads another user's budget. `agent` is the process ID of a running agent. Its placeholders
+    /// are not counted as used by other processes. Requires root.
     pub(crate) fn of(user: u32, own_envoys: &[u32], agent: Option<u32>) -> Self {
         let limit = |path| -> Option<usize> { fs::read_to_string(path).ok()?.trim().parse().ok() };
         let held = agent.map_or(0, placeholders_of);
@@ -59,9 +59,10 @@ impl Budget {
     }
 
     /// Returns how many subscriptions each of `envoys` processes may open at the same time.
-    /// `envoys` must count the Envoys of all Gateways on the host, and an Envoy that is being
-    /// replaced twice. The result is never below the number that the agent's Envoys already use.
-    /// Otherwise, an agent that starts while few instances are free would change listeners.
+    /// `envoys` must include the Envoys of all Gateways on the host. An Envoy that is being
+    /// replaced counts as two. The result is never below the number that the agent's Envoys already
+    /// use. With a lower result, an agent that starts while few instances are free would change
+    /// listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // If few instances are free, leave fewer of them to later processes, because the listeners
@@ -86,7 +87,7 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns how many more instances may be used now, without those to leave to later processes.
+/// Returns the number of free instances, minus those to leave to later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)

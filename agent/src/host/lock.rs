@@ -103,8 +103,8 @@ mod tests {
         let own = format!("(process {})", std::process::id());
         assert!(error.contains(&own), "{error}");
         drop(first);
-        // Another test may just be forking a child. The child holds a copy of the lock's descriptor
-        // until it calls `execve`.
+        // Another test may be forking a child at this moment. The child holds a copy of the lock's
+        // descriptor until it calls `execve`.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while let Err(error) = Lock::acquire(directory.path()) {
             assert!(std::time::Instant::now() < deadline, "{error}");

@@ -41,7 +41,7 @@ struct HeldInstances {
     envoys: BTreeMap<String, InstanceNeed>,
 }
 
-/// Need for instances of one Envoy and its successor.
+/// How many instances one Envoy and its successor need.
 #[derive(Clone, Copy, Debug, Default)]
 struct InstanceNeed {
     /// Number of files that Envoy watches, or will watch once it is started.
@@ -205,7 +205,7 @@ impl EnvoyInstances {
     }
 
     /// Returns how many of the `needed` files Envoy may watch, such that its successor can watch as
-    /// many. Never less than Envoy already watches, unless it needs fewer.
+    /// many. Envoy may always keep watching the files that it needs and already watches.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();

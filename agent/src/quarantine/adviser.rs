@@ -51,8 +51,7 @@ pub enum Advice {
     Retry,
     /// Keep the last accepted configuration, because no further part can be excluded.
     Keep,
-    /// Keep the last accepted configuration for now. The next publication continues the search for
-    /// culprits.
+    /// Keep the last accepted configuration until the next publication continues the search.
     Resume,
 }
 

@@ -45,8 +45,7 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// Returns true if no process accepts connections on the socket any more. Returns false if
-    /// Envoy is merely busy or misbehaving.
+    /// Returns true if the process behind the socket seems to be gone, and not merely busy.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Broken { .. })
     }

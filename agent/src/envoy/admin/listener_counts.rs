@@ -1,4 +1,4 @@
-//! Queries listener counters, some of which Envoy's main thread updates, and others its workers.
+//! Queries counters of listeners that Envoy's main thread accepted, and that its workers serve.
 
 use super::{Admin, AdminError, Sample};
 

@@ -107,8 +107,8 @@ impl Identity {
         }
     }
 
-    /// Returns the drain time on this Envoy's command line. The Envoy that this one replaced uses
-    /// the same drain time.
+    /// Returns the drain time on this Envoy's command line. The Envoy that this one replaced drains
+    /// for the same time.
     pub(crate) fn drain_time(&self) -> Duration {
         let mut arguments = self.arguments.iter();
         let value = arguments.find(|argument| *argument == DRAIN_TIME);

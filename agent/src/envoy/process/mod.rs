@@ -37,8 +37,8 @@ pub use self::lineage::Lineage;
 
 /// How long to wait after SIGTERM before sending SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Argument that sets how long Envoy drains removed listeners, and the previous Envoy after a hot
-/// restart.
+/// Argument that sets how long removed listeners drain and, after a hot restart, the previous
+/// Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 
 /// Drain times below this minimum use the `immediate` strategy.

@@ -83,8 +83,7 @@ fn path(line: Lineage) -> Result<PathBuf, SharedMemoryError> {
 }
 
 fn flags(path: &Path, write: bool) -> Result<u64, SharedMemoryError> {
-    // Any user may create files or links in this directory, so accept only a regular file of this
-    // user.
+    // Use `open_with`, because any user may have created a file or link in this directory.
     let opened = open::open_with(OpenOptions::new().read(true).write(write), path, Rule::Own);
     let (file, meta) = opened
         .map_err(io::Error::from)

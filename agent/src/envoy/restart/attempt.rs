@@ -79,8 +79,8 @@ impl Attempt<'_> {
 
     /// Continues an attempt that a crashed agent had started.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
-        // The first Envoy's original number of sockets is unknown. One works, because the first
-        // Envoy has none left once it has handed them over.
+        // The first Envoy's original number of sockets is unknown. Assume one: after handing over
+        // its sockets, the first Envoy has none, which is fewer.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
         self.finish(child, bootstrap, listened, mark).await

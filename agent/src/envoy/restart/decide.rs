@@ -32,7 +32,7 @@ pub struct RestartFacts {
     pub interrupted: Result<bool, String>,
     /// True if a launcher is available, so that the new Envoy can outlive the agent.
     pub can_launch: bool,
-    /// True if the new Envoy is known to have fewer workers.
+    /// True if the new Envoy is known to have fewer workers than the running Envoy.
     pub has_fewer_workers: bool,
     /// Number of files that the running Envoy watches.
     pub watches: usize,
@@ -47,7 +47,7 @@ pub struct RestartPlan {
     pub ways: Vec<RestartMethod>,
     /// True if the INITIALIZING bit in the shared memory must be cleared first.
     pub repair: bool,
-    /// Why hot restart is not among the methods, if the user did not exclude it.
+    /// Why hot restart is not among the methods, unless the request excluded it.
     pub not_hot: Option<String>,
 }
 

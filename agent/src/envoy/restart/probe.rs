@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::reuseport::Choice;
 use super::steer::{attach, join};
 
-/// Tests this by attaching a BPF program to an unused loopback socket. The program leaves the
-/// choice of socket to the kernel.
+/// Fails if a BPF program cannot be attached to an unused loopback socket. The test program leaves
+/// the choice of socket to the kernel.
 pub(crate) fn can_steer() -> io::Result<()> {
     let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     attach(&join(nowhere, 1)?, Choice::Any)

@@ -180,8 +180,7 @@ mod tests {
             };
             let place = before as usize;
             let mut sockets: Vec<u32> = (0..before + after + group.missing()).collect();
-            // For the second process, closing the sockets from the front or from the end is the
-            // worst case.
+            // The worst cases: the first process's sockets close from the front, or from the end.
             for from_front in [true, false] {
                 let mut sockets = sockets.clone();
                 while let Some(gone) = {

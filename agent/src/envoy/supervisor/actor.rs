@@ -213,8 +213,8 @@ impl Actor {
         }
     }
 
-    /// Waits until Envoy is live. Returns true if it has loaded its files. Fails with the event if
-    /// supervision of the process ends first.
+    /// Waits until Envoy is live. Returns true if it has loaded its files. If supervision of the
+    /// process ends first, returns the event as an error.
     async fn first_load(&mut self, running: &RunningEnvoy) -> Result<bool, ProcessEvent> {
         let admin = self.admin.clone();
         let loading = first_load(&admin);
