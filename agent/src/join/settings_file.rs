@@ -107,7 +107,7 @@ pub(crate) fn with(
     Ok(new)
 }
 
-/// Comments out `manifests` if it may be replaced by joining.
+/// Comments out `manifests` if joining may replace this setting.
 fn set_aside(text: &str, holds_nothing: impl Fn(&Path) -> bool) -> String {
     let read: Value = serde_saphyr::from_str(text).unwrap_or_default();
     let named = read.get("manifests").and_then(Value::as_str);

@@ -122,8 +122,8 @@ impl Quarantine {
         self.unfinished.get_or_insert_default();
     }
 
-    /// Forgets culprits that the target no longer contains in the rejected version, and listeners
-    /// that it no longer contains.
+    /// Forgets culprits whose rejected version is not in this target, and excluded listeners that
+    /// are not in this target or have changed.
     pub fn follow(&mut self, target: Configuration<'_>) {
         if !self.culprits.is_empty() {
             self.culprits = still_there(&self.culprits, &target.encoded.snapshot());

@@ -51,8 +51,8 @@ pub struct Refused {
     pub since: Timestamp,
 }
 
-/// Returns the objects that the quarantine affects. `bound` returns the port at which Envoy opens a
-/// port of the snapshot.
+/// Returns the objects that the quarantine affects. `bound` maps a port of the snapshot to the port
+/// number on which Envoy listens.
 pub fn affected(
     snapshot: &Snapshot,
     culprits: &Culprits,
@@ -219,8 +219,8 @@ fn note(
     }
 }
 
-/// Returns the name in the snapshot from which users recognize a piece. For a virtual host, this is
-/// the name of its first route.
+/// Returns the name by which users know a piece. For a virtual host, this is the name of its first
+/// route.
 fn object(piece: &Piece, snapshot: &Snapshot) -> String {
     let Piece::VirtualHost { table, domain } = piece else {
         return piece.to_string();

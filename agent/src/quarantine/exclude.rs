@@ -1,11 +1,11 @@
 //! Removes culprits, and the parts that depend on them, from a snapshot. Pure.
 //!
-//! Requests that match a culprit must not fall through to a less specific route. They get a 500
-//! response. If a culprit is one of several weighted backends, only its share of requests does.
-//! Parts that would lose their protection are removed with the culprit. A client key for a backend
-//! is an exception, because it protects the backend and not this host: requests are sent without
-//! it, and a backend that requires the key rejects them. A rejected key is replaced with its
-//! previously accepted version if there is one.
+//! Requests that match a culprit must not fall through to a less specific route. Such requests get
+//! a 500 response. If a culprit is one of several weighted backends, only its share of requests
+//! gets that response. Parts that would lose their protection are removed with the culprit. A
+//! client key for a backend is an exception, because it protects the backend and not this host:
+//! requests are sent without it, and a backend that requires the key rejects them. A rejected key
+//! is replaced with its previously accepted version if there is one.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ impl<'a> Gone<'a> {
         }
     }
 
-    /// Returns the culprits because of which the backend is removed.
+    /// Returns the culprits that cause the backend to be removed.
     pub(super) fn causes_of_backend(&self, backend: &Backend) -> impl Iterator<Item = Piece> {
         let Backend {
             name,
@@ -98,8 +98,8 @@ impl<'a> Gone<'a> {
         causes.into_iter().filter(|piece| self.has(piece))
     }
 
-    /// Returns the culprits because of which the listener is removed: the listener itself, its
-    /// client trust bundle, or its keys if all of them are removed.
+    /// Returns the culprits that cause the listener to be removed: the listener itself, its client
+    /// trust bundle, or its keys if all of them are removed.
     pub(super) fn causes_of_listener(&self, listener: &Listener) -> impl Iterator<Item = Piece> {
         let mut causes = vec![Piece::Listener(listener.name.clone())];
         if let Some(tls) = &listener.tls {

@@ -38,7 +38,7 @@ pub enum NoVerdict {
     /// Envoy could not be started, or did not finish the validation.
     #[error(transparent)]
     Validate(#[from] ValidateError),
-    /// Too few inotify instances are free for the validation. Without one, Envoy would abort.
+    /// No inotify instance is free for the validation. Without one, Envoy would abort.
     #[error(transparent)]
     Instances(#[from] LackingInstances),
     /// Internal error in the agent. The configuration may be valid.

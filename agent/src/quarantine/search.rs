@@ -44,7 +44,7 @@ impl Default for SearchLimits {
 pub enum SearchEnd {
     /// Envoy accepts the configuration without the culprits.
     Clean,
-    /// Envoy rejects the configuration, but excluding pieces does not help.
+    /// Envoy rejects the configuration even if all pieces are excluded.
     Unexplained {
         /// Envoy's message.
         envoy_words: String,
@@ -64,7 +64,7 @@ pub struct Search<'s, J, N> {
     /// search has found anything new, so that even if targets change frequently, repeated searches
     /// make progress.
     pub stop: N,
-    /// Time at which new culprits count as found.
+    /// Time to record as the detection time of new culprits.
     pub now: Timestamp,
     /// Accepted versions of keys, which can replace rejected ones.
     pub accepted_keys: &'s AcceptedKeys,
@@ -187,8 +187,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 [piece] => Some(piece.clone()),
                 _ => None,
             };
-            // Judge a single piece even if the other half of its group is valid, because its report
-            // needs Envoy's message.
+            // Judge a single piece even if the other half of its group is valid, which proves the
+            // piece at fault. Its report needs Envoy's message.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {

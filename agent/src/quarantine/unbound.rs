@@ -99,8 +99,8 @@ impl Unbound {
         true
     }
 
-    /// Forgets listeners that `wanted` no longer contains. Also forgets listeners that were
-    /// rejected for a reason other than their address if their configuration has changed.
+    /// Forgets listeners that `wanted` no longer contains. If a listener was rejected for a reason
+    /// other than its address, also forgets the listener once its configuration has changed.
     pub(super) fn keep(&mut self, wanted: &Rendered) {
         self.sockets.retain(|name, socket| {
             let listener = wanted.listeners.iter().find(|l| l.name == *name);

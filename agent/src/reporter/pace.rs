@@ -60,8 +60,8 @@ impl ReportPace {
         next.filter(|next| *next > now)
     }
 
-    /// Records that a report about a change was written. If changes are frequent, the next pause is
-    /// twice as long as the last one.
+    /// Records that a report about a change was written. The next pause is doubled if this report
+    /// came less than one pause after the end of the previous pause. Otherwise, the pause is reset.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = self.next.is_some_and(|next| now < next + self.pause);
         self.pause = if busy {

@@ -1,5 +1,4 @@
-//! Parked sockets: listening sockets of the agent, which hold new connections while no Envoy is
-//! running.
+//! Parked sockets: the agent's listening sockets that hold new connections while no Envoy runs.
 //!
 //! At each of Envoy's addresses, the agent opens a listening socket in the same SO_REUSEPORT group
 //! as Envoy's sockets. A BPF program makes the group choose only Envoy's sockets, so the agent's

@@ -65,7 +65,7 @@ impl Sink {
 
     /// Waits until the first Envoy has sent the reply, if it owes one to the dead Envoy. The first
     /// Envoy's main thread handles hot restart messages and admin requests in order. A response to
-    /// an admin request therefore means that the reply was sent before.
+    /// an admin request therefore means that any earlier reply has been sent.
     pub(crate) async fn settled(&mut self, admin: &Admin) {
         let came_to_it = async {
             for _ in 0..ROUNDS {
