@@ -11,9 +11,9 @@ use crate::api::{Metadata, NamespacedName, ServicePort};
 use crate::resolve::backends::endpoints;
 use crate::status::{Grounds, Reason};
 
-/// Builds the Backend for this kind of traffic to a port. A Backend with the port's own HTTP
-/// protocol, without TLS and with default settings is named after the port. Any other combination
-/// is a separate Backend.
+/// Builds the Backend that carries this kind of traffic to a port. The Backend has the port's name
+/// if it uses the port's own HTTP protocol, no TLS and default settings. Each other combination of
+/// protocol, TLS and settings becomes a separate Backend.
 pub(super) fn backend(
     service: &Metadata,
     port: &ServicePort,
@@ -51,8 +51,8 @@ pub(super) fn backend(
     Ok(backend)
 }
 
-/// Chooses the protocol for this kind of traffic to a port. `http` is the port's protocol for HTTP
-/// requests.
+/// Chooses the protocol that carries this kind of traffic to a port. `http` is the protocol for
+/// HTTP requests to the port.
 fn protocol(
     key: &NamespacedName,
     port: &ServicePort,
@@ -78,7 +78,8 @@ fn protocol(
         }
         (Traffic::Datagrams, _) => (Some(AppProtocol::UdpDatagrams), ""),
         (Traffic::Http, http) => (http, expected),
-        // No other protocol can carry gRPC.
+        // gRPC requires HTTP/2. A port with the default HTTP protocol is assumed to support HTTP/2
+        // for gRPC.
         (Traffic::Grpc, Some(AppProtocol::Http1 | AppProtocol::Http2)) => {
             (Some(AppProtocol::Http2), "")
         }
@@ -97,25 +98,24 @@ fn protocol(
     })
 }
 
-/// Returns the name for a Backend whose protocol, TLS or other settings are not the port's
-/// defaults.
+/// Returns the name of a Backend that differs from the port's default Backend.
 fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
 
-/// The transport from a Gateway to a Backend that has no TLS policy.
+/// How a Gateway connects to a Backend that has no TLS policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MeshTransport<'a> {
-    /// The port's own protocol.
+    /// The Backend's own protocol, without TLS.
     Plain,
-    /// TLS to a mesh.
+    /// TLS, as the Gateway's mesh requires.
     Mesh(&'a BackendTls),
-    /// None: mesh traffic is rejected.
+    /// No transport: the Gateway's mesh settings are unusable, so the traffic is rejected.
     Refused,
 }
 
-/// Returns a copy of the Backend, adapted to how this Gateway reaches it. A Backend with TLS gets
-/// the Gateway's client key. A TLS policy takes precedence over `transport`.
+/// Returns a copy of the Backend with the TLS settings of this Gateway. A Backend with TLS gets the
+/// Gateway's client key. A TLS policy takes precedence over `transport`.
 pub(crate) fn reached_by(
     backend: &Backend,
     client_key: Option<&str>,
@@ -131,10 +131,11 @@ pub(crate) fn reached_by(
         (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
             reached.tls = Some(Box::new(tls.clone()));
         }
-        // Datagrams cannot use TLS. Without endpoints, nothing is sent to the Backend.
+        // TLS cannot carry datagrams. Without endpoints, nothing is sent to the Backend.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
-    // The original endpoint set is named after the port or XBackend.
+    // `backend.endpoints` is the name of the port or XBackend. `reached.endpoints` may be empty
+    // here.
     reached.name = distinct_name(&backend.endpoints, &reached);
     reached
 }

@@ -1,4 +1,4 @@
-//! Connection settings that HTTPProxies and Ingresses request for Services, in addition to
+//! Connection settings that HTTPProxies and Ingresses request for Services. They complement
 //! `appProtocol` and policies.
 
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::api::{MAX_CONTOUR_CHARACTERS, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
-/// An upstream protocol, as Contour names it. It takes precedence over `appProtocol`.
+/// An upstream protocol, under Contour's name. If an HTTPProxy or Ingress sets it, it takes
+/// precedence over `appProtocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
     /// HTTP/2 in plaintext.
@@ -39,7 +40,7 @@ impl UpstreamProtocol {
         }
     }
 
-    /// Returns the Service annotation that lists the ports with this protocol.
+    /// Returns the Service annotation that assigns this protocol to ports.
     fn annotation(self) -> &'static str {
         match self {
             Self::H2c => "projectcontour.io/upstream-protocol.h2c",
@@ -48,15 +49,17 @@ impl UpstreamProtocol {
         }
     }
 
-    /// Returns the protocol that Contour's Service annotations assign to a port. `appProtocol`
-    /// takes precedence. If several annotations list the port, protocols with TLS take precedence.
+    /// Returns the protocol that Contour's annotations on the Service assign to a port, or `None`
+    /// if the port has an `appProtocol`. If several annotations list the port, protocols with TLS
+    /// take precedence.
     fn annotated(service: &Service, port: &ServicePort) -> Option<Self> {
         let app_protocol = port.app_protocol.as_deref().unwrap_or_default();
         let is_meant =
             |name: &str| name == port.port.to_string() || !name.is_empty() && *name == *port.name;
         let lists = |protocol: &Self| {
             let list = service.metadata.annotations.get(protocol.annotation());
-            // A truncated list may have contained any port.
+            // Annotations are truncated at this length, so assume that the missing part listed the
+            // port.
             list.is_some_and(|list| {
                 list.len() >= MAX_CONTOUR_CHARACTERS || list.split(',').map(str::trim).any(is_meant)
             })
@@ -65,7 +68,7 @@ impl UpstreamProtocol {
         all.find(lists).filter(|_| app_protocol.is_empty())
     }
 
-    /// Returns the protocol for HTTP requests.
+    /// Returns the HTTP version that this protocol uses for requests.
     pub(super) fn http(self) -> AppProtocol {
         match self {
             Self::H2c | Self::H2 => AppProtocol::Http2,
@@ -81,15 +84,15 @@ impl UpstreamProtocol {
     }
 }
 
-/// TLS settings that a referrer requires, and their trust bundle. They override any
-/// BackendTLSPolicy.
+/// TLS settings that an HTTPProxy or Ingress requires for a backend, and their trust bundle. They
+/// override any BackendTLSPolicy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OwnTls {
     pub(crate) tls: BackendTls,
     pub(crate) bundle: Arc<TrustBundle>,
 }
 
-/// The settings that a referrer requests for connections to a Service.
+/// Settings that an HTTPProxy or Ingress requests for its connections to a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Connection {
     pub(crate) protocol: Option<UpstreamProtocol>,
@@ -98,7 +101,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Fails if the protocol requires TLS but none is configured, or if configured TLS would not be
+    /// Fails if the protocol requires TLS but none is configured, or if `own_tls` would not be
     /// used.
     pub(super) fn check(
         &self,
@@ -128,8 +131,8 @@ impl Connection {
 }
 
 impl<'w> Backends<'w> {
-    /// Resolves a Service port that an HTTPProxy or Ingress references. Annotations on the Service
-    /// apply unless `connection` sets a protocol.
+    /// Resolves a Service port that an HTTPProxy or Ingress references. Contour's protocol
+    /// annotations on the Service apply unless `connection` sets a protocol.
     pub(crate) fn of_service(
         &mut self,
         service: BackendName<'w>,
@@ -138,7 +141,7 @@ impl<'w> Backends<'w> {
         mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        // Passed-through TLS is negotiated by the client itself.
+        // Ignore the annotations for passed-through TLS, which the client negotiates itself.
         if traffic.heeds_policies()
             && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)

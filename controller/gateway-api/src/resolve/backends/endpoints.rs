@@ -1,8 +1,8 @@
-//! Reads endpoints from EndpointSlices.
+//! Reads the endpoints of Services from EndpointSlices.
 //!
-//! Only ready endpoints are used. If no endpoint is ready, terminating endpoints that still serve
-//! are used, as in kube-proxy. Addresses that could reach the host itself or its cloud metadata are
-//! rejected unless allowed.
+//! Only ready endpoints are used. If a port has no ready endpoint, its terminating endpoints that
+//! still serve are used, as in kube-proxy. Addresses that could reach the host itself or its cloud
+//! metadata service are rejected unless the options allow them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::resolve::context::{Options, Problem, Problems, ResolveContext};
 use crate::resolve::syntax::names;
 use crate::world::{Kind, World};
 
-/// All EndpointSlices, by Service.
+/// All EndpointSlices, keyed by the namespace and name of their Service.
 pub(crate) struct Slices<'w>(HashMap<(&'w str, &'w str), Vec<&'w EndpointSlice>>);
 
 impl<'w> Slices<'w> {
@@ -51,8 +51,9 @@ impl<'w> Slices<'w> {
     }
 }
 
-/// Computes the endpoint set for each port of a Service from its slices. Also returns the problems
-/// found in the slices and annotations. Nothing else in a resolution depends on slices.
+/// Computes the endpoint set of each port of a Service from the Service's slices. Also returns the
+/// problems found in the slices and in the Service's annotations. Slices affect no other part of a
+/// resolution.
 pub fn endpoint_sets(
     service: &Service,
     slices: &[&EndpointSlice],
@@ -84,7 +85,8 @@ pub(crate) fn service_port<'s>(
     same_number.find(|port| transport_of(&port.protocol) == transport)
 }
 
-/// Returns the name of a Service port's endpoint set. TCP and UDP ports may share a number.
+/// Returns the name of a Service port's endpoint set. The name contains the transport for UDP,
+/// because TCP and UDP ports may share a number.
 pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {
         "UDP" => format!("Service/{service}/{number}/UDP"),
@@ -116,7 +118,6 @@ fn of_port(
         .collect()
 }
 
-/// Returns the port number that a slice lists for a Service port, if any.
 fn port_number(ports: &[SlicePort], service_port: &ServicePort) -> Option<i32> {
     ports.iter().find_map(|slice_port| {
         let SlicePort {
@@ -139,11 +140,10 @@ fn transport_of(protocol: &str) -> &str {
     }
 }
 
-/// Addresses and ports.
 type Found = Vec<(IpAddr, u16)>;
 
-/// Adds each endpoint in a slice to `ready`, or to `terminating` if it still serves while
-/// terminating.
+/// Adds each ready endpoint of a slice to `ready`, and each terminating endpoint that still serves
+/// to `terminating`. Other endpoints are skipped.
 fn read(
     slice: &EndpointSlice,
     service_port: &ServicePort,
@@ -208,7 +208,7 @@ fn read(
     }
 }
 
-/// Parses an endpoint's address. The error explains why the address is rejected.
+/// Parses an endpoint's address. The error states why the address cannot be used.
 pub(super) fn usable(text: &str, options: &Options) -> Result<IpAddr, String> {
     let address = text
         .parse::<IpAddr>()

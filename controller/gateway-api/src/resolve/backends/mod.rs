@@ -1,8 +1,8 @@
 //! Converts the Service ports and XBackends that routes reference to snapshot Backends.
 //!
-//! A port or XBackend has one Backend per combination of protocol and settings, regardless of the
-//! number of routes. An invalid reference is kept as a value so that its share of the traffic can
-//! be rejected.
+//! Each port or XBackend has one Backend per combination of protocol and settings, however many
+//! routes reference it. An invalid reference becomes an error value, so that its share of the
+//! traffic can be rejected.
 
 mod app_protocols;
 mod backend;
@@ -47,17 +47,17 @@ use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::status::{Grounds, Reason, unsupported};
 use crate::world::{Kind, World};
 
-/// The target of a valid reference.
+/// The result of resolving a valid reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BackendTarget {
     /// The Backend with this name.
     Backend(String),
-    /// No Backend: the reference is valid, but its traffic is rejected. The string explains why.
+    /// The reference is valid, but its traffic is rejected because of this problem.
     Refused(String),
 }
 
 impl BackendTarget {
-    /// Returns the name of the Backend. The error explains why traffic is rejected.
+    /// Returns the Backend's name, or the reason for rejecting the traffic.
     pub(crate) fn served(self) -> Result<String, Grounds> {
         match self {
             Self::Backend(name) => Ok(name),
@@ -68,16 +68,17 @@ impl BackendTarget {
 
 /// A resolved backend reference.
 pub(crate) struct ResolvedRef<'w> {
-    /// One entry for each kind of status that must list the Gateways sending traffic to the object.
+    /// One entry for each kind of status in which the Gateways that send traffic to the object are
+    /// listed.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }
 
-/// Index of the entry for a Service port. The outer error means that the reference is invalid; the
-/// inner error explains why traffic to the port is rejected.
+/// Index of a Service port's Backend in `Backends::entries`. The outer error means that the
+/// reference is invalid; the inner error explains why traffic to the port is rejected.
 type FoundPort = Result<Result<usize, String>, Grounds>;
 
-/// The validated objects that routes may reference, and their validated policies.
+/// The validated XBackends, and the validated policies for Services and XBackends.
 pub(crate) struct CheckedBackends<'w> {
     pub(crate) tls_policies: Policies<'w>,
     pub(crate) traffic_policies: XTrafficPolicies<'w>,
@@ -95,9 +96,10 @@ pub(crate) struct Backends<'w> {
     by_name: HashMap<String, usize>,
     /// CA certificates that HTTPProxies reference.
     pub(crate) ca_bundles: CaBundles<'w>,
-    /// Trust bundles of HTTPProxies, keyed by name.
+    /// Trust bundles that HTTPProxies configure for their backends, keyed by name.
     own_bundles: BTreeMap<String, Arc<TrustBundle>>,
-    /// Messages about BackendPolicy settings that have no effect on some traffic, by policy index.
+    /// Messages about BackendPolicy settings that have no effect on some traffic, keyed by the
+    /// policy's index.
     unfit: BTreeMap<usize, BTreeSet<String>>,
 }
 
@@ -133,7 +135,7 @@ impl<'w> Backends<'w> {
         &self.checked
     }
 
-    /// Returns messages about settings of a BackendPolicy that have no effect on some traffic.
+    /// Returns messages about settings of this BackendPolicy that have no effect on some traffic.
     pub(crate) fn unfit(&self, policy: usize) -> impl Iterator<Item = &String> {
         self.unfit.get(&policy).into_iter().flatten()
     }
@@ -147,7 +149,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns all trust bundles, keyed by name.
+    /// Returns the trust bundles of all Backends, keyed by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         let CheckedBackends {
             tls_policies,
@@ -163,7 +165,6 @@ impl<'w> Backends<'w> {
         bundles
     }
 
-    /// Resolves a backend reference in `referrer`.
     pub(crate) fn resolve(
         &mut self,
         referrer: Referrer<'w>,
@@ -194,7 +195,7 @@ impl<'w> Backends<'w> {
         }
     }
 
-    /// Returns one entry per kind of policy that targets the Service.
+    /// Returns one entry for each kind of policy that targets the Service.
     fn policed<'n>(&self, service: BackendName<'n>, heeds_tls: bool) -> Vec<PolicedBackend<'n>> {
         let CheckedBackends {
             tls_policies,
@@ -215,7 +216,7 @@ impl<'w> Backends<'w> {
         policed
     }
 
-    /// Resolves a policy's reference to a Service.
+    /// Resolves a policy's reference to a Service and returns the Backend's name.
     pub(crate) fn resolve_service(
         &mut self,
         referrer: Referrer<'_>,
@@ -235,7 +236,7 @@ impl<'w> Backends<'w> {
         target.served()
     }
 
-    /// Resolves a reference to a telemetry collector. The flag is true if the port's protocol is
+    /// Resolves a reference to a telemetry collector. The boolean is true if the port's protocol is
     /// HTTP rather than gRPC.
     pub(crate) fn collector(
         &mut self,
@@ -359,9 +360,9 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// Looks up a Backend by the name that [`Self::resolve`] returned, with its endpoints.
-    /// Endpoints are not cached: they are as large as everything else combined, and nearly every
-    /// Backend is in only one snapshot.
+    /// Returns the Backend with this name, as returned by [`Self::resolve`], and its endpoints.
+    /// Endpoints are not cached, because they take as much memory as everything else combined and
+    /// nearly every Backend is in only one snapshot.
     pub(crate) fn named(
         &self,
         name: &str,
@@ -382,7 +383,8 @@ impl<'w> Backends<'w> {
         Some((backend, endpoints))
     }
 
-    /// Returns the session key of the Backend with this name, or an empty key if there is none.
+    /// Returns the session key of the Backend with this name, or an empty key if no such Backend
+    /// exists.
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
         let index = self.by_name.get(name);
         let entry = index.and_then(|index| self.entries.get(*index));
@@ -393,11 +395,11 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// Returns the key for the digests that represent an object's endpoints in sessions.
+/// Returns the key of the digests that identify an object's endpoints in persistent sessions.
 ///
-/// The key is the same for all Gateways, hosts and revisions, so sessions survive when these
-/// change. The UID makes the key unpredictable to clients, but objects loaded from files usually
-/// have no UID.
+/// All Gateways, hosts and revisions use the same key, so sessions survive when any of these
+/// change. The UID makes the key unpredictable to clients. Objects loaded from files usually have
+/// no UID, so their keys can be guessed.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {
         namespace,

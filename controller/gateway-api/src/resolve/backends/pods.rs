@@ -1,7 +1,8 @@
-//! Finds the endpoints of XBackends: the Pods that their labels select.
+//! Finds the endpoints of XBackends, which are Pods selected by labels.
 //!
-//! As with EndpointSlices, only ready Pods are used. If no Pod is ready, terminating Pods that
-//! still serve are used. Addresses that could reach the host itself are rejected unless allowed.
+//! As with EndpointSlices, only ready Pods are used. If an XBackend selects no ready Pod, the
+//! selected terminating Pods that still serve are used. Addresses that could reach the host itself
+//! are rejected unless the options allow them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use crate::api::{Pod, PodState};
 use crate::resolve::context::ResolveContext;
 use crate::world::{Kind, World};
 
-/// All Pods, by namespace.
+/// All Pods, keyed by namespace.
 pub(super) struct Pods<'w>(HashMap<&'w str, Vec<&'w Pod>>);
 
 impl<'w> Pods<'w> {

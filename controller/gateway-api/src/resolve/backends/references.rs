@@ -1,4 +1,4 @@
-//! Checks backend references, and looks up the Service port that each one names.
+//! Validates backend references and looks up the referenced Service ports.
 
 use super::traffic::Traffic;
 use crate::api::{EXPERIMENTAL_GATEWAY_GROUP, NamespacedName, Service, ServicePort, ServiceSpec};
@@ -7,7 +7,7 @@ use crate::resolve::context::references::Expected;
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Services, the default target of backend references.
+/// Describes references to Services, the default target of backend references.
 pub(super) const SERVICES: Expected = Expected {
     group: "",
     kind: "Service",
@@ -16,7 +16,7 @@ pub(super) const SERVICES: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// XBackends, the alternative target of backend references.
+/// Describes references to XBackends, which are always explicit.
 pub(super) const X_BACKENDS: Expected = Expected {
     group: EXPERIMENTAL_GATEWAY_GROUP,
     kind: "XBackend",
@@ -28,8 +28,8 @@ pub(super) const X_BACKENDS: Expected = Expected {
 /// Namespace and name of a backend.
 pub(crate) type BackendName<'w> = (&'w str, &'w str);
 
-/// A backend that lists the Gateways sending traffic to it, in its own status or in its policies'
-/// statuses.
+/// A backend for which a status must list the Gateways that send traffic to it: the backend's own
+/// status, or the status of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicedBackend<'w> {
     /// A Service with BackendTLSPolicies that apply to the traffic.
@@ -42,7 +42,8 @@ pub(crate) enum PolicedBackend<'w> {
     XBackend(BackendName<'w>),
 }
 
-/// Returns a Service's port with this number. The error explains why traffic cannot be sent to it.
+/// Returns the Service's port with this number. The error states why this traffic cannot be sent to
+/// it.
 pub(super) fn service_port<'w>(
     key: &NamespacedName,
     service: &'w Service,

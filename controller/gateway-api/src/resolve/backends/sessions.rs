@@ -1,13 +1,12 @@
-//! Session persistence that is configured on a backend instead of a route rule. Sessions are still
-//! separate for each rule.
+//! Session persistence that is configured on a backend instead of a route rule. Each rule still has
+//! separate sessions.
 
 use super::{BackendEntry, BackendName, Backends, Source};
 use crate::api::{Metadata, SessionPersistence};
 use crate::world::{Kind, ObjectKey};
 
-/// Session persistence for one backend.
+/// Session persistence that is configured for one backend.
 pub(crate) struct BackendSession<'w> {
-    /// The backend.
     pub(crate) target: ObjectKey,
     /// The object that configures session persistence: the backend, or a policy.
     pub(crate) asked_by: ObjectKey,
@@ -19,8 +18,8 @@ fn name_of(metadata: &Metadata) -> BackendName<'_> {
 }
 
 impl<'w> Backends<'w> {
-    /// Returns the session persistence configured for the Backend with this name. An XBackend's own
-    /// field takes precedence over a policy.
+    /// Returns the session persistence that applies to the Backend with this name. An XBackend's
+    /// own field takes precedence over a policy.
     pub(crate) fn session_of(&self, name: &str) -> Option<BackendSession<'w>> {
         let BackendEntry { source, .. } = self.entries.get(*self.by_name.get(name)?)?;
         let (kind, metadata) = match source {

@@ -1,4 +1,4 @@
-//! Applies load balancing, health checks, limits and connection settings to a Backend.
+//! Applies load balancing, health checks, limits and connection settings to Backends.
 
 use sesame_proto::schema::health_check::Kind as CheckKind;
 use sesame_proto::schema::{
@@ -12,7 +12,7 @@ use crate::resolve::context::Problems;
 use crate::resolve::syntax::{limits, names};
 use crate::world::Kind;
 
-/// Settings that a backend reference requests; `None` uses the default. References with the same
+/// Settings requested for a backend; `None` keeps the default. References that request the same
 /// settings share a Backend.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BackendSettings {
@@ -27,7 +27,7 @@ pub(crate) struct BackendSettings {
 }
 
 impl BackendSettings {
-    /// Returns these settings, with unset fields taken from `others`.
+    /// Returns these settings. Unset fields are taken from `others`.
     pub(super) fn or(&self, others: &Self) -> Self {
         let Self {
             load_balancer,
@@ -49,22 +49,22 @@ impl BackendSettings {
         }
     }
 
-    /// Fills unset fields from the annotations on a Service.
+    /// Returns these settings. Unset limits are taken from the Service's annotations.
     pub(super) fn or_annotated(mut self, service: &Metadata) -> Self {
         self.breaker = self.breaker.or_else(|| annotated(service));
         self
     }
 
-    /// Applies the settings to a Backend whose protocol is set. Returns true if a field differs
-    /// from the default. Settings that do not fit the traffic are omitted, and `unfit` explains
-    /// why.
+    /// Applies the settings to a Backend whose protocol is already set. Returns true if any field
+    /// now differs from its default. Settings that the traffic does not support are omitted and
+    /// reported in `unfit`.
     pub(super) fn apply(
         self,
         traffic: Traffic,
         backend: &mut Backend,
         unfit: &mut Vec<String>,
     ) -> bool {
-        // Limits, health checks and load balancing do not apply to datagrams.
+        // Load balancing, health checks and limits do not apply to datagrams.
         if traffic == Traffic::Datagrams {
             if self != Self::default() {
                 unfit.push("the settings have no effect on datagrams".to_owned());
@@ -125,7 +125,6 @@ fn is_of_connections(policy: &HashPolicy) -> bool {
     matches!(policy.kind, Some(hash_policy::Kind::SourceAddress(_)))
 }
 
-/// Returns an HTTP health check. The error explains why it is invalid.
 pub(crate) fn http_check(
     path: &str,
     host: &str,
@@ -150,7 +149,7 @@ pub(crate) fn http_check(
 
 type Limit = fn(&mut CircuitBreaker) -> &mut u32;
 
-/// Contour's annotations for Services, with the limit that each one sets.
+/// Contour's annotations on Services, each with the limit that it sets.
 const ANNOTATIONS: [(&str, Limit); 5] = [
     ("projectcontour.io/max-connections", |it| {
         &mut it.max_connections
@@ -165,8 +164,8 @@ const ANNOTATIONS: [(&str, Limit); 5] = [
     }),
 ];
 
-/// Returns the limits that a Service's annotations set, or `None` if they set none. As in Contour,
-/// 0 means no limit.
+/// Returns the limits that a Service's annotations set, or `None` if they set no limit. As in
+/// Contour, 0 means no limit.
 fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     let mut breaker = CircuitBreaker::default();
     for (name, limit) in ANNOTATIONS {
@@ -179,7 +178,7 @@ fn annotated(service: &Metadata) -> Option<CircuitBreaker> {
     (breaker != CircuitBreaker::default()).then_some(breaker)
 }
 
-/// Reports invalid values in these annotations as problems.
+/// Reports invalid values of these annotations as problems.
 pub(super) fn check(service: &Metadata, problems: &mut Problems) {
     for (name, _) in ANNOTATIONS {
         if let Some(text) = service.annotations.get(name)

@@ -1,6 +1,7 @@
-//! Checks BackendTLSPolicies, and finds the policy and TLS settings for each Service port.
+//! Validates BackendTLSPolicies, and determines the policy and the TLS settings for each Service
+//! port.
 //!
-//! An invalid policy still applies to its targets: their traffic is rejected, never sent in
+//! An invalid policy still applies to its targets: traffic to them is rejected, never sent in
 //! plaintext.
 
 use std::collections::BTreeMap;
@@ -24,15 +25,15 @@ pub(crate) struct Policy<'w> {
     pub(crate) object: &'w BackendTlsPolicy,
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// `None` if the policy is invalid; connections are then rejected.
+    /// `None` if the policy is invalid. Traffic to its targets is then rejected.
     tls: Option<schema::BackendTls>,
     bundle: Option<Arc<TrustBundle>>,
 }
 
-/// The effect of policies on the traffic to a Service port.
+/// How policies affect the traffic to a Service port.
 pub(crate) enum Applied<'p> {
     Tls(&'p schema::BackendTls),
-    /// Traffic is rejected; the string explains why.
+    /// Traffic is rejected because of this problem.
     Refused(String),
 }
 
@@ -55,8 +56,8 @@ impl<'w> Policies<'w> {
         }
     }
 
-    /// Returns the effect on traffic to the named port, or `None` if no policy applies. A policy
-    /// for the port takes precedence over a policy for the whole Service.
+    /// Returns how policies affect traffic to the named port, or `None` if no policy applies. A
+    /// policy for the port takes precedence over a policy for the whole Service.
     pub(crate) fn of(&self, service: BackendName<'_>, port: &str) -> Option<Applied<'_>> {
         let place = self.targets.applied(Kind::Service, service, port)?;
         let policy = self.all.get(place)?;
@@ -73,7 +74,6 @@ impl<'w> Policies<'w> {
         self.all.get(index)
     }
 
-    /// Returns all trust bundles, keyed by name.
     pub(crate) fn bundles(&self) -> BTreeMap<&str, &TrustBundle> {
         self.all
             .iter()
@@ -91,7 +91,7 @@ fn check<'w>(
 ) -> Policy<'w> {
     let BackendTlsPolicySpec {
         target_refs,
-        // The validation is read together with its bundle.
+        // `Validation::read` reads this field and its CA certificates.
         validation: _,
         options,
     } = &object.spec;
@@ -119,8 +119,8 @@ fn check<'w>(
     }
 }
 
-/// Reads `spec.options`. An invalid Sesame option invalidates the policy, because the policy's
-/// author relies on the protection.
+/// Reads `spec.options`. An invalid value of a Sesame option invalidates the policy, because the
+/// policy's author relies on its protection.
 fn patterns(
     options: &BTreeMap<String, String>,
     policy: &ObjectKey,

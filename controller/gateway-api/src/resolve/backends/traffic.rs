@@ -1,5 +1,5 @@
-//! Kinds of traffic: the protocol used to reach the backend, and the response if a backend is
-//! invalid.
+//! Kinds of traffic. The kind determines the protocol to the backend, and the response to requests
+//! whose backend is invalid.
 
 use sesame_proto::refusal;
 
@@ -10,19 +10,20 @@ pub(crate) enum Traffic {
     Http,
     /// Requests routed by GRPCRoutes.
     Grpc,
-    /// Connections routed by TLSRoutes that pass TLS through.
+    /// Connections that a listener in Passthrough mode routes by TLSRoutes.
     Connections,
-    /// Connections routed by TCPRoutes: raw bytes, over TLS if a policy requires it.
+    /// Connections routed by TCPRoutes. They carry raw bytes, or TLS to the backend if a policy
+    /// requires it.
     Bytes,
-    /// Connections routed by TLSRoutes on a listener that terminates TLS. A policy determines
-    /// whether TLS is used to the backend.
+    /// Connections that a TLS-terminating listener routes by TLSRoutes. A policy determines whether
+    /// TLS is used to the backend.
     Terminated,
     /// Datagrams routed by UDPRoutes.
     Datagrams,
 }
 
 impl Traffic {
-    /// Returns the response status for a request with an invalid backend.
+    /// Returns the response status for requests whose backend is invalid.
     pub(crate) fn refusal(self) -> u32 {
         match self {
             Self::Grpc => refusal::GRPC,
@@ -32,7 +33,7 @@ impl Traffic {
         }
     }
 
-    /// Returns the transport protocol, as in the `protocol` field of a Service port.
+    /// Returns the transport, in the notation of a Service port's `protocol` field.
     pub(super) fn transport(self) -> &'static str {
         match self {
             Self::Http | Self::Grpc | Self::Connections | Self::Bytes | Self::Terminated => "TCP",
@@ -40,8 +41,8 @@ impl Traffic {
         }
     }
 
-    /// Returns true if BackendTLSPolicies apply. They do not apply to passed-through TLS, which the
-    /// client negotiates itself.
+    /// Returns true if BackendTLSPolicies apply to this traffic. They do not apply to
+    /// passed-through TLS, which the client negotiates itself.
     pub(super) fn heeds_policies(self) -> bool {
         match self {
             Self::Http | Self::Grpc | Self::Bytes | Self::Terminated => true,

@@ -8,7 +8,6 @@ use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A checked XBackendTrafficPolicy.
 pub(crate) struct XTrafficPolicy<'w> {
     pub(crate) object: &'w XBackendTrafficPolicy,
     pub(crate) accepted: Verdict,
@@ -35,7 +34,7 @@ impl<'w> XTrafficPolicies<'w> {
         }
     }
 
-    /// Returns the policy that configures session persistence for a target, if any.
+    /// Returns the policy that configures session persistence for this target, if any.
     pub(super) fn for_sessions(
         &self,
         kind: Kind,
@@ -60,7 +59,7 @@ fn check<'w>(
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // Read later, together with the rules that use session persistence.
+        // Validated with each rule that uses session persistence.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();
@@ -69,7 +68,6 @@ fn check<'w>(
         object.metadata.unknown.refusal(""),
     );
     targets.add(&object.metadata, target_refs, &mut accepted, cx);
-    // Destructure all fields so that the compiler flags new ones.
     if let Some(RetryConstraint {
         budget: _,
         min_retry_rate: _,

@@ -1,5 +1,5 @@
-//! Reads the backend certificate validation that BackendTLSPolicies and XBackends configure. A
-//! check that cannot be read is an error; it is never skipped.
+//! Reads how BackendTLSPolicies and XBackends want backend certificates validated. An unreadable
+//! check is an error, never skipped.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Backend certificate validation, as configured by an object.
+/// Certificate validation settings from a BackendTLSPolicy or XBackend.
 pub(super) struct Validation<'w> {
     pub(super) of: &'w BackendTlsValidation,
-    /// Field path for messages.
+    /// Path of the field that contains these settings, for messages.
     pub(super) at: &'static str,
     pub(super) kind: Kind,
     pub(super) metadata: &'w Metadata,

@@ -1,5 +1,5 @@
-//! Validates XBackends and converts them to Backends. An XBackend with an unsupported setting gets
-//! no traffic at all.
+//! Validates XBackends and converts them to Backends. Traffic to an XBackend with an unsupported
+//! setting is rejected.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,16 +19,14 @@ use crate::resolve::tls::ca_bundles::CaBundles;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
 use crate::world::Kind;
 
-/// Maximum number of selector labels per XBackend, as in the API schema.
 const MAX_LABELS: usize = 64;
 
-/// A checked XBackend.
 pub(crate) struct CheckedXBackend<'w> {
     pub(crate) object: &'w XBackend,
     pub(crate) accepted: Verdict,
     tls: Option<BackendTls>,
     bundle: Option<Arc<TrustBundle>>,
-    /// 0 if the XBackend is not accepted.
+    /// Port number, or 0 if the XBackend is not accepted.
     pub(super) port: u16,
 }
 
@@ -51,7 +49,7 @@ impl<'w> XBackends<'w> {
         self.0.get(&name)
     }
 
-    /// Returns all trust bundles.
+    /// Returns the trust bundles of all XBackends.
     pub(super) fn bundles(&self) -> impl Iterator<Item = &TrustBundle> {
         self.0.values().filter_map(|it| it.bundle.as_deref())
     }
@@ -68,7 +66,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // Read later, together with the rules that use session persistence.
+        // Validated with each rule that uses session persistence.
         session_persistence: _,
         tls,
     } = &object.spec;
@@ -115,8 +113,8 @@ fn check<'w>(
     }
 }
 
-/// Reads the TLS settings for an XBackend's endpoints, and the trust bundle. Errors are added to
-/// the verdict.
+/// Reads the TLS settings for connections to the XBackend's endpoints, and the trust bundle. Errors
+/// are added to the verdict.
 fn read_tls<'w>(
     object: &'w XBackend,
     tls: Option<&'w XBackendTls>,
@@ -166,7 +164,7 @@ fn read_tls<'w>(
     (None, None)
 }
 
-/// Returns an error if the protocol is unsupported, or does not fit the use of TLS.
+/// Returns an error if the protocol is unsupported or does not match the TLS settings.
 fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
     let fault = match protocol {
         None | Some("HTTP" | "HTTP11" | "GRPC" | "TCP") => return Ok(()),
@@ -186,14 +184,14 @@ fn check_protocol(protocol: Option<&str>, tls: bool) -> Result<(), Grounds> {
 }
 
 impl CheckedXBackend<'_> {
-    /// Returns the labels that select the Pods, or `None` if the XBackend is not accepted.
+    /// Returns the labels that select the Pods. Returns `None` if the XBackend is not accepted.
     pub(super) fn labels(&self) -> Option<&BTreeMap<String, String>> {
         let selector = self.object.spec.endpoint_selector.as_ref();
         let selector = selector.filter(|_| self.accepted.good());
         selector.map(|EndpointSelector { match_labels }| match_labels)
     }
 
-    /// Builds the Backend for this kind of traffic.
+    /// Builds the Backend that carries this kind of traffic.
     pub(super) fn backend(
         &self,
         traffic: Traffic,
@@ -226,7 +224,7 @@ impl CheckedXBackend<'_> {
             let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
             return Err((Reason::UnsupportedProtocol, message));
         };
-        // Passed-through TLS is negotiated by the client itself.
+        // Ignore TLS settings for passed-through TLS, which the client negotiates itself.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let mut backend = Backend {
@@ -248,7 +246,7 @@ impl CheckedXBackend<'_> {
 }
 
 impl Backends<'_> {
-    /// Resolves a reference to an XBackend. The reference must not set a port.
+    /// Resolves a backend reference to an XBackend. The reference must not set a port.
     pub(super) fn x_backend(
         &mut self,
         name: BackendName<'_>,

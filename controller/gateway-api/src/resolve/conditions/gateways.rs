@@ -99,7 +99,7 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     }
 }
 
-/// Returns the condition AddressesAssigned if a requested address is unavailable.
+/// Returns the condition AddressesAssigned, or `None` unless a requested address is unavailable.
 fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
     let addresses = &gateway.addresses;
     let reason = if addresses.nowhere() {
@@ -126,7 +126,7 @@ fn meshed(mesh: &CheckedMesh<'_>, generation: i64) -> Condition {
     mesh.verdict().meshed(&message, generation)
 }
 
-/// Returns the reason and message if no host can serve the Gateway.
+/// If no host can serve the Gateway, returns the reason and a message.
 fn not_programmed<'g>(
     gateway: &'g CheckedGateway<'_>,
     verdict: &'g Verdict,
@@ -143,7 +143,7 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// Returns the verdict on the Gateway as a whole. If it has a fault, even valid listeners are not
+/// Returns the verdict on the Gateway as a whole. If it contains an error, none of the listeners is
 /// served.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {

@@ -1,5 +1,5 @@
-//! Statuses of HTTPProxies: the condition `Valid`, with errors and warnings as in Contour. The
-//! parent is the Gateway that serves the HTTPProxy's class.
+//! Statuses of HTTPProxies. As in Contour, the condition `Valid` lists errors and warnings. The
+//! parent in the status is the Gateway that serves the HTTPProxy's class.
 
 use super::ingresses::{ports, reference};
 use crate::resolve::gateways::CheckedGateway;
@@ -12,7 +12,7 @@ use crate::status::{
 };
 use crate::world::ObjectKey;
 
-/// Returns the statuses of all HTTPProxies. `lost` lists the requests that other routes receive
+/// Returns the statuses of all HTTPProxies. `lost` lists the requests that are sent to other routes
 /// instead.
 pub(crate) fn statuses(
     proxies: &[CheckedProxy<'_>],

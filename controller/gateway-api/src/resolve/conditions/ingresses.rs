@@ -1,5 +1,5 @@
-//! Conditions of Ingresses. The Ingress API has no conditions, so hosts display them, and in a
-//! cluster Events carry their reasons and messages. The parent is the Gateway that serves the
+//! Conditions of Ingresses. The Ingress API has no conditions. Hosts display them as status output;
+//! in a cluster, Events carry their reasons and messages. The parent is the Gateway that serves the
 //! Ingress's class.
 
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use crate::resolve::tables::LostRequests;
 use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all Ingresses. `lost` lists the requests that other routes receive
+/// Returns the statuses of all Ingresses. `lost` lists the requests that are sent to other routes
 /// instead.
 pub(crate) fn statuses(
     ingresses: &[CheckedIngress<'_>],
@@ -38,7 +38,7 @@ pub(crate) fn statuses(
     ingresses.iter().map(status).collect()
 }
 
-/// Returns the ports of the listeners that these routes attach to.
+/// Returns the ports of the listeners to which the routes with these indices attach.
 pub(super) fn ports(
     of: impl Iterator<Item = usize>,
     routes: &Routes<'_>,

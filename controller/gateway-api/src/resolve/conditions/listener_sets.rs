@@ -27,8 +27,8 @@ pub(crate) fn statuses(
     })
 }
 
-/// Returns the verdict on the Gateway as reported by its ListenerSets. The message omits the actual
-/// problem, which may belong to another tenant.
+/// Returns the verdict on the Gateway, as the statuses of its ListenerSets report it. The message
+/// does not name the actual problem, which may belong to another tenant.
 fn for_listener_sets(gateway: &CheckedGateway<'_>) -> Verdict {
     let name = gateway.owner.display();
     let mut verdict = Verdict::default();
@@ -56,7 +56,7 @@ pub(super) fn attached(gateway: &CheckedGateway<'_>) -> usize {
     gateway.listener_sets().filter(accepted).count()
 }
 
-/// Returns the verdict on a ListenerSet with these listeners. `gateway` is the verdict on the
+/// Returns the verdict on a ListenerSet that has these listeners. `gateway` is the verdict on the
 /// Gateway.
 fn verdict(
     set: &CheckedListenerSet<'_>,
@@ -70,8 +70,8 @@ fn verdict(
     if let Some((Reason::ParentNotAccepted, why)) = gateway.fault() {
         verdict.refuse(Reason::ParentNotAccepted, why);
     } else if !listeners.iter().any(CheckedListener::serves) {
-        // Unlike a Gateway, a ListenerSet without any valid listener is not accepted, even if only
-        // a certificate is missing.
+        // A ListenerSet without any valid listener is not accepted, even if the only error is a
+        // missing certificate. A Gateway would be accepted.
         verdict.refuse(
             Reason::ListenersNotValid,
             format!("no listener is valid: {}", invalid(listeners)),

@@ -1,4 +1,4 @@
-//! Conditions of a listener.
+//! Conditions of listeners.
 
 use std::borrow::Cow;
 
@@ -36,14 +36,14 @@ pub(super) fn status(
     }
 }
 
-/// Returns the condition OverlappingTLSConfig, which is only present if it is true.
+/// Returns the condition OverlappingTLSConfig if it is true. The condition is never set to False.
 fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Option<Condition> {
     let CheckedListener {
         overlaps,
         certificate_overlaps,
         ..
     } = listener;
-    // Overlapping certificates take precedence over overlapping hostnames (Gateway API,
+    // If both overlap, report the certificates rather than the hostnames (Gateway API,
     // `ListenerConditionOverlappingTLSConfig`).
     let reason = if !certificate_overlaps.is_empty() {
         Reason::OverlappingCertificates
@@ -74,8 +74,8 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
     Some(Condition::new(type_, status, reason, &message, generation))
 }
 
-/// Returns the condition ResolvedRefs, including warnings about certificates that are flawed but
-/// served.
+/// Returns the condition ResolvedRefs. Its message includes warnings about certificates that are
+/// served despite flaws.
 fn resolved_refs(listener: &CheckedListener<'_>, generation: i64) -> Condition {
     let condition = listener.resolved.resolved_refs(generation);
     if listener.advice.is_empty() {

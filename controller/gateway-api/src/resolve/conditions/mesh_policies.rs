@@ -9,7 +9,7 @@ use crate::resolve::gateways::mesh_policies::MeshPolicies;
 use crate::resolve::gateways::mesh_trust::MeshTrust;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies that target Gateways of Sesame classes.
+/// Returns the statuses of all policies that target a Gateway of a Sesame class.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &MeshPolicies<'_>,
@@ -17,7 +17,7 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are sorted by name, and so are the entries.
+    // The Gateways are sorted by name, so the entries are sorted too.
     for gateway in gateways {
         let Some(mesh) = &gateway.mesh else {
             continue;

@@ -1,7 +1,8 @@
-//! Conditions of Gateways, listeners, routes and policies, derived from the checks.
+//! Conditions of Gateways, listeners, routes and policies, derived from the results of their
+//! checks.
 //!
-//! This module makes no decisions. Conditions that depend on the current time, such as certificate
-//! expiry, are added in `crate::status`.
+//! This module makes no decisions. `crate::status` adds the conditions that depend on the current
+//! time, such as certificate expiry.
 
 pub(crate) mod backend_policies;
 pub(crate) mod gateways;
@@ -19,7 +20,8 @@ pub(crate) mod x_backends;
 
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// Returns the condition Programmed: False with an error, otherwise Unknown until a host reports.
+/// Returns the condition Programmed: False if there is an error, otherwise Unknown until a host
+/// reports.
 fn programmed(fault: Option<(Reason, &str)>, generation: i64) -> Condition {
     let waiting = (Reason::Pending, "waiting for an agent to report");
     let (status, (reason, message)) = match fault {

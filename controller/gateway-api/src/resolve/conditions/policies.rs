@@ -17,13 +17,12 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::{Condition, Grounds, PolicyAncestorStatus, PolicyStatus, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// Maximum number of status ancestors in the API schema. Additional entries are dropped when the
-/// status is written.
+/// Maximum number of status ancestors that the API schema allows. Entries beyond it are dropped
+/// when the status is written.
 const MAX_ANCESTORS: usize = 16;
 
 pub(super) type StatusesOfKind = BTreeMap<NamespacedName, PolicyStatus>;
 
-/// Everything that policy statuses depend on.
 pub(crate) struct PolicyInput<'a, 'w> {
     pub(crate) attached: &'a [AttachedGateway<'a, 'w>],
     pub(crate) gateways: &'a [CheckedGateway<'w>],
@@ -141,14 +140,15 @@ fn statuses(
     statuses
 }
 
-/// The index of a policy, and its error for a target, if any.
+/// A policy's index, and the error with which it applies to a target, if any.
 pub(super) type Judged = (usize, Option<Grounds>);
 
-/// A Gateway, the index of a policy that affects it, and the policy's errors for that Gateway.
+/// A Gateway, the index of a policy that affects this Gateway, and the policy's errors for this
+/// Gateway.
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
-/// Returns the policies of one kind that affect each Gateway, sorted by Gateway name. `judge`
-/// returns the policies for all targets of a Gateway.
+/// Returns which policies of one kind affect each Gateway, sorted by Gateway name. `judge` returns
+/// the policies that affect the targets of a Gateway.
 pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,
@@ -168,7 +168,8 @@ pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     all
 }
 
-/// Like [`by_gateway`], for policies that target the backends to which the Gateway sends traffic.
+/// Like [`by_gateway`], but for policies that target backends. A policy affects the Gateways that
+/// send traffic to its targets.
 pub(super) fn of_backends<'r>(
     gateways: &[AttachedGateway<'_, 'r>],
     routes: &'r Routes<'_>,
@@ -179,8 +180,8 @@ pub(super) fn of_backends<'r>(
     })
 }
 
-/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the entry has
-/// this message, and its condition Programmed stays Unknown until hosts report.
+/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the entry
+/// has this message, and its condition Programmed remains Unknown until a host reports.
 pub(super) fn add_programmed(
     statuses: &mut StatusesOfKind,
     policy: &Metadata,
@@ -198,7 +199,7 @@ pub(super) fn add_programmed(
     status.ancestors.push(ancestor);
 }
 
-/// Returns a Gateway's entry for the status of a policy.
+/// Builds a Gateway's entry in the status of a policy.
 pub(super) fn ancestor(
     gateway: &NamespacedName,
     controller_name: &str,
@@ -218,8 +219,8 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the backends of the Gateway's routes, authorization filters, tracing and access log
-/// whose status must list the Gateway.
+/// Returns the backends to which the Gateway's routes, authorization filters, tracing and access
+/// log send traffic, if a status must list the Gateway for them.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,
@@ -233,7 +234,7 @@ pub(super) fn backends<'r>(
             let Some(route) = routes.get(attachment.route) else {
                 continue;
             };
-            // The Gateway does not apply TLS settings to TLS that it passes through.
+            // TLS settings have no effect on TLS that the Gateway passes through.
             let is_passed = route.object.kind == Kind::TlsRoute && attached.listener.tls.is_none();
             let told = route.policed.iter().copied();
             backends

@@ -1,4 +1,4 @@
-//! Conditions of each route, per parent.
+//! Conditions of each route for each of its parents.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ use crate::status::{
 };
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all Gateway API routes. `displaced` explains which traffic a route
-/// loses, keyed by route index and parent index. `unreached` lists unreachable matches, keyed by
-/// route index.
+/// Returns the statuses of all Gateway API routes. `displaced` explains which traffic a route loses
+/// to other routes, keyed by route index and parent index. `unreached` lists the matches that never
+/// receive requests, keyed by route index.
 pub(crate) fn statuses(
     routes: &Routes<'_>,
     gateways: &[CheckedGateway<'_>],
@@ -51,8 +51,8 @@ pub(crate) fn statuses(
                 conditions,
             })
         });
-        // Use the exact capacity: a growing vector would allocate four entries, and there are as
-        // many vectors as routes.
+        // Allocate the exact capacity: a growing vector starts with four entries, and every route
+        // has such a vector.
         let mut parents = Vec::with_capacity(route.parents.len());
         parents.extend(of_parents);
         (

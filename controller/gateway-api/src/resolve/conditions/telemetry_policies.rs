@@ -8,15 +8,15 @@ use crate::resolve::gateways::CheckedGateway;
 use crate::resolve::gateways::telemetry_policies::TelemetryPolicies;
 use crate::status::{PolicyStatus, Reason, Verdict};
 
-/// Returns the statuses of all policies that target Gateways of Sesame classes. A policy has at
-/// most as many entries as targets.
+/// Returns the statuses of all policies that target a Gateway of a Sesame class. A policy has at
+/// most as many entries as target references.
 pub(crate) fn statuses(
     gateways: &[CheckedGateway<'_>],
     policies: &TelemetryPolicies<'_>,
     controller_name: &str,
 ) -> BTreeMap<NamespacedName, PolicyStatus> {
     let mut statuses: BTreeMap<NamespacedName, PolicyStatus> = BTreeMap::new();
-    // The Gateways are sorted by name, and so are the entries.
+    // The Gateways are sorted by name, so the entries are sorted too.
     for gateway in gateways {
         let tracing = &gateway.tracing;
         let oldest = tracing.policy.map(crate::api::Metadata::key);

@@ -1,5 +1,5 @@
-//! Conditions of TrafficPolicies and AccessPolicies, with one status entry per Gateway whose
-//! requests they affect.
+//! Conditions of TrafficPolicies and AccessPolicies, with one status entry for each Gateway whose
+//! requests are affected.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +33,8 @@ pub(crate) fn statuses(
     statuses
 }
 
-/// Returns the objects that policies for the Gateway's requests may target: the Gateway, its
-/// ListenerSets, and the routes that attach to them.
+/// Returns the objects through which a policy may affect the Gateway's requests: the Gateway, its
+/// ListenerSets, and the routes that attach to any of them.
 fn targets<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,

@@ -1,5 +1,5 @@
-//! Conditions of XBackends and XBackendTrafficPolicies, with one status entry per Gateway that
-//! sends traffic to the XBackend or to a target of the policy.
+//! Conditions of XBackends and XBackendTrafficPolicies, with one status entry per Gateway. The
+//! entries list the Gateways that send traffic to the XBackend, or to a target of the policy.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) fn statuses(
     controller_name: &str,
 ) -> Statuses {
     let mut statuses = Statuses::new();
-    // The Gateways are sorted by name, and so are the entries.
+    // The Gateways are sorted by name, so the entries are sorted too.
     for gateway in gateways {
         for backend in backends(gateway, routes) {
             let PolicedBackend::XBackend(name) = backend else {
@@ -81,9 +81,9 @@ pub(crate) fn of_policies(
     statuses
 }
 
-/// Rejects session persistence settings that are invalid in every rule.
+/// Rejects session persistence settings that would be invalid in every rule.
 fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
-    // The session name generated for a rule does not matter here.
+    // Any name will do: the session name of a rule does not affect the validation.
     let fault = session.and_then(|session| sessions::read(session, "", 0).err());
     let fault = fault.map(|why| format!("spec.{why}"));
     verdict.refuse_if(Reason::UnsupportedValue, fault);

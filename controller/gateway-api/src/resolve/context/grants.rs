@@ -7,10 +7,12 @@ use std::sync::Arc;
 use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All grants, keyed by granting and receiving namespace, and all delegations of Secrets.
+/// All ReferenceGrants, keyed by granting namespace and receiving namespace, and all
+/// TLSCertificateDelegations.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
-    /// TLSCertificateDelegations, keyed by Secret: the namespaces that may refer to it, or `*`.
+    /// The namespaces that TLSCertificateDelegations allow to refer to each Secret, or `*`. Keyed
+    /// by Secret.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 
@@ -34,7 +36,7 @@ pub(crate) struct Referent<'a> {
 impl<'w> Grants<'w> {
     pub(crate) fn new(world: &'w World) -> Self {
         let mut grants: HashMap<(&str, &str), Vec<&ReferenceGrantSpec>> = HashMap::new();
-        // Ignore grants with unknown fields, because such a field might narrow the grant.
+        // Ignore a grant with an unknown field, because the field might narrow the grant.
         let understood =
             |grant: &&Arc<ReferenceGrant>| grant.metadata.unknown.refusal("").is_none();
         for grant in world.reference_grants.iter().filter(understood) {
@@ -67,7 +69,7 @@ impl<'w> Grants<'w> {
         }
     }
 
-    /// Fails with an explanation if the reference is not permitted.
+    /// Fails if the reference is not permitted.
     pub(crate) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());
@@ -78,8 +80,9 @@ impl<'w> Grants<'w> {
         ))
     }
 
-    /// Returns true if the reference stays within its namespace or is permitted. In a grant, every
-    /// `from` applies to every `to`. A `to` without a name means all objects of that kind.
+    /// Returns true if the reference stays within its namespace or a grant permits it. In a grant,
+    /// every `from` applies to every `to`. A `to` without a name allows all objects of its kind in
+    /// the grant's namespace.
     fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;
@@ -106,8 +109,8 @@ impl<'w> Grants<'w> {
 }
 
 impl Grants<'_> {
-    /// Returns true if a TLSCertificateDelegation permits an HTTPProxy or Ingress to refer to the
-    /// Secret. As in Contour, `*` only has an effect as the only entry.
+    /// Returns true if a TLSCertificateDelegation allows an HTTPProxy or Ingress to refer to the
+    /// Secret. As in Contour, `*` is only effective as the sole entry.
     fn delegates(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         let is_known = [CONTOUR_GROUP, INGRESS_GROUP].contains(&from.group);
         if !is_known || to.kind != "Secret" || !to.group.is_empty() {

@@ -1,4 +1,4 @@
-//! Context of a resolution: the objects, the options, and the problems found so far.
+//! The context of a resolution: objects, options, and problems found so far.
 
 pub(crate) mod grants;
 pub(crate) mod references;
@@ -12,10 +12,10 @@ use crate::api::{Metadata, NamespacedName, SesameConfiguration};
 use crate::resolve::syntax::parsed::Parsed;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Source of the objects, which also determines where the results go.
+/// Where the objects come from, which also determines where results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedFor {
-    /// A host that reads manifests and never writes objects.
+    /// A host that reads manifests. The results are never written to objects.
     Host,
     /// A cluster. The controller's own namespace is not watched.
     Cluster,
@@ -24,23 +24,25 @@ pub enum ResolvedFor {
 /// Options for a resolution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Name of the controller, which owns the GatewayClasses with this `controllerName`.
+    /// Name of this controller. It owns the GatewayClasses that have this name as their
+    /// `controllerName`.
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses.
     pub allow_local_endpoints: bool,
-    /// Supports Gateways that are outside the cluster and send traffic to its mesh. If false,
+    /// Supports Gateways outside the cluster that send traffic to the cluster's mesh. If false,
     /// objects that configure this are rejected.
     pub extra_minimal_ocg: bool,
     /// Source of the objects.
     pub resolved_for: ResolvedFor,
-    /// Maximum total size of all Gateways' routes, in bytes as computed by `sesame_proto::sizes`.
+    /// Maximum total size of the routes of all Gateways, in bytes as computed by
+    /// `sesame_proto::sizes`.
     pub most_of_gateways: u64,
-    /// Enables incremental resolution. Otherwise every change triggers a full resolution.
+    /// Allows incremental resolution. If false, every change triggers a full resolution.
     pub incremental: bool,
-    /// Namespace of the controller. Gateways that are served together are published in it under the
-    /// name of their class.
+    /// Namespace of the controller. Gateways that are served together are published in this
+    /// namespace, under the name of their class.
     pub namespace: String,
-    /// The controller's own configuration, which sets the defaults for all Gateways.
+    /// The controller's own configuration, which provides the defaults for all Gateways.
     pub configuration: Option<Arc<SesameConfiguration>>,
 }
 
@@ -59,20 +61,20 @@ impl Default for Options {
     }
 }
 
-/// A message for an object's author that no status condition in the API can carry.
+/// A message for an object's author that no status condition of the object can carry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// The affected object.
     pub object: ObjectKey,
-    /// States the field, the value and the consequence.
+    /// States the field, its value and the consequence.
     pub message: String,
-    /// The match that receives the requests instead of an unreachable match, as
-    /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other problems.
+    /// The match that receives the requests of an unreachable match, as
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other kinds of problem.
     pub hidden_by: Option<String>,
 }
 
 impl Problem {
-    /// Creates a problem with an object.
+    /// Creates a problem that concerns an object.
     pub fn new(object: ObjectKey, message: String) -> Self {
         Self {
             object,
@@ -82,15 +84,16 @@ impl Problem {
     }
 }
 
-/// The input to every step of a resolution, and the problems that the steps add.
+/// The inputs to every step of a resolution, and the problems that the steps find.
 pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) world: &'w World,
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// Total size in bytes of each published Gateway's routes, before any are excluded.
+    /// Total size in bytes of each published Gateway's routes, including routes that exceed the
+    /// limit and are excluded later.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
-    /// Canonical key sets by their text.
+    /// Canonical JSON Web Key Sets, keyed by their original text.
     pub(crate) key_sets: &'o mut Parsed<Arc<str>>,
 }
 
@@ -124,7 +127,7 @@ impl Problems {
         self.0.push(Problem::new(object, message));
     }
 
-    /// Adds a problem about a match that the match `by` hides.
+    /// Adds a problem about a match that is unreachable because the match `by` precedes it.
     pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
         self.0.push(Problem {
             hidden_by: Some(by),
@@ -132,7 +135,7 @@ impl Problems {
         });
     }
 
-    /// Reports unknown fields of an object whose kind has no status.
+    /// Reports the unknown fields of an object whose kind has no status.
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),
@@ -145,7 +148,7 @@ impl Problems {
         }
     }
 
-    /// Returns the distinct problems, in sorted order.
+    /// Returns the problems, sorted and without duplicates.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
         self.0.sort_unstable();
         self.0.dedup();

@@ -1,11 +1,11 @@
-//! Validates references to objects: kind, permission and name syntax.
+//! Validates references to objects: their kind, permission and name syntax.
 
 use super::grants::{Grants, Referent, Referrer};
 use crate::api::{BackendObjectRef, BackendRef, ObjectRef};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 
-/// A reference to an object, independent of the field that contains it.
+/// A reference to an object, in a form that does not depend on the field's type.
 #[derive(Clone, Copy)]
 pub(crate) struct CoreReference<'w> {
     group: Option<&'w str>,
@@ -50,9 +50,9 @@ impl<'w> From<&'w BackendRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The caller looks up the port in the Service.
+            // The caller looks up the port.
             port: _,
-            // The caller handles weights and filters.
+            // The caller reads the weight and the filters.
             weight: _,
             filters: _,
         } = reference;
@@ -72,7 +72,7 @@ impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The caller looks up the port in the Service.
+            // The caller looks up the port.
             port: _,
         } = reference;
         Self {
@@ -84,27 +84,27 @@ impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
     }
 }
 
-/// The objects that a field may refer to.
+/// Which objects a field may refer to, and how to report other references.
 pub(crate) struct Expected {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
-    /// The kind of a reference that does not specify one.
+    /// Kind of references that do not specify one.
     pub(crate) default: &'static str,
-    /// The reason for rejecting a reference to any other kind.
+    /// Reason reported for a reference to another kind.
     pub(crate) wrong_kind: Reason,
-    /// The reason for rejecting an invalid name.
+    /// Reason reported for an invalid name.
     pub(crate) wrong_name: Reason,
 }
 
 impl Expected {
-    /// Returns true if a reference refers to this kind.
+    /// Returns true if the reference is to an object of this kind.
     pub(crate) fn is_named_by(&self, reference: CoreReference<'_>) -> bool {
         reference.group.unwrap_or_default() == self.group
             && reference.kind.unwrap_or(self.default) == self.kind
     }
 
-    /// Returns the namespace and name of the referenced object, if the kind is expected and the
-    /// reference is permitted.
+    /// Returns the namespace and name of the referenced object. Fails if the kind is unexpected or
+    /// the reference is not permitted.
     pub(crate) fn find<'w>(
         &self,
         reference: CoreReference<'w>,

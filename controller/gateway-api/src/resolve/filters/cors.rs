@@ -1,4 +1,4 @@
-//! Reads CORS filters, and translates origins to exact matches or regular expressions.
+//! Reads CORS filters. Each origin becomes an exact match or a regular expression.
 
 use sesame_proto::schema;
 
@@ -9,7 +9,7 @@ const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*",
 ];
 
-/// Reads a CORS filter. Errors contain the field path relative to the filter.
+/// Reads a CORS filter. Errors start with the field path relative to the filter.
 pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     let Cors {
         allow_origins,
@@ -71,14 +71,15 @@ pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     })
 }
 
-/// Regular expression for a wildcard in a host. It excludes URL delimiters, so that no other part
-/// of a URL can match as the host.
+/// Regular expression for a wildcard in a host. It excludes URL delimiters, so the wildcard cannot
+/// match beyond the host.
 const OPEN_HOST: &str = "[a-z0-9._-]+";
 
-/// Reads `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with `*.`.
+/// Parses an origin: `*` or `<scheme>://<host>[:<port>]`, where the host may be `*` or start with
+/// `*.`.
 ///
-/// Browsers omit the scheme's default port, so it is removed here too. A `*` in the host matches
-/// one or more labels.
+/// Browsers omit the scheme's default port, so it is removed from the origin. A `*` in the host
+/// matches one or more labels.
 pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
     use schema::cors_origin::Kind;
     const SHAPE: &str =
@@ -115,7 +116,7 @@ pub(crate) fn origin(text: &str) -> Result<schema::cors_origin::Kind, String> {
         return Ok(Kind::Regex(format!("^{scheme}://{OPEN_HOST}{port}$")));
     }
     let name = host.strip_prefix("*.").unwrap_or(host);
-    // Unlike a route's hostname, the host of an origin may be an IP address.
+    // The host of an origin may be an IP address, unlike the hostname of a route.
     if name.parse::<std::net::Ipv4Addr>().is_err() || name.len() < host.len() {
         hostnames::check_precise(name).map_err(|_| SHAPE)?;
     }

@@ -1,7 +1,7 @@
 //! Reads and validates the filters of rules and backend references, and groups them by effect.
 //!
-//! References in filters are resolved elsewhere. A filter that cannot be served is never skipped:
-//! requests to its rule get an error instead.
+//! Objects referenced by filters are resolved elsewhere. A filter that cannot be served is never
+//! skipped: requests that match its rule get an error response.
 
 pub(crate) mod cors;
 pub(crate) mod external_auth;
@@ -19,12 +19,12 @@ use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Returns the reason and message for a rule with mutually exclusive filters.
+/// Reason and message for a rule that combines mutually exclusive filters.
 fn incompatible(message: impl Into<String>) -> Grounds {
     (Reason::IncompatibleFilters, message.into())
 }
 
-/// A filter that cannot be served. Requests to its rule get an error.
+/// A filter that cannot be served. Requests that match its rule get an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
     /// An ExtensionRef to a filter that does not exist or is invalid.
@@ -48,8 +48,8 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at index `i`. The caller must have checked that the field for its type is
-    /// set. All fields are destructured so that none is forgotten.
+    /// Adds the filter at index `i`. The caller has checked that the field for its type is set. All
+    /// fields are destructured so that the compiler flags new ones.
     fn add(
         &mut self,
         i: usize,
@@ -91,7 +91,8 @@ impl<'w> RuleFilters<'w> {
             self.cors = Some(cors::read(cors).map_err(below)?);
         }
         if let Some(auth) = external_auth {
-            // Keep the rule: without it, its requests might match a rule without authorization.
+            // Keep the rule: if it were dropped, its requests might match a rule without
+            // authorization.
             match external_auth::read(i, auth) {
                 Ok(auth) => self.external_auth = Some(auth),
                 Err(why) => {
@@ -112,7 +113,7 @@ impl<'w> RuleFilters<'w> {
             }
         }
         if let FilterType::Other(_) = type_ {
-            // Never serve the rule without this filter, which might be an authorization.
+            // Never serve the rule without this filter, which might authorize requests.
             self.unserved = Some(Unserved::Type(format!(
                 "filters[{i}].type {:?} is not supported",
                 type_.as_str()
@@ -155,8 +156,8 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if any of a rule's own filters or backend filters might be security-relevant. If
-/// so, requests that the rule does not receive must not reach another route.
+/// Returns true if any filter of a rule or of its backend references might be security-relevant. If
+/// so, no other route may receive the requests that this rule would have matched.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(of_backends).any(|filter| {
@@ -168,18 +169,18 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     })
 }
 
-/// A mirror whose backend is not resolved yet.
+/// A mirror filter whose backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
-    /// Index in the rule's filter list.
+    /// Index of the filter in the rule's filter list.
     pub(crate) index: usize,
     pub(crate) backend: &'w BackendRef,
     pub(crate) numerator: u32,
     pub(crate) denominator: u32,
 }
 
-/// Reads a rule's filters. `one_prefix` is true if the rule's only match is a PathPrefix match, as
-/// prefix replacement requires. Without a `scope`, RouteFilters are not supported.
+/// Reads a rule's filters. `one_prefix` is true if the rule has a single match of type PathPrefix,
+/// which prefix replacement requires. RouteFilters are supported only with a `scope`.
 pub(crate) fn read<'w>(
     filters: &'w [Filter],
     one_prefix: bool,
@@ -224,7 +225,6 @@ pub(crate) fn read<'w>(
     Ok(found)
 }
 
-/// All filters of a backend reference.
 #[derive(Debug, Default)]
 pub(crate) struct BackendFilters {
     pub(crate) request_headers: Option<schema::HeaderModifier>,
@@ -232,7 +232,8 @@ pub(crate) struct BackendFilters {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
 }
 
-/// Reads the filters of a backend reference, which support only header modifiers and rewrites.
+/// Reads the filters of a backend reference. Only header modifiers and rewrites are supported
+/// there.
 pub(crate) fn read_backend(
     filters: &[Filter],
     rewrites: BackendRewrites,
@@ -288,13 +289,13 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets a new value. Returns false if a value was already set.
+/// Sets a value unless one is already set. Returns false if one was.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()
 }
 
-/// Returns the field name for a filter type, or `None` for an unknown type.
+/// Returns the field that belongs to a filter type, or `None` for an unknown type.
 fn member(type_: &FilterType) -> Option<&'static str> {
     Some(match type_ {
         FilterType::RequestHeaderModifier => "requestHeaderModifier",
@@ -309,7 +310,7 @@ fn member(type_: &FilterType) -> Option<&'static str> {
     })
 }
 
-/// Fails unless exactly the field for `type` is set.
+/// Fails unless the field for `type` is set and all other fields are unset.
 fn check_union(filter: &Filter) -> Result<(), String> {
     let Filter {
         type_,

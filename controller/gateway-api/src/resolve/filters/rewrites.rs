@@ -1,14 +1,15 @@
-//! Reads RequestRedirect and URLRewrite filters: the scheme, host, port and path that they set.
+//! Reads RequestRedirect and URLRewrite filters, which change the scheme, host, port or path of a
+//! URL.
 
 use sesame_proto::schema;
 
 use crate::api::{PathModifier, PathModifierType, RequestRedirect, UrlRewrite};
 use crate::resolve::syntax::{hostnames, limits, names};
 
-/// A redirect whose port may depend on the listener.
+/// A redirect whose target port may depend on the listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedirectTo {
-    /// `http` or `https`; empty keeps the request's scheme.
+    /// Scheme of the target: `http` or `https`. An empty string keeps the request's scheme.
     pub(crate) scheme: &'static str,
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
@@ -17,7 +18,7 @@ pub(crate) struct RedirectTo {
 }
 
 impl RedirectTo {
-    /// Returns a redirect to the same URL over HTTPS.
+    /// Returns a redirect from any URL to its HTTPS equivalent.
     pub(crate) fn https() -> Self {
         Self {
             scheme: "https",
@@ -28,9 +29,9 @@ impl RedirectTo {
         }
     }
 
-    /// Returns the redirect for a listener with this scheme and port. The port is the explicit port
-    /// if set, else the default port of the redirect's scheme, else the listener's external port.
-    /// It is omitted if the scheme implies it.
+    /// Returns the redirect as a listener with this scheme and port serves it. The target port is
+    /// the explicit port if set, else the default port of an explicitly set scheme, else the
+    /// listener's external port. The port is omitted if the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {
         let scheme = if self.scheme.is_empty() {
             listener_scheme
@@ -59,7 +60,7 @@ impl RedirectTo {
     }
 }
 
-/// Reads a redirect. Errors contain the field path relative to the filter.
+/// Reads a redirect. Errors start with the field path relative to the filter.
 pub(crate) fn read_redirect(
     spec: &RequestRedirect,
     one_prefix: bool,
@@ -103,16 +104,16 @@ pub(crate) fn read_redirect(
     })
 }
 
-/// URL rewrites that a rule's backend references support.
+/// Which URL rewrites the filters of a rule's backend references may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendRewrites {
     /// No rewrites, as in GRPCRoutes.
     Unsupported,
-    /// The same rewrites as the rule itself.
+    /// Only rewrites equal to the rule's own rewrite.
     Supported { one_prefix: bool },
 }
 
-/// Reads a rewrite. Errors contain the field path relative to the filter.
+/// Reads a rewrite. Errors start with the field path relative to the filter.
 pub(crate) fn read_rewrite(
     spec: &UrlRewrite,
     one_prefix: bool,
@@ -159,7 +160,8 @@ fn read_path(
                 );
             }
             check_path("path.replacePrefixMatch", prefix)?;
-            // Ignore a trailing slash in the replacement, as in the matched prefix.
+            // Ignore a trailing slash in the replacement. A trailing slash in the matched prefix is
+            // ignored too.
             schema::path_modifier::Kind::Prefix(
                 prefix.strip_suffix('/').unwrap_or(prefix).to_owned(),
             )

@@ -1,4 +1,4 @@
-//! Reads RouteFilters, which rules reference with `extensionRef`.
+//! Reads RouteFilters, which rules reference in `extensionRef`.
 
 use sesame_proto::schema::{self, DirectResponse, path_modifier};
 
@@ -11,14 +11,14 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{limits, names};
 use crate::world::{Kind, World};
 
-/// The world and the namespace in which a rule's RouteFilters are looked up.
+/// Where a rule's RouteFilters are looked up.
 pub(crate) struct FilterScope<'a, 'w> {
     pub(crate) world: &'w World,
     pub(crate) namespace: &'a str,
     pub(crate) regexes: &'a mut Regexes,
 }
 
-/// The effect of a RouteFilter.
+/// What a RouteFilter does to requests.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FilterEffect {
     Respond(DirectResponse),
@@ -26,7 +26,7 @@ pub(crate) enum FilterEffect {
     Redirect(RedirectTo),
 }
 
-/// Returns the effect of the referenced filter. The error message follows `extensionRef: `.
+/// Returns the effect of the referenced filter. The caller prefixes errors with `extensionRef: `.
 pub(super) fn read(
     reference: &ObjectRef,
     scope: Option<&mut FilterScope<'_, '_>>,
@@ -35,7 +35,7 @@ pub(super) fn read(
         group,
         kind,
         name,
-        // The API schema has no namespace here: the filter is in the route's namespace.
+        // `extensionRef` has no namespace: the filter must be in the route's namespace.
         namespace: _,
     } = reference;
     let (group, kind) = (group.as_deref(), kind.as_deref());
@@ -154,7 +154,7 @@ fn redirect(spec: &FilterRedirect, regexes: &mut Regexes) -> Result<RedirectTo, 
     })
 }
 
-/// Reads a substitution in the path. Errors start with `regex.`.
+/// Parses a regular-expression substitution in the path. Errors start with `regex.`.
 pub(crate) fn substitution(
     spec: &FilterSubstitution,
     regexes: &mut Regexes,
@@ -177,7 +177,7 @@ pub(crate) fn substitution(
     })
 }
 
-/// Combines two rewrites, or returns `None` if both set the host or both set the path.
+/// Combines two rewrites. Returns `None` if both set the host or both set the path.
 pub(super) fn merge(
     one: schema::UrlRewrite,
     other: &schema::UrlRewrite,

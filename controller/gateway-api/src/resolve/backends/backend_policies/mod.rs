@@ -12,11 +12,10 @@ use crate::resolve::policies::targets::{self, PolicyTargets};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A checked BackendPolicy.
 pub(crate) struct CheckedBackendPolicy<'w> {
     pub(crate) object: &'w BackendPolicy,
     pub(crate) accepted: Verdict,
-    /// Ignored unless the policy is accepted.
+    /// Not applied if `accepted` has an error.
     settings: BackendSettings,
 }
 
@@ -54,7 +53,8 @@ impl<'w> BackendPolicies<'w> {
         }
     }
 
-    /// Returns the index and the settings of the policy that applies to the named port.
+    /// Returns the policy that applies to the named port, as its index and settings. Returns `None`
+    /// if that policy is invalid.
     pub(super) fn applied(
         &self,
         kind: Kind,

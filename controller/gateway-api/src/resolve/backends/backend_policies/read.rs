@@ -1,4 +1,4 @@
-//! Reads the fields of BackendPolicies.
+//! Validates the fields of BackendPolicies and converts them to settings.
 
 use sesame_proto::schema::backend_connections::ProxyProtocol;
 use sesame_proto::schema::health_check::Kind as CheckKind;
@@ -18,18 +18,18 @@ use crate::api::{
 use crate::resolve::backends::settings::{self, BackendSettings};
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Default minimum weight of an endpoint during slow start, in percent.
+/// Default weight, in percent of the full weight, with which an endpoint begins slow start.
 const MIN_WEIGHT_PERCENT: i32 = 10;
 
-/// Defaults for active health checks: the interval and timeout in milliseconds, and the number of
-/// results that change an endpoint's state.
+/// Defaults for active health checks: the interval and timeout in milliseconds, and how many
+/// consecutive results change an endpoint's state.
 const CHECK_INTERVAL: u64 = 5_000;
 const CHECK_TIMEOUT: u64 = 1_000;
 const HEALTHY: i32 = 2;
 const UNHEALTHY: i32 = 3;
 
-/// Defaults for passive health checks: the number of failures, the interval and ejection time in
-/// milliseconds, and the maximum percentage of ejected endpoints.
+/// Defaults for passive health checks: how many consecutive failures eject an endpoint, the check
+/// interval and the ejection time in milliseconds, and the maximum percentage of ejected endpoints.
 const SERVER_ERRORS: i32 = 5;
 const EJECTION_INTERVAL: u64 = 10_000;
 const EJECTION_TIME: u64 = 30_000;
@@ -75,7 +75,6 @@ pub(super) fn settings(spec: &BackendPolicySpec) -> Result<BackendSettings, Stri
     Ok(settings)
 }
 
-/// Returns a field's value, or an error if it is out of range.
 fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let read = u32::try_from(value).ok().filter(|it| range.contains(it));
     read.ok_or_else(|| {
@@ -84,7 +83,7 @@ fn bounded(field: &str, value: i32, range: std::ops::RangeInclusive<u32>) -> Res
     })
 }
 
-/// Parses a duration field and returns milliseconds, or the default if the field is unset.
+/// Parses a duration field as milliseconds, or returns the default if the field is unset.
 fn time(
     field: &str,
     text: Option<&String>,
@@ -321,8 +320,8 @@ fn breaker(spec: &BreakerSettings) -> Result<CircuitBreaker, String> {
     })
 }
 
-/// Reads the connection settings and the idle timeout in milliseconds: 0 means no timeout, `None`
-/// the default.
+/// Reads the connection settings and the idle timeout in milliseconds. An idle timeout of 0
+/// disables the timeout; `None` means the default.
 fn connections(spec: &ConnectionSettings) -> Result<(BackendConnections, Option<u64>), String> {
     let ConnectionSettings {
         timeout,
