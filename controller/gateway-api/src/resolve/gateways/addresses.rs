@@ -1,6 +1,6 @@
-//! Reads a Gateway's requested addresses (`GatewaySpec.addresses`).
+//! Reads the addresses that a Gateway requests (`GatewaySpec.addresses`).
 //!
-//! A Gateway with an unsupported address type is rejected. An invalid value is merely omitted.
+//! An unsupported address type rejects the whole Gateway. An invalid value is only omitted.
 
 use std::net::IpAddr;
 
@@ -8,21 +8,22 @@ use crate::api::{AddressType, GatewayAddress};
 use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 
-/// A Gateway's requested addresses.
+/// The addresses that a Gateway requests.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayAddresses {
-    /// IP addresses in the order of `spec.addresses`. If empty, the host chooses.
+    /// Valid IP addresses, in the order of `spec.addresses`. If empty, the host chooses an address.
     pub(crate) usable: Vec<String>,
-    /// Messages about entries with an unsupported routability. These entries get no address.
+    /// Messages about requested addresses with an unsupported routability, which are not assigned.
     pub(crate) unassigned: Vec<String>,
-    /// Verdict on values that are not IP addresses.
+    /// Verdict on requested values that are not IP addresses.
     pub(crate) unusable: Verdict,
-    /// True if the host may choose an address.
+    /// True if the host may choose the address.
     any: bool,
 }
 
 impl GatewayAddresses {
-    /// Reads the addresses. Errors that reject the whole Gateway are added to `accepted`.
+    /// Reads the requested addresses. An error that rejects the whole Gateway is added to
+    /// `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
         let too_many =
             limits::entries("spec.addresses", addresses.len(), 0..=limits::MAX_ADDRESSES).err();
@@ -78,14 +79,14 @@ impl GatewayAddresses {
         found
     }
 
-    /// Removes and returns the usable addresses, to be requested from a load balancer. The hosts
-    /// then listen on all of their own addresses.
+    /// Removes and returns the usable addresses, which will be requested from a load balancer. The
+    /// hosts then listen on all their addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)
     }
 
-    /// Returns true if addresses are requested but none of them is usable.
+    /// Returns true if addresses are requested but none is usable.
     pub(crate) fn nowhere(&self) -> bool {
         !self.any && self.usable.is_empty()
     }

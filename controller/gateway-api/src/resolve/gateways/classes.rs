@@ -1,4 +1,4 @@
-//! Checks this controller's GatewayClasses and computes their statuses.
+//! Validates the GatewayClasses of this controller and computes their statuses.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::status::{
 };
 use crate::world::{Definitions, World};
 
-/// A GatewayClass that belongs to this controller.
+/// A validated GatewayClass of this controller.
 pub(crate) struct CheckedClass<'w> {
     pub(crate) verdict: Verdict,
     metadata: &'w Metadata,
     pub(crate) parameters: Parameters<'w>,
-    /// Default settings for the class's Gateways.
+    /// Default settings for Gateways of this class.
     pub(crate) settings: GatewaySettings,
 }
 
@@ -28,13 +28,13 @@ impl CheckedClass<'_> {
         self.metadata.labels.get(name)
     }
 
-    /// Returns the mode in which the class's Gateways are served.
+    /// Returns whether the class's Gateways are served separately or together.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         self.settings.gateways()
     }
 }
 
-/// The GatewayClasses that belong to this controller.
+/// The GatewayClasses of this controller.
 pub(crate) struct Classes<'w> {
     all: BTreeMap<&'w str, CheckedClass<'w>>,
     definitions: &'w Definitions,
@@ -77,7 +77,7 @@ impl<'w> Classes<'w> {
         }
     }
 
-    /// Returns the class if it belongs to this controller.
+    /// Returns the class with this name, or `None` if it does not belong to this controller.
     pub(crate) fn get(&self, name: &str) -> Option<&CheckedClass<'w>> {
         self.all.get(name)
     }

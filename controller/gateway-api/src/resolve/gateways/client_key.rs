@@ -1,4 +1,5 @@
-//! Finds the client key that a Gateway presents to backends: in a Secret, or in files on the hosts.
+//! Finds the client key that a Gateway presents to backends, either in a Secret or in files on the
+//! hosts.
 
 use super::ReferencedObjects;
 use crate::api::{Gateway, GatewayBackendTls};
@@ -7,8 +8,8 @@ use crate::resolve::listeners::ListenerOwner;
 use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::status::{Reason, Verdict};
 
-/// Returns the name of the key that the Gateway presents to backends. Errors in the reference are
-/// added to `resolved`.
+/// Returns the name of the key that the Gateway presents to backends. An invalid reference is
+/// reported in `resolved`.
 pub(super) fn find<'w>(
     gateway: &'w Gateway,
     owner: &ListenerOwner<'w>,

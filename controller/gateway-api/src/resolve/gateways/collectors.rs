@@ -1,6 +1,6 @@
 //! Resolves the collectors that receive a Gateway's spans and access logs.
 //!
-//! Telemetry is never sent to a collector that the referring object is not permitted to reference.
+//! Telemetry is only sent to a collector that the configuring object is permitted to reference.
 
 use super::tracing::{self, TracedGateway};
 use super::{CheckedGateway, ReferencedObjects, log_output};
@@ -10,7 +10,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::status::{Grounds, Reason};
 
-/// A collector as the snapshot refers to it.
+/// A telemetry collector, as the snapshot refers to it.
 pub(super) struct FoundCollector {
     /// Name of the collector's Backend.
     pub(super) backend: String,
@@ -18,8 +18,8 @@ pub(super) struct FoundCollector {
     pub(super) http: bool,
 }
 
-/// Looks up a collector and records it for the statuses. Fails if the Gateway is `meshed`. `what`
-/// describes the telemetry in error messages.
+/// Looks up a collector and records its Backend for the statuses. Fails if the Gateway is `meshed`.
+/// `what` names the kind of telemetry in error messages.
 pub(super) fn find<'w>(
     collector: &BackendObjectRef,
     referrer: Referrer<'_>,
@@ -46,7 +46,7 @@ pub(super) fn find<'w>(
 }
 
 impl<'w> CheckedGateway<'w> {
-    /// Resolves tracing and the access log, including their collectors.
+    /// Resolves tracing and the access log of a Gateway, including their collectors.
     pub(super) fn collect(
         &mut self,
         cx: &ResolveContext<'w, '_>,

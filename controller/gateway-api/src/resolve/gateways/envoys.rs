@@ -1,5 +1,6 @@
-//! Determines which Envoys serve a Gateway, and which of its listeners are in their snapshot. A
-//! Gateway that is not accepted must never add listeners that serve requests.
+//! Determines which Envoys serve a Gateway, and which of the Gateway's listeners are in the
+//! snapshot. A Gateway that is not accepted must never contribute a listener that forwards
+//! requests.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ impl CheckedGateway<'_> {
         self.merged.clone().unwrap_or_else(|| self.name())
     }
 
-    /// Returns the key that groups Gateways into snapshots: Gateways with the same key are served
-    /// together. A Gateway that is not accepted shares its key with no other Gateway.
+    /// Returns the key that groups Gateways into snapshots. Gateways with the same key share a
+    /// snapshot. A Gateway that is not accepted never shares a snapshot.
     pub(crate) fn order(&self) -> (NamespacedName, bool) {
         let merged = self.merged.clone().filter(|_| self.accepted.good());
         let is_merged = merged.is_some();
@@ -22,20 +23,21 @@ impl CheckedGateway<'_> {
     }
 
     /// Returns the key of the Gateway's Envoys, whether or not the Gateway is accepted. Gateways
-    /// with the same Envoys share ports. A Gateway that is not accepted keeps only its own ports.
+    /// with the same Envoys share ports, except that a Gateway that is not accepted keeps only its
+    /// own ports.
     pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
         (self.published_as(), self.merged.is_some())
     }
 
-    /// Returns true if any listener only rejects requests. If the Gateway is not accepted, only
-    /// listeners that hold their hostnames count.
+    /// Returns true if the snapshot contains a listener of the Gateway that rejects all requests.
+    /// If the Gateway is not accepted, only listeners that hold their hostnames count.
     pub(crate) fn has_refusing(&self) -> bool {
         let refuses = |it: &CheckedListener<'_>| it.refuses() && self.has_in_snapshot(it);
         self.listeners.iter().any(refuses)
     }
 
-    /// Returns true if a served listener may be in the snapshot. If the Gateway is not accepted,
-    /// only a listener that rejects requests may be.
+    /// Returns true if this served listener belongs in the snapshot. If the Gateway is not
+    /// accepted, only listeners that hold their hostnames do, and they reject all requests.
     pub(crate) fn has_in_snapshot(&self, listener: &CheckedListener<'_>) -> bool {
         self.accepted.good() || listener.holds.is_some()
     }

@@ -1,22 +1,22 @@
-//! Features that Sesame supports, under the names that the conformance suite uses. This table is
-//! the source of `supportedFeatures` and of the documentation page. It never lists an unsupported
-//! feature.
+//! The features that Sesame supports, under the names that the conformance suite uses.
+//! `supportedFeatures` and the documentation page are generated from this table. Never list an
+//! unsupported feature here.
 //!
-//! A feature is claimed only if its kind's installed definition supports it: the definition's
-//! release and channel must have the feature's fields and know its name.
+//! `supportedFeatures` lists a feature only if the installed definition of its kind supports it:
+//! the definition's release and channel must have the feature's fields and know its name.
 
 use std::ops::RangeInclusive;
 
 use crate::world::{ApiRelease, DefinitionRelease, Definitions, Kind, ReleaseChannel};
 
-/// First and last minor release of Gateway API v1 that Sesame supports.
+/// Range of minor releases of Gateway API v1 that Sesame supports.
 pub(crate) const FIRST: u32 = 5;
 pub(crate) const LAST: u32 = 7;
 
-/// Minor releases of Gateway API v1 that have a feature in one channel.
+/// The minor releases of Gateway API v1 whose definitions have a feature, in one channel.
 type Releases = RangeInclusive<u32>;
 
-/// Range for a channel that lacks the feature.
+/// A channel that lacks the feature in every release.
 #[expect(clippy::reversed_empty_ranges, reason = "an intentionally empty range")]
 const NEVER: Releases = 1..=0;
 
@@ -24,7 +24,7 @@ const NEVER: Releases = 1..=0;
 #[derive(Clone, Debug)]
 pub(crate) struct Feature {
     pub(crate) name: &'static str,
-    /// Kind whose definition contains the fields.
+    /// Kind whose definition contains the feature's fields.
     pub(crate) kind: Kind,
     pub(crate) standard: Releases,
     pub(crate) experimental: Releases,
@@ -148,18 +148,18 @@ pub(crate) const FEATURES: &[Feature] = &[
     within("UDPRoute", Kind::UdpRoute, 6..=LAST, 6..=LAST),
 ];
 
-/// Feature for Gateways outside the cluster. Its fields are in a Sesame kind, so it is claimed
-/// whenever it is enabled.
+/// Feature for Gateways outside the cluster. Its fields are in a Sesame kind, so no Gateway API
+/// definition is needed: the feature is listed whenever it is enabled.
 const EXTRA_MINIMAL_OCG: &str = "GatewayExtraMinimalOCG";
 
-/// Release that determines the feature names if no definitions are installed.
+/// Release whose feature names are used if no definitions are installed.
 const OWN: (ApiRelease, ReleaseChannel) = (
     ApiRelease { major: 1, minor: 6 },
     ReleaseChannel::Experimental,
 );
 
-/// Returns the sorted names of the features that these definitions support. Gateways outside the
-/// cluster are included if enabled.
+/// Returns the features that these definitions support, sorted by name. The feature for Gateways
+/// outside the cluster is included if it is enabled.
 pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec<&'static str> {
     let is_claimed = move |feature: &&Feature| {
         let found = match definitions {
@@ -184,8 +184,8 @@ pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec
     names
 }
 
-/// Explains why these definitions are unsupported, or returns `None` if they are supported. Objects
-/// are served anyway, as far as possible.
+/// Returns the reason why these definitions are unsupported, or `None` if they are supported.
+/// Objects of unsupported definitions are still served as far as possible.
 pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     let Definitions::Installed(all) = definitions else {
         return None;
@@ -211,7 +211,7 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// Describes the supported definitions: one release, or several if kinds differ.
+/// Names the release of the supported definitions, or all their releases if kinds differ.
 pub(crate) fn supported(definitions: &Definitions) -> String {
     let Definitions::Installed(all) = definitions else {
         return format!("Gateway API {} is supported", OWN.0);

@@ -1,6 +1,5 @@
-//! Finds the policies that target each Gateway, and checks the policies' target references. A
-//! policy can only target Gateways in its own namespace. This module never reads other fields of a
-//! policy.
+//! Finds the policies that target each Gateway, and validates their target references. A policy can
+//! only target Gateways in its own namespace. The other fields of a policy are validated elsewhere.
 
 use std::collections::HashMap;
 
@@ -10,9 +9,8 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A kind of policy that targets Gateways.
+/// A kind of policy that can target Gateways.
 pub(crate) trait GatewayPolicy {
-    /// The kind of the policies.
     const KIND: Kind;
 
     /// Returns the policy's metadata.
@@ -22,7 +20,7 @@ pub(crate) trait GatewayPolicy {
     fn targets(&self) -> &[LocalPolicyTargetRef];
 }
 
-/// A policy with the results of the checks that do not depend on a Gateway.
+/// A policy, with the results of the checks that do not depend on the targeted Gateway.
 pub(crate) struct CheckedPolicy<'w, P> {
     pub(crate) object: &'w P,
     pub(crate) accepted: Verdict,
@@ -31,12 +29,12 @@ pub(crate) struct CheckedPolicy<'w, P> {
 /// All policies of one kind in order of precedence: oldest first.
 pub(crate) struct GatewayPolicies<'w, P> {
     all: Vec<CheckedPolicy<'w, P>>,
-    /// Indices of the policies, keyed by the namespace and name of the Gateway.
+    /// Indices of the policies, keyed by namespace and name of the targeted Gateway.
     by_gateway: HashMap<(&'w str, &'w str), Vec<usize>>,
 }
 
 impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
-    /// Checks the targets of all policies, and calls `check` for the other fields.
+    /// Checks the targets of all policies. Calls `check` to validate the other fields.
     pub(super) fn check_all(
         mut objects: Vec<&'w P>,
         cx: &mut ResolveContext<'w, '_>,
@@ -67,7 +65,7 @@ impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
         policies
     }
 
-    /// Returns the policies for a Gateway, oldest first.
+    /// Returns the policies that target a Gateway, oldest first.
     pub(crate) fn of(&self, gateway: &Metadata) -> Vec<&CheckedPolicy<'w, P>> {
         let name = (gateway.namespace.as_str(), gateway.name.as_str());
         let places = self.by_gateway.get(&name).into_iter().flatten();

@@ -1,7 +1,7 @@
 //! Resolves the format and receivers of each Gateway's access log.
 //!
-//! Nothing is sent to an unusable receiver. The other receivers and all requests are unaffected,
-//! and the Gateway's status reports the error.
+//! If a receiver is unusable, the other receivers still get the log, requests are unaffected, and
+//! the Gateway's status reports the error.
 
 use sesame_proto::schema::{LogOutput, LogSink, extra_field::Source, log_sink::Protocol};
 
@@ -16,13 +16,13 @@ use crate::world::Kind;
 /// A Gateway's access log.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayLog<'w> {
-    /// Format and receivers for the snapshot, or `None` to use the defaults.
+    /// Format and receivers in the snapshot. `None` means the defaults.
     pub(crate) output: Option<LogOutput>,
-    /// The receivers' Backends, for the statuses.
+    /// Backends of the receivers. Statuses must list the Gateway for these Backends.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Resolves a Gateway's access log. Also returns an error for each unusable receiver.
+/// Resolves a Gateway's access log. Also returns one error per unusable receiver.
 pub(super) fn check<'w>(
     configured: &ConfiguredLog,
     meshed: bool,
@@ -59,7 +59,7 @@ pub(super) fn check<'w>(
 }
 
 /// Looks up a receiver. Errors start with the field path relative to the receiver. `Ok(None)` means
-/// that the error has already been reported.
+/// that an error was reported earlier.
 fn find<'w>(
     sink: &LogReceiver,
     namespace: &str,
@@ -95,7 +95,7 @@ fn find<'w>(
     Ok(Some(read))
 }
 
-/// Returns a message for each log field that OTLP receivers do not get.
+/// Returns a message for each log field that is omitted for OTLP receivers.
 fn unsent_fields(output: &LogOutput) -> impl Iterator<Item = String> {
     let mut sinks = output.sinks.iter();
     let by_otlp = sinks.any(|sink| sink.protocol() != Protocol::Envoy);

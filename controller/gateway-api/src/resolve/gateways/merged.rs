@@ -1,10 +1,10 @@
-//! GatewayClasses whose Gateways are served together, by the same Envoys.
+//! GatewayClasses whose Gateways are served together by the same Envoys.
 //!
-//! These Gateways are published under one name: the name of the class, in the controller's
-//! namespace. This name does not change when Gateways are added or removed. The class determines
-//! the settings that exist once per Envoy. A Gateway with a different value is rejected and does
-//! not affect other Gateways. If it was already served, it continues to be served in its previous
-//! state.
+//! The merged Gateways are published under one name: the name of their class, in the controller's
+//! namespace. This name does not change when Gateways are added or removed. Settings that exist
+//! once per Envoy come from the class. A Gateway that overrides such a setting is rejected without
+//! affecting other Gateways. If the Gateway was already served, its previous state continues to be
+//! served.
 
 use std::collections::BTreeSet;
 
@@ -20,21 +20,22 @@ use crate::resolve::settings::parameters::Parameters;
 use crate::status::{Reason, Verdict};
 use crate::world::{ObjectKey, ServedTogether, World};
 
-/// A Gateway that is served together with others of its class.
+/// A Gateway that is served together with other Gateways of its class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MergedGateway {
-    /// Name under which the class's Gateways are published.
+    /// Name under which all Gateways of the class are published.
     pub published_as: NamespacedName,
-    /// Names of this Gateway's keys.
+    /// Names of the keys that this Gateway uses.
     pub keys: BTreeSet<String>,
 }
 
-/// Returns the name under which a class's merged Gateways are published.
+/// Returns the name under which the merged Gateways of a class are published.
 pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
     NamespacedName::new(&options.namespace, class)
 }
 
-/// Returns the name under which this class's Gateways are merged, or `None` if they are not merged.
+/// Returns the name under which this class publishes its merged Gateways, or `None` if the class
+/// does not merge Gateways.
 pub(super) fn published_as(
     class: &str,
     checked: &CheckedClass<'_>,
@@ -44,14 +45,14 @@ pub(super) fn published_as(
     merged.then(|| merged_name(class, options))
 }
 
-/// Returns true if a class publishes its Gateways under this name.
+/// Returns true if a class publishes its merged Gateways under this name.
 pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options: &Options) -> bool {
     let class = classes.get(&name.name);
     let is_merged = class.is_some_and(|class| class.settings.is_merged());
     is_merged && *name == merged_name(&name.name, options)
 }
 
-/// Rejects a Gateway whose name is reserved for publishing a class's Gateways.
+/// Rejects a Gateway that has the name under which a class publishes its merged Gateways.
 pub(super) fn check_name(
     name: &NamespacedName,
     classes: &Classes<'_>,
@@ -68,8 +69,8 @@ pub(super) fn check_name(
     }
 }
 
-/// Rejects a Gateway that overrides a value that all Gateways of its class must share. `settings`
-/// are the Gateway's settings.
+/// Rejects a Gateway that overrides a setting that all Gateways of its class must share. `settings`
+/// are the effective settings of the Gateway.
 pub(super) fn check(
     gateway: &Gateway,
     class: &CheckedClass<'_>,
@@ -81,7 +82,7 @@ pub(super) fn check(
         let Infrastructure {
             labels,
             annotations,
-            // The parameters have already been merged into the settings.
+            // `settings` already include the parameters.
             parameters_ref: _,
         } = infrastructure;
         for (field, empty) in [
@@ -118,8 +119,9 @@ pub(super) fn check(
     }
 }
 
-/// Returns the ports of merged Gateways, for the next world. Ports come from these snapshots, or
-/// from the previous world if a Gateway keeps its last state.
+/// Returns the ports on which merged Gateways are served, as input for the next resolution. The
+/// ports come from these snapshots. For a Gateway that keeps its last state, they come from the
+/// previous resolution.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -142,8 +144,8 @@ pub(crate) fn served_together<'s>(
     served
 }
 
-/// Returns the names under which nothing can be published now, because parameters are invalid.
-/// Their last publications remain in effect.
+/// Returns the names under which nothing can be published now, because parameters are invalid. What
+/// was last published under these names remains in effect.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -153,7 +155,7 @@ pub(crate) fn retained(
     for gateway in checked.iter().filter(|it| it.parameters_refused) {
         let class = classes.get(gateway.class);
         if class.is_some_and(|class| class.parameters == Parameters::Refused) {
-            // Snapshots may have been published under either name.
+            // The Gateway may have been published under its own name or under the merged name.
             retained.extend([gateway.name(), merged_name(gateway.class, options)]);
         } else if gateway.merged.is_none() {
             retained.insert(gateway.name());
@@ -162,7 +164,7 @@ pub(crate) fn retained(
     retained
 }
 
-/// Groups the Gateways by `key`, in order of precedence.
+/// Sorts the Gateways by `key`, and Gateways with equal keys by precedence.
 pub(crate) fn by_order<'c, 'w>(
     checked: &'c mut [CheckedGateway<'w>],
     key: impl Fn(&CheckedGateway<'w>) -> (NamespacedName, bool),

@@ -1,8 +1,8 @@
-//! Determines the mesh of a Gateway outside the cluster: which routes are meshed, and the TLS
-//! settings for their backends.
+//! Determines the mesh to which a Gateway outside the cluster sends traffic: which routes are
+//! meshed, and which TLS settings apply to their backends.
 //!
-//! If the mesh is unusable, all traffic of meshed routes is rejected. It is never sent in plaintext
-//! or to an unverified peer.
+//! If the mesh settings are unusable, all traffic of meshed routes is rejected. It is never sent in
+//! plaintext or to an unverified peer.
 
 use sesame_proto::schema::{BackendTls, TrustBundle};
 
@@ -16,25 +16,27 @@ use crate::resolve::tls::subject_alt_names::{self, AltNames};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Default key of a trust bundle in a ConfigMap.
+/// Default key of the trust bundle in a ConfigMap.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Message for mesh settings while the feature is disabled.
+/// Error for mesh settings if the feature is disabled; follows the name of the field.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
 /// The mesh to which a Gateway sends traffic.
 pub(crate) struct CheckedMesh<'w> {
     world: &'w World,
-    /// Name of the Gateway.
+    /// Namespace and name of the Gateway.
     pub(crate) gateway: String,
-    /// `None` if the selector is invalid; all routes then count as meshed.
+    /// Selects the meshed routes. `None` if the configured selector is missing or invalid; all
+    /// routes are then meshed.
     selector: Option<&'w LabelSelector>,
-    /// Metadata of the policy, or `None` if the Gateway's own field configures the mesh.
+    /// Metadata of the policy that configures the mesh, or `None` if the Gateway's own field does.
     policy: Option<&'w Metadata>,
     /// The object or field that configures the mesh.
     pub(crate) source: String,
-    /// Verdict on the fields; `resolved` is the verdict on their references.
+    /// Verdict on the fields that configure the mesh. `resolved` is the verdict on their
+    /// references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     tls: BackendTls,
@@ -50,8 +52,8 @@ impl CheckedMesh<'_> {
         })
     }
 
-    /// Returns the TLS settings for backends of meshed routes, or `None` if their traffic is
-    /// rejected.
+    /// Returns the TLS settings for backends of meshed routes. Returns `None` if the traffic to
+    /// these backends is rejected.
     pub(crate) fn tls(&self) -> Option<&BackendTls> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
@@ -61,7 +63,8 @@ impl CheckedMesh<'_> {
         self.policy == Some(&policy.object.metadata)
     }
 
-    /// Returns the combined verdict, for the Gateway and its routes.
+    /// Returns the combined verdict on fields and references, as the Gateway and its routes report
+    /// it.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict::default();
         for part in [&self.accepted, &self.resolved] {
@@ -76,8 +79,8 @@ impl CheckedMesh<'_> {
     }
 }
 
-/// Returns a Gateway's mesh, if any. The Gateway's own field takes precedence; otherwise its oldest
-/// policy applies.
+/// Returns the mesh of a Gateway, if any. The Gateway's own field takes precedence over policies,
+/// and the oldest policy over others.
 pub(super) fn check<'w>(
     gateway: &'w Gateway,
     client_key: Option<&str>,
@@ -128,7 +131,8 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // The peer is the endpoint itself, and the proposal does not define a server name.
+            // Each peer is an endpoint itself, and the proposal does not define a server name for
+            // it.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()
@@ -145,8 +149,8 @@ pub(super) fn check<'w>(
     })
 }
 
-/// Returns the subject alternative names, at least one of which the peer's certificate must
-/// contain. Without names, any certificate that the bundle trusts is accepted.
+/// Returns the subject alternative names of which a peer's certificate must contain at least one.
+/// If empty, every certificate that the bundle trusts is accepted.
 fn checked_names(
     names: &[SubjectAltName],
     patterns: &[String],
@@ -176,7 +180,7 @@ fn checked_names(
     })
 }
 
-/// A Gateway's mesh settings and their source.
+/// The mesh settings of a Gateway, and the object or field that contains them.
 struct NamedMesh<'w> {
     source: String,
     policy: Option<&'w Metadata>,
@@ -206,7 +210,7 @@ impl<'w> NamedMesh<'w> {
     }
 }
 
-/// Returns the selector if it is valid.
+/// Returns the selector, or `None` if it is missing or invalid.
 fn checked_selector<'w>(
     selector: Option<&'w LabelSelector>,
     accepted: &mut Verdict,
@@ -227,8 +231,8 @@ fn checked_selector<'w>(
     }
 }
 
-/// Looks up a referenced bundle. References to other namespaces need no grant, because bundles are
-/// public.
+/// Looks up a trust bundle. A reference to another namespace needs no grant, because trust bundles
+/// are public.
 pub(super) fn find_bundle<'w>(
     reference: &'w TrustBundleRef,
     own: &'w str,

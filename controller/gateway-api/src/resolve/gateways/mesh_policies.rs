@@ -1,11 +1,11 @@
-//! GatewayMeshPolicies and the Gateways that they target.
+//! Finds the GatewayMeshPolicies that target each Gateway.
 
 use super::gateway_policies::{CheckedPolicy, GatewayPolicies, GatewayPolicy};
 use crate::api::{GatewayMeshPolicy, GatewayMeshPolicySpec, LocalPolicyTargetRef, Metadata};
 use crate::resolve::context::ResolveContext;
 use crate::world::Kind;
 
-/// A policy with the results of the checks that do not depend on a Gateway.
+/// A policy, with the results of the checks that do not depend on the targeted Gateway.
 pub(crate) type MeshPolicy<'w> = CheckedPolicy<'w, GatewayMeshPolicy>;
 
 /// All policies in order of precedence: oldest first.
@@ -21,14 +21,13 @@ impl GatewayPolicy for GatewayMeshPolicy {
     fn targets(&self) -> &[LocalPolicyTargetRef] {
         let GatewayMeshPolicySpec {
             target_refs,
-            // The mesh is checked separately for each Gateway.
+            // The mesh settings are checked separately for each targeted Gateway.
             mesh: _,
         } = &self.spec;
         target_refs
     }
 }
 
-/// Checks all GatewayMeshPolicies.
 pub(crate) fn check_all<'w>(cx: &mut ResolveContext<'w, '_>) -> MeshPolicies<'w> {
     let objects = cx.world.gateway_mesh_policies.iter();
     let objects = objects.map(AsRef::as_ref).collect();

@@ -1,6 +1,7 @@
 //! Checks whether meshes trust the certificates of Gateways outside the cluster.
 //!
-//! The result never changes traffic: each mesh decides which certificates it accepts.
+//! The result is only reported and never changes traffic, because each mesh decides itself which
+//! certificates it accepts.
 
 use std::collections::HashSet;
 
@@ -19,29 +20,31 @@ use crate::resolve::tls::trust_paths;
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason, SignatureTrust, Verdict};
 use crate::world::Kind;
 
-/// The trust that one object configures for one mesh.
+/// Which Gateway certificates one mesh trusts, as configured by one object.
 pub(crate) struct TrustingMesh<'w> {
     /// Name of the XMesh.
     pub(crate) mesh: &'w str,
-    /// Metadata of the policy, or `None` if the XMesh's own field configures the trust.
+    /// Metadata of the policy that configures the trust, or `None` if the XMesh's own field does.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on the fields; `resolved` is the verdict on their references.
+    /// Verdict on the fields that configure the trust. `resolved` is the verdict on their
+    /// references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// Description of the configuring object; `bundle` describes the trust bundle.
+    /// Describes the configuring object for messages; `bundle` describes the trust bundle.
     source: String,
     bundle: String,
-    /// Affected Gateways. An empty list means all Gateways.
+    /// Gateways that the configuration concerns. An empty list means all Gateways.
     gateways: &'w [GatewayRef],
-    /// True if Sesame writes the bundle.
+    /// True if Sesame writes the trust bundle itself.
     is_published: bool,
-    /// Gateways whose certificates the bundle trusts. `untrusted` lists the others.
+    /// Gateways whose certificates the bundle trusts. `untrusted` lists the other Gateways with
+    /// certificates.
     trusted: Vec<SignatureTrust>,
     untrusted: Vec<String>,
 }
 
-/// The trust configured for all meshes. The fields of XMeshes come first, then policies in order of
-/// precedence.
+/// The trust configured for all meshes. Trust from the XMeshes' own fields comes first, followed by
+/// trust from policies in order of precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
@@ -50,7 +53,7 @@ pub(crate) struct MeshTrust<'w> {
 }
 
 impl<'w> MeshTrust<'w> {
-    /// Looks up all bundles, and checks the Gateways' certificates against them.
+    /// Looks up all trust bundles, and checks the Gateways' certificates against them.
     pub(crate) fn check_all(
         gateways: &[CheckedGateway<'w>],
         certificates: &Certificates<'w, '_>,
@@ -114,7 +117,8 @@ impl<'w> MeshTrust<'w> {
     }
 
     /// Returns the condition that reports whether the meshes trust the Gateway's certificate.
-    /// Returns `None` if no mesh configures its trust, or if the Gateway has no certificate.
+    /// Returns `None` if no mesh configures trust for the Gateway, or if the Gateway has no
+    /// certificate.
     pub(crate) fn of_gateway(
         &self,
         gateway: &CheckedGateway<'_>,
@@ -184,7 +188,7 @@ impl<'w> TrustingMesh<'w> {
         }
     }
 
-    /// Looks up the bundle, and checks the Gateways' certificates against it.
+    /// Looks up the trust bundle, and checks the Gateways' certificates against it.
     fn compare(
         &mut self,
         ocg: &'w MeshOcg,
@@ -227,7 +231,7 @@ impl<'w> TrustingMesh<'w> {
         self.bundle = bundle.name;
     }
 
-    /// Returns the signature paths from a Gateway's certificate, if the mesh trusts it.
+    /// Returns how the bundle trusts the certificate of this Gateway, or `None` if it does not.
     fn trust_in(&self, gateway: &str) -> Option<&SignatureTrust> {
         self.trusted.iter().find(|trust| trust.of == gateway)
     }
@@ -245,8 +249,8 @@ impl<'w> TrustingMesh<'w> {
         )
     }
 
-    /// Returns the condition that reports whether the mesh trusts all Gateways' certificates.
-    /// Returns `None` if there are no such certificates.
+    /// Returns the condition that reports whether the mesh trusts the certificates of all Gateways
+    /// that the configuration concerns. Returns `None` if none of them has a certificate.
     pub(crate) fn of_all(&self, generation: i64) -> Option<Condition> {
         let type_ = ConditionType::ClientCertificateTrusted;
         if !self.accepted.good() || self.trusted.is_empty() && self.untrusted.is_empty() {
@@ -275,7 +279,8 @@ impl<'w> TrustingMesh<'w> {
     }
 }
 
-/// Returns the distinct XMeshes that a policy targets. Reports targets of other kinds.
+/// Returns the XMeshes that a policy targets, without duplicates. Targets of other kinds are
+/// reported as errors.
 fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Vec<&'w str> {
     let mut found: Vec<&str> = Vec::new();
     let targets = policy.spec.target_refs.iter();
@@ -296,11 +301,11 @@ fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Ve
     found
 }
 
-/// Checks the parts of a policy that do not depend on a mesh.
+/// Performs the checks of a policy that do not depend on the targeted mesh.
 fn check(policy: &MeshOcgPolicy, cx: &ResolveContext<'_, '_>) -> Verdict {
     let MeshOcgPolicySpec {
         target_refs,
-        // The trust is checked separately for each mesh.
+        // Trust is checked separately for each targeted mesh.
         ocg: _,
         gateways,
         publish,

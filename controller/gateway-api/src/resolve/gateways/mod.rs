@@ -1,5 +1,5 @@
-//! Checks the Gateways of Sesame classes, including the listeners of their ListenerSets. Compares
-//! all listeners on the same Envoys with each other. Routes are not known yet.
+//! Checks the Gateways of Sesame classes, and the listeners of their ListenerSets. Listeners that
+//! share Envoys are compared with each other. Routes are attached later.
 
 pub(crate) mod addresses;
 pub(crate) mod classes;
@@ -56,46 +56,44 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     pub(crate) metadata: &'w Metadata,
     pub(crate) class: &'w str,
-    /// Name under which the Gateway is published together with others of its class, or `None` if it
-    /// is published separately.
+    /// Name under which the Gateway is published together with other Gateways of its class. `None`
+    /// if the Gateway is published separately.
     pub(crate) merged: Option<NamespacedName>,
-    /// The listeners in the Gateway's spec, followed by the listeners of the objects in `sets`.
+    /// The listeners in the Gateway's spec, followed by the listeners that the objects in `sets`
+    /// define.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
-    /// ListenerSets, HTTPProxies and Ingresses with listeners, in order of precedence.
+    /// ListenerSets, HTTPProxies and Ingresses that define listeners, in order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
     /// Number of listeners in the Gateway's spec.
     own: usize,
-    /// Highest number of rate limits that policies apply to requests on any one listener.
+    /// The highest number of rate limits that policies apply to requests on a single listener.
     pub(crate) most_limits: usize,
-    /// Filters that all listeners have in common, or `None` if their filters differ.
+    /// The filters that all listeners share, or `None` if their filters differ.
     pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
     pub(crate) accepted: Verdict,
-    /// Verdict on the references outside of listeners.
+    /// Verdict on the references in the Gateway's spec, except those in listeners.
     pub(crate) resolved: Verdict,
     pub(crate) addresses: GatewayAddresses,
-    /// Addresses to request from a load balancer.
     pub(crate) load_balancer_addresses: Vec<String>,
     pub(crate) frontend: FrontendValidation,
-    /// Name of the client key for backends.
+    /// Name of the client key that the Gateway presents to backends.
     pub(crate) client_key: Option<String>,
     /// The mesh to which the Gateway sends traffic, if any.
     pub(crate) mesh: Option<CheckedMesh<'w>>,
-    /// Tracing of requests.
     pub(crate) tracing: GatewayTracing<'w>,
-    /// Format and receivers of the access log.
     pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
-    /// True if the settings do not include the parameters, because these are invalid.
+    /// True if the Gateway's parameters are missing from `settings` because they are invalid.
     pub(crate) parameters_refused: bool,
-    /// Messages about unknown annotations and unsupported settings, for which the defaults apply.
+    /// Messages about unknown annotations and unsupported settings. The defaults are used instead.
     pub(crate) not_understood: Vec<String>,
-    /// Verdict on the Gateway's own settings. If it has a fault, they are ignored and the Gateway's
-    /// last state is kept.
+    /// Verdict on the Gateway's own settings. On error, these settings are ignored and the
+    /// Gateway's last state is kept.
     pub(crate) passed_over: Verdict,
 }
 
-/// Inputs to the checks: referenced objects (each read once), Backends for authorization and
-/// telemetry, and policies that target Gateways.
+/// Inputs to the checks: caches of referenced objects, Backends for authorization and telemetry,
+/// and policies that target Gateways.
 pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) certificates: &'a mut Certificates<'w, 'c>,
     pub(crate) ca_bundles: &'a mut CaBundles<'w>,
@@ -105,7 +103,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Checks all Gateways of Sesame classes except `unserved`. The result is sorted by name.
+/// Checks all Gateways of Sesame classes, except those in `unserved`. The result is sorted by name.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -156,7 +154,8 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// Compares the listeners of Gateways that are served together, in order of precedence.
+/// Compares the listeners of Gateways that are served together. The Gateways are in order of
+/// precedence.
 fn compare(together: &mut [&mut CheckedGateway<'_>]) {
     let listeners = together.iter().flat_map(|it| &it.listeners);
     let used: Vec<Socket> = listeners.filter_map(ports::socket).collect();
@@ -200,11 +199,11 @@ fn check<'w>(
         gateway_class_name,
         listeners,
         addresses,
-        // Read with the settings.
+        // `OwnSettings` reads the parameters.
         infrastructure: _,
         allowed_listeners,
         tls,
-        // Checked together with the policies that also configure a mesh.
+        // The mesh settings are checked together with the policies that can replace them.
         mesh: _,
         default_scope,
     } = &gateway.spec;
@@ -224,7 +223,7 @@ fn check<'w>(
     let too_many =
         limits::entries("spec.listeners", listeners.len(), 0..=limits::MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
-    // Gateways that are served together have no addresses of their own.
+    // Merged Gateways have no addresses of their own.
     let addresses = if merged.is_some() {
         &[]
     } else {
@@ -267,7 +266,7 @@ fn check<'w>(
     accepted.refuse_if(Reason::Invalid, too_many);
     let frontend =
         FrontendValidation::resolve(owner.referrer(), frontend, references.ca_bundles, cx);
-    // Ignore excess listeners: each conflict message could otherwise list all of them.
+    // Ignore excess listeners, because each conflict message could otherwise list all of them.
     let looked_at = listeners.get(..limits::MAX_LISTENERS).unwrap_or(listeners);
     let mut listeners = listeners::check(&owner, 0, looked_at);
     let own = listeners.len();
@@ -298,7 +297,7 @@ fn check<'w>(
     }
 }
 
-/// Returns the listener hostnames that no certificate of the listener covers.
+/// Returns the hostnames of listeners that none of the listener's own certificates covers.
 pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
     let by_owner = gateways.iter().flat_map(CheckedGateway::listeners_by_owner);
     listeners::uncovered::collect(by_owner)
@@ -309,31 +308,29 @@ impl<'w> CheckedGateway<'w> {
         NamespacedName::new(self.owner.namespace, self.owner.name)
     }
 
-    /// Returns the listeners that the Gateway's spec defines.
     pub(crate) fn own_listeners(&self) -> &[CheckedListener<'w>] {
         self.listeners.get(..self.own).unwrap_or_default()
     }
 
-    /// Returns the Gateway's ListenerSets.
     pub(crate) fn listener_sets(&self) -> impl Iterator<Item = &CheckedListenerSet<'w>> {
         let sets = self.sets.iter();
         sets.filter(|set| set.owner.kind == Kind::ListenerSet)
     }
 
-    /// Returns the listeners that an object in `sets` adds.
+    /// Returns the listeners that an object in `sets` defines.
     pub(crate) fn listeners_of(&self, set: &CheckedListenerSet<'_>) -> &[CheckedListener<'w>] {
         self.listeners.get(set.range.clone()).unwrap_or_default()
     }
 
-    /// Returns all listeners, grouped by the object that contains them.
+    /// Returns all listeners, grouped by the object that defines them.
     fn listeners_by_owner(&self) -> impl Iterator<Item = (ObjectKey, &[CheckedListener<'w>])> {
         let sets = self.sets.iter();
         let sets = sets.map(|set| (set.owner.key(), self.listeners_of(set)));
         std::iter::once((self.owner.key(), self.own_listeners())).chain(sets)
     }
 
-    /// Returns the listeners of the ListenerSet with this index, or the Gateway's own listeners for
-    /// `None`.
+    /// Returns the listeners of the object at this index in `sets`. `None` selects the listeners in
+    /// the Gateway's own spec.
     pub(crate) fn parent_listeners(&self, set: Option<usize>) -> ParentListeners<'_, 'w> {
         let (owner, refused, range) = match set.and_then(|set| self.sets.get(set)) {
             Some(set) => (&set.owner, &set.refused, set.range.clone()),
@@ -353,8 +350,8 @@ impl<'w> CheckedGateway<'w> {
         listener.is_some_and(|listener| listener.tls.is_some())
     }
 
-    /// Returns the listeners that the Gateway's conditions summarize: its own, or all listeners if
-    /// it has none of its own.
+    /// Returns the listeners that the Gateway's conditions summarize. These are the listeners in
+    /// its own spec, or all listeners if its spec has none.
     pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
         if self.own == 0 {
             &self.listeners
@@ -363,7 +360,8 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns the verdict on the whole Gateway, including the listeners of `answers_for`.
+    /// Returns the verdict on the whole Gateway, which includes the listeners that `answers_for`
+    /// returns.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
         let own = self.answers_for();

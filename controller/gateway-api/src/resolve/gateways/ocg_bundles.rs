@@ -1,7 +1,7 @@
-//! Collects the CA certificates of Gateways outside the cluster for the ConfigMaps from which
-//! meshes read them.
+//! Collects the CA certificates of Gateways outside the cluster. The certificates are written to
+//! ConfigMaps from which meshes read them.
 //!
-//! Only CA certificates ever leave this module, whatever the Secrets contain. If any Gateway's CA
+//! This module only returns CA certificates, whatever else the Secrets contain. If a Gateway's CA
 //! certificates are unavailable, the ConfigMap is not changed.
 
 use std::collections::BTreeMap;
@@ -16,26 +16,26 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES};
 use crate::resolve::tls::pem;
 use crate::status::{Reason, Verdict};
 
-/// Content of a ConfigMap from which a mesh reads the Gateways' CA certificates.
+/// A ConfigMap from which a mesh reads the Gateways' CA certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcgBundle {
     /// Name of the MeshOCGPolicy that requests the ConfigMap.
     pub policy: String,
-    /// UID of the policy, which owns the ConfigMap.
+    /// UID of the policy, which is set as the owner of the ConfigMap.
     pub uid: String,
-    /// Key within the ConfigMap.
+    /// Key under which the ConfigMap holds the certificates.
     pub key: String,
-    /// The CA certificates as PEM. If any Gateway's CA certificates are unavailable, this is `None`
-    /// and the ConfigMap is not changed.
+    /// The CA certificates as PEM. `None` if a Gateway's CA certificates are unavailable; the
+    /// ConfigMap is then not changed.
     pub pem: Option<String>,
-    /// True if the ConfigMap is up to date.
+    /// True if the existing ConfigMap already has this content.
     pub is_written: bool,
 }
 
-/// Contents of ConfigMaps, keyed by name.
+/// The requested ConfigMaps, keyed by name.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
-/// Adds the ConfigMap that the policy requests. Errors are added to `resolved`.
+/// Adds the ConfigMap that the policy requests. Errors are reported in `resolved`.
 pub(super) fn add(
     policy: &MeshOcgPolicy,
     gateways: &[CheckedGateway<'_>],
@@ -53,7 +53,7 @@ pub(super) fn add(
         );
     }
     if namespace.is_empty() || namespace == cx.options.namespace {
-        // The reference check has already reported this.
+        // The check of the reference has already reported this error.
         return;
     }
     if let Some(other) = bundles.get(&name) {
@@ -83,7 +83,7 @@ pub(super) fn add(
     bundles.insert(name, wanted);
 }
 
-/// Leaves a policy's ConfigMap unchanged, because the policy currently has no effect.
+/// Keeps the existing ConfigMap of a policy that currently has no effect.
 pub(super) fn keep(policy: &MeshOcgPolicy, bundles: &mut OcgBundles) {
     let bundle = &policy.spec.ocg.trust_bundle;
     if let Some(namespace) = &bundle.namespace {
@@ -105,8 +105,8 @@ impl OcgBundle {
     }
 }
 
-/// Returns the distinct CA certificates of the named Gateways as PEM. The error is a complete
-/// message.
+/// Returns the CA certificates of the named Gateways as PEM, without duplicates. The error is a
+/// complete message.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],
@@ -146,8 +146,8 @@ fn authorities(
     Ok(text)
 }
 
-/// Parses CA certificates and encodes each as canonical PEM. The error message follows the name of
-/// the field.
+/// Parses CA certificates and re-encodes each as canonical PEM. The caller prefixes the error with
+/// the name of the field.
 fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {

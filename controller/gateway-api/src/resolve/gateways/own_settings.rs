@@ -1,5 +1,5 @@
-//! Determines a Gateway's settings: the controller's settings, overridden by the class and then by
-//! the Gateway itself where allowed.
+//! Determines the settings of a Gateway. The class overrides the controller's settings. Where
+//! allowed, the Gateway overrides both.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,25 @@ use crate::resolve::tls::certificate_source::{CertificateSource, GATEWAY_ANNOTAT
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// A Gateway's settings, and the problems found in them.
+/// The settings of a Gateway, and the problems found in them.
 pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
-    /// Messages about unknown annotations. The defaults apply instead.
+    /// Messages about unknown annotations, which have no effect.
     pub(super) not_understood: Vec<String>,
-    /// True if the settings do not include the parameters, because these are invalid.
+    /// True if the parameters are missing from the settings because they are invalid.
     pub(super) parameters_refused: bool,
-    /// Name under which the class's Gateways are merged, or `None` if this Gateway is published
+    /// Name under which the Gateways of the class are merged. `None` if this Gateway is published
     /// separately.
     pub(super) merged: Option<NamespacedName>,
-    /// Verdict on the Gateway's own settings. If it has a fault, they are ignored and the Gateway's
-    /// last state remains in effect.
+    /// Verdict on the Gateway's own settings. On error, these settings are ignored and the
+    /// Gateway's last state remains in effect.
     pub(super) passed_over: Verdict,
 }
 
 impl OwnSettings {
-    /// Determines the settings of a Gateway that has these ListenerSets, HTTPProxies and Ingresses.
-    /// Unusable settings are rejected in `accepted`, unless the Gateway was already served without
-    /// them.
+    /// Determines the settings of a Gateway to which these ListenerSets, HTTPProxies and Ingresses
+    /// add listeners. Unusable settings are rejected in `accepted`, unless the Gateway is already
+    /// being served without them.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
@@ -48,7 +48,7 @@ impl OwnSettings {
             .chain(class.parameters.valid())
             .chain(own.valid())
             .collect();
-        // This annotation is not a setting.
+        // This annotation does not configure a setting.
         let annotations = gateway.metadata.annotations.iter();
         let annotations = annotations.filter(|(key, _)| *key != GATEWAY_ANNOTATION);
         let (settings, mut not_understood) = GatewaySettings::of(&layers, &annotations.collect());
@@ -79,7 +79,7 @@ impl OwnSettings {
             found.passed_over.refuse(reason, why);
         }
         found.settings = class.settings.clone();
-        // The Gateway's own parameters may have allowed fewer ports.
+        // The Gateway's own parameters may allow fewer ports than the class does.
         let source = "it was served before its own settings were rejected, which";
         found.settings.allow_only(&served, source);
         found.parameters_refused = false;
@@ -87,7 +87,7 @@ impl OwnSettings {
     }
 }
 
-/// Returns the parameters that the Gateway references directly.
+/// Returns the parameters object that the Gateway itself references.
 fn own_parameters<'w>(
     gateway: &'w Gateway,
     cx: &ResolveContext<'w, '_>,
@@ -96,7 +96,8 @@ fn own_parameters<'w>(
     let Some(infrastructure) = &gateway.spec.infrastructure else {
         return Parameters::Absent;
     };
-    // Labels and annotations apply to the created objects, not to the served configuration.
+    // These labels and annotations are for the created objects and do not affect the served
+    // configuration.
     let Infrastructure {
         labels: _,
         annotations: _,
@@ -107,7 +108,7 @@ fn own_parameters<'w>(
     parameters::find(field, parameters_ref.as_ref(), scope, cx.world, refused)
 }
 
-/// Returns the ports on which a Gateway with these ListenerSets, HTTPProxies and Ingresses was
+/// Returns the ports on which a Gateway with these ListenerSets, HTTPProxies and Ingresses was last
 /// served together with other Gateways.
 fn served_before(
     published_as: &NamespacedName,

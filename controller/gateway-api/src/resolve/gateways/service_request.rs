@@ -1,4 +1,4 @@
-//! A Gateway's request for its Service: external ports and addresses.
+//! What a Gateway requests for its Kubernetes Service: external ports and addresses.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use sesame_proto::schema::{Protocol, Transport};
 use super::CheckedGateway;
 use crate::api::PublishingType;
 
-/// The ports and addresses that one Gateway, or several merged Gateways, request for their Service.
+/// The ports and addresses that one Gateway, or several merged Gateways, request for the Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceRequest {
-    /// External ports of all accepted listeners, including ListenerSets.
+    /// External ports of all accepted listeners, including the listeners of ListenerSets.
     pub ports: BTreeSet<(Transport, u16)>,
-    /// True if clients use the addresses of the Service, or of an upstream Gateway, instead of the
-    /// hosts' addresses.
+    /// True if clients connect to the addresses of the Service, or of an upstream Gateway, rather
+    /// than to the hosts' addresses.
     pub gives_addresses: bool,
-    /// IP addresses to request from a load balancer or an upstream Gateway.
+    /// IP addresses requested from a load balancer or an upstream Gateway.
     pub addresses: Vec<String>,
 }
 
 impl ServiceRequest {
-    /// Adds the request of another Gateway that is reached through the same Service.
+    /// Adds the request of another Gateway that clients reach through the same Service.
     pub(crate) fn add(&mut self, other: Self) {
         let Self {
             ports,
@@ -32,7 +32,7 @@ impl ServiceRequest {
         self.addresses.extend(addresses);
     }
 
-    /// Returns the Service request of one Gateway.
+    /// Returns what one Gateway requests for its Service.
     pub(crate) fn of(gateway: &CheckedGateway<'_>) -> Self {
         let accepted = gateway.listeners.iter().filter(|it| it.accepted.good());
         let ports = accepted.filter_map(|listener| {
@@ -50,7 +50,7 @@ impl ServiceRequest {
                 PublishingType::ClusterIp
                 | PublishingType::LoadBalancer
                 | PublishingType::UpstreamGateway => true,
-                // Pod addresses are short-lived, so clients cannot use them.
+                // Pod addresses change too often for clients to use them.
                 PublishingType::NodePort => gateway.settings.is_on_pod_network(),
                 _ => false,
             },

@@ -1,4 +1,4 @@
-//! GatewayClasses that serve only one Gateway: the oldest.
+//! GatewayClasses that serve only one Gateway, the oldest.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName};
 use crate::status::{GatewayStatus, Reason};
 use crate::world::World;
 
-/// Returns the Gateways that yield to an older Gateway of their class, with their statuses.
+/// Returns the Gateways that are not served because their class serves an older Gateway. Each has
+/// its status.
 pub(crate) fn unserved(
     classes: &Classes<'_>,
     world: &World,

@@ -1,4 +1,4 @@
-//! XTelemetryPolicies and the Gateways that they target.
+//! Finds the XTelemetryPolicies that target each Gateway.
 
 use super::gateway_policies::{CheckedPolicy, GatewayPolicies, GatewayPolicy};
 use crate::api::{
@@ -10,7 +10,7 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// A policy with the results of the checks that do not depend on a Gateway.
+/// A policy, with the results of the checks that do not depend on the targeted Gateway.
 pub(crate) type TelemetryPolicy<'w> = CheckedPolicy<'w, XTelemetryPolicy>;
 
 /// All policies in order of precedence: oldest first.
@@ -28,7 +28,6 @@ impl GatewayPolicy for XTelemetryPolicy {
     }
 }
 
-/// Checks all XTelemetryPolicies.
 pub(crate) fn check_all<'w>(cx: &mut ResolveContext<'w, '_>) -> TelemetryPolicies<'w> {
     let objects = cx.world.x_telemetry_policies.iter();
     let objects = objects.map(AsRef::as_ref).collect();

@@ -5,7 +5,7 @@ use crate::resolve::context::ResolveContext;
 use crate::resolve::listeners::{filters, termination};
 
 impl<'w> CheckedGateway<'w> {
-    /// Sets TLS termination, filters and rate limits on all listeners.
+    /// Sets the TLS termination, filters and rate limits of all listeners.
     pub(super) fn terminate(
         &mut self,
         cx: &mut ResolveContext<'w, '_>,

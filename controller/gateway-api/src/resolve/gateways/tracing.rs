@@ -1,5 +1,5 @@
-//! Resolves each Gateway's tracing, including the collector, from its oldest XTelemetryPolicy or
-//! else from its settings.
+//! Resolves each Gateway's tracing and its collector. The oldest XTelemetryPolicy that targets the
+//! Gateway applies; without a policy, the Gateway's settings apply.
 //!
 //! Unsupported settings disable tracing entirely. Requests are unaffected, and a status reports the
 //! error.
@@ -18,25 +18,25 @@ use crate::status::{Grounds, Reason, Verdict};
 use crate::world::Kind;
 use sesame_proto::schema;
 
-/// A Gateway's tracing.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayTracing<'w> {
-    /// The policy that applies, or `None` if the settings apply or tracing is unset.
+    /// The policy that applies. `None` if the Gateway's settings apply or tracing is not
+    /// configured.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on `policy` for this Gateway.
+    /// Verdict on `policy` as applied to this Gateway.
     pub(crate) accepted: Verdict,
-    /// Verdict on the collector reference.
+    /// Verdict on the reference to the collector.
     pub(crate) resolved: Verdict,
-    /// Tracing settings for the snapshot, or `None` if tracing is disabled.
+    /// Tracing settings in the snapshot. `None` if tracing is disabled.
     pub(crate) traces: Option<schema::Tracing>,
-    /// The collector's Backend, for the statuses.
+    /// Backend of the collector. Statuses must list the Gateway for this Backend.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// The properties of a Gateway that determine its tracing.
+/// The properties of a Gateway that affect its tracing.
 pub(super) struct TracedGateway<'g> {
     pub(super) metadata: &'g Metadata,
-    /// Name under which the class's Gateways are merged, or `None` if this Gateway is published
+    /// Name under which the Gateways of the class are merged. `None` if this Gateway is published
     /// separately.
     pub(super) merged: Option<&'g NamespacedName>,
     /// True if the Gateway sends traffic to a mesh.
@@ -44,7 +44,8 @@ pub(super) struct TracedGateway<'g> {
     pub(super) configured: Option<&'g ConfiguredTracing>,
 }
 
-/// Resolves a Gateway's tracing. Also returns an error if its configured settings cannot be used.
+/// Resolves the tracing of a Gateway. Also returns an error if the Gateway's settings for tracing
+/// cannot be used.
 pub(super) fn check<'w>(
     gateway: &TracedGateway<'_>,
     policies: &TelemetryPolicies<'w>,
@@ -84,14 +85,14 @@ pub(super) fn check<'w>(
                 }
                 return (found, None);
             }
-            // Any error has already been reported.
+            // An earlier check has reported any error.
             Ok(TracingDecision::Unsaid) | Err(_) => {}
         }
     }
     let Some(ConfiguredTracing { namespace, spec }) = gateway.configured else {
         return (found, None);
     };
-    // The settings have already been validated.
+    // An earlier check has validated these settings.
     let Ok(TracingDecision::To(collector, traces)) = tracing::read(spec) else {
         return (found, None);
     };
@@ -110,7 +111,7 @@ pub(super) fn check<'w>(
 }
 
 impl<'w> GatewayTracing<'w> {
-    /// Looks up the collector and enables tracing.
+    /// Looks up the collector, and enables tracing if the collector is usable.
     fn send(
         &mut self,
         gateway: &TracedGateway<'_>,

@@ -1,9 +1,9 @@
-//! Finds the Backends that appear or disappear when routes and Services change.
+//! Finds the Backends that are added or removed when routes and Services change.
 //!
-//! A Backend exists as long as a reachable match sends requests to it, but only some of the
-//! neighbors' matches are known. Therefore all users of a Service are treated as changed routes if
-//! the Service changed, or if a changed route started or stopped using it. For any other Service,
-//! this module must never report that a Backend has appeared or disappeared.
+//! A Backend exists as long as a reachable match sends requests to it. Incremental resolution knows
+//! only some of the matches, however. Therefore, all routes that use a Service count as changed if
+//! the Service changed, or if a changed route started or stopped using the Service. For any other
+//! Service, this module must never report that a Backend was added or removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,18 +17,20 @@ use crate::resolve::Problem;
 use crate::world::references::{self, ServiceReference};
 use crate::world::{Kind, ObjectKey, World};
 
-/// Previous versions of changed Services; `None` if the Service did not exist.
+/// Previous versions of changed Services. `None` if the Service did not exist.
 pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 
-/// Services whose users are all treated as changed routes.
+/// Services for which every route that uses them counts as changed.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
-/// A function that returns Services' endpoint sets, and the problems found in their EndpointSlices.
+/// A function that returns the endpoint sets of Services, and the problems found in their
+/// EndpointSlices.
 pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
 /// Adds unchanged routes to `routes` if they use a Service that changed, or that a changed route
-/// started or stopped using. Returns those Services whose users are now all in `routes`.
+/// started or stopped using. Returns the Services among these for which `routes` now contains every
+/// user.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,
@@ -69,7 +71,8 @@ pub(super) fn add_users(
     known
 }
 
-/// Returns the routes that use each Service. Services are omitted if other objects also use them.
+/// Returns the routes that use each of these Services. A Service is omitted if other kinds of
+/// objects use it, too.
 fn users(
     world: &World,
     services: &BTreeSet<NamespacedName>,
@@ -78,7 +81,7 @@ fn users(
         return BTreeMap::new();
     }
     let all = services.iter();
-    // `None` if objects other than HTTPRoutes and GRPCRoutes use the Service.
+    // The value becomes `None` if an object other than an HTTPRoute or GRPCRoute uses the Service.
     let mut users: BTreeMap<(&str, &str), Option<BTreeSet<ObjectKey>>> = all
         .map(|it| {
             (
@@ -108,7 +111,7 @@ fn users(
     known.collect()
 }
 
-/// A Gateway's Backends, and their endpoint sets without endpoints.
+/// The Backends of a Gateway, and their endpoint sets. The sets contain no endpoints.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     pub(super) backends: Vec<Backend>,
@@ -116,7 +119,7 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if a Backend that appears or disappears here also does so in the whole world.
+    /// Returns true if adding or removing this Backend here implies the same for the whole world.
     /// Returns `None` if no Backend here has this name.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
@@ -127,8 +130,8 @@ impl Upstreams {
     }
 }
 
-/// Returns the changes to Backends and endpoint sets, or `None` if only a full resolution can
-/// determine them.
+/// Returns the Backends and endpoint sets that are added or removed. Returns `None` if only a full
+/// resolution can determine them.
 pub(super) fn difference(
     then: Upstreams,
     now: Upstreams,
@@ -137,7 +140,7 @@ pub(super) fn difference(
 ) -> Option<(BackendDelta, EndpointDelta)> {
     let mut services = BTreeSet::new();
     let mut changes = |backend: &Backend| {
-        // TLS settings and session keys may have users that are missing here.
+        // Objects that are missing here may use the same TLS settings and session keys.
         let is_plain = backend.tls.is_none() && backend.session_key.is_empty();
         let service = service_of(backend).filter(|service| is_plain && known.contains(service))?;
         services.insert(service);
@@ -173,12 +176,12 @@ pub(super) fn difference(
         removed: old.difference(&new).cloned().collect(),
     };
     let complete = endpoints.added.len() == new.difference(&old).count();
-    // The reported problems depend on the ports that routes use, so leave them to a full
+    // Which problems are reported depends on the ports that all routes use, so leave them to a full
     // resolution.
     (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 
-/// Returns a Backend's Service, or `None` if the Backend does not belong to a Service or never has
+/// Returns the Service of a Backend. Returns `None` if the Backend has no Service or can never have
 /// endpoints.
 fn service_of(backend: &Backend) -> Option<NamespacedName> {
     let mut parts = backend.endpoints.split('/');

@@ -1,7 +1,6 @@
-//! Computes the endpoints of a few Services without rereading every EndpointSlice.
+//! Computes the endpoints of a few Services without reading every EndpointSlice.
 //!
-//! Nothing else in a resolution depends on EndpointSlices, so changes to them only affect endpoint
-//! sets.
+//! EndpointSlices only affect endpoint sets, so no other part of a resolution depends on them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,18 +11,19 @@ use crate::api::{EndpointSlice, NamespacedName};
 use crate::resolve::{Options, Problem, endpoint_sets};
 use crate::world::{AnyObject, World};
 
-/// Names of EndpointSlices, keyed by the namespace and name of their Service.
+/// Names of EndpointSlices, keyed by namespace and name of their Service.
 #[derive(Clone, Debug, Default)]
 pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
 
 impl SliceIndex {
-    /// Builds an index of only these Services, for callers without a persistent index.
+    /// Builds an index for only these Services, for callers that do not keep an index.
     pub fn of(world: &World, services: &BTreeSet<NamespacedName>) -> Self {
         let mut index = Self::default();
         if services.is_empty() {
             return index;
         }
-        // There are thousands of slices, so skip other Services before allocating a name.
+        // There may be thousands of slices, so skip those of other Services before allocating a
+        // name.
         let wanted: BTreeSet<(&str, &str)> = services
             .iter()
             .map(|key| (key.name.as_str(), key.namespace.as_str()))
@@ -41,7 +41,7 @@ impl SliceIndex {
         index
     }
 
-    /// Adds a slice of a Service.
+    /// Adds a slice to the entry of its Service.
     pub fn insert(&mut self, service: NamespacedName, slice: &str) {
         let slices = self.0.entry(service).or_default();
         if !slices.iter().any(|known| **known == *slice) {
@@ -50,7 +50,7 @@ impl SliceIndex {
         }
     }
 
-    /// Removes a slice of a Service.
+    /// Removes a slice from the entry of its Service.
     pub fn remove(&mut self, service: &NamespacedName, slice: &str) {
         if let Some(slices) = self.0.get_mut(service) {
             slices.retain(|known| **known != *slice);
@@ -60,8 +60,8 @@ impl SliceIndex {
         }
     }
 
-    /// Returns the endpoint sets that a full resolution computes for the ports of these Services,
-    /// and the problems found in their slices. A missing Service has no sets.
+    /// Returns the endpoint sets that a full resolution would compute for the ports of these
+    /// Services, and the problems found in their slices. A Service that does not exist has no sets.
     pub fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -87,8 +87,8 @@ impl SliceIndex {
     }
 }
 
-/// Returns the Service of an EndpointSlice, or `None` for other objects and slices without a
-/// Service.
+/// Returns the Service of an EndpointSlice. Returns `None` for a slice without a Service and for
+/// other kinds of objects.
 pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
     match object {
         AnyObject::EndpointSlice(slice) => service_of_slice(slice),

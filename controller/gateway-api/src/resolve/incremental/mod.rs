@@ -1,10 +1,10 @@
-//! Incremental resolution: computes the result of a full resolution after changes to a few routes
-//! or endpoints.
+//! Incremental resolution. After changes to a few routes or endpoints, computes the same result as
+//! a full resolution.
 //!
 //! `routes` resolves changed routes together with only their `neighbours`, and `backends` finds the
-//! Backends that appear and disappear. `endpoints` reads only the EndpointSlices of changed
+//! Backends that are added or removed. `endpoints` reads only the EndpointSlices of changed
 //! Services. The result must never differ from a full resolution (property tests compare them). If
-//! it might differ, no result is returned, and the caller resolves the whole world.
+//! it might differ, no result is returned and the caller must resolve the whole world.
 
 mod backends;
 mod endpoints;
@@ -25,17 +25,17 @@ use super::{Options, Resolver};
 use crate::api::NamespacedName;
 use crate::world::{Kind, ObjectKey, World};
 
-/// All changes since the last resolution.
+/// The changes since the last resolution.
 #[derive(Debug, Default)]
 pub struct Delta {
     /// The changes to routes.
     pub routes: RouteDelta,
-    /// Endpoint sets that may have changed. A Gateway applies only the sets that it uses.
+    /// Endpoint sets that may have changed. Each Gateway ignores the sets that it does not use.
     pub endpoints: Vec<EndpointSet>,
 }
 
-/// Returns the changes between two worlds that differ only in the `changed` objects, or `None` if a
-/// full resolution is needed. `resolver` must have resolved `before`.
+/// Returns the changes between two worlds that differ only in the `changed` objects. Returns `None`
+/// if a full resolution is needed. `resolver` must have resolved `before`.
 pub fn resolve(
     before: &World,
     world: &World,
@@ -48,7 +48,7 @@ pub fn resolve(
     }
     let mut previous = PreviousObjects::default();
     let mut services = BTreeSet::new();
-    // Names of changed EndpointSlices, each with its previous and current Service.
+    // Names of changed EndpointSlices, each with its Service before and after the change.
     let mut slices = Vec::new();
     for key in changed {
         let (then, now) = (before.get(key), world.get(key));
@@ -69,12 +69,13 @@ pub fn resolve(
             _ => return None,
         }
     }
-    // Problems depend on the ports that routes use, so leave reporting them to a full resolution.
+    // Which problems are reported depends on the ports that all routes use, so leave them to a full
+    // resolution.
     let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)
     };
-    // Scanning all slices is most of the work, so do it only once.
+    // Scanning all slices is most of the work, so scan them only once.
     let index = SliceIndex::of(world, &services);
     let mut index_before = index.clone();
     for (name, [then, now]) in slices {

@@ -1,4 +1,4 @@
-//! Finds the neighbors of routes: all objects on which the routes' results depend.
+//! Finds the neighbors of routes: all objects that can affect how the routes are resolved.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// Maximum number of neighbors per kind. With more, a full resolution is hardly more expensive.
+/// Maximum number of neighbors of each kind. With more, a full resolution costs hardly more.
 const MAX_NEIGHBOURS: usize = 256;
 
 /// Returns all objects on which the routes' results depend, before and after the change.
@@ -71,7 +71,7 @@ pub(super) fn neighbourhood(
         http_proxies,
         tls_certificate_delegations,
         services,
-        // Neither tables nor Backends depend on endpoints.
+        // Neither route tables nor Backends depend on endpoints.
         endpoint_slices: _,
         pods: _,
         secrets,
@@ -90,7 +90,7 @@ pub(super) fn neighbourhood(
         listener_sets: listener_sets.clone(),
         http_routes: only(http_routes, |route| is_near(&route.spec, near))?,
         grpc_routes: only(grpc_routes, |route| is_near(&route.spec, near))?,
-        // Listeners of Ingresses yield to TLSRoutes.
+        // TLSRoutes take hostnames away from the listeners of Ingresses.
         tls_routes: only(tls_routes, |route| is_near(&route.spec, near))?,
         reference_grants: reference_grants.clone(),
         backend_tls_policies: backend_tls_policies.clone(),
@@ -121,7 +121,8 @@ pub(super) fn neighbourhood(
     })
 }
 
-/// Returns the parent Gateways, and all Gateways of classes whose Gateways depend on each other.
+/// Returns the parent Gateways of the routes, and all Gateways of classes whose Gateways affect
+/// each other.
 fn around(
     gateways: &Objects<Gateway>,
     parents: &BTreeSet<(&str, &str)>,
@@ -153,8 +154,8 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Returns the neighboring Ingresses. Other Ingresses with listeners are returned without rules,
-/// because their listeners compete with others.
+/// Returns the neighboring Ingresses. Ingresses that are not neighbors but define listeners are
+/// returned without rules, because their listeners can conflict with others.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
@@ -178,8 +179,8 @@ fn near_ingresses(
     Some(found)
 }
 
-/// Returns the root HTTPProxies with listeners, without their routes. Returns `None` if any root is
-/// a neighbor, because its routes may come from other HTTPProxies.
+/// Returns the root HTTPProxies that define listeners, without their routes. Returns `None` if a
+/// root HTTPProxy is a neighbor, because other HTTPProxies may define its routes.
 fn far_proxies(
     proxies: &Objects<HttpProxy>,
     near: impl Fn(&str) -> bool,
@@ -213,7 +214,7 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // The listeners of all Ingresses are kept anyway.
+        // Hosts in `tls` are irrelevant here: the listeners of all Ingresses are kept.
         tls: _,
         rules,
     } = &ingress.spec;
@@ -221,15 +222,15 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     default_backend.is_some() && near("") || hosts.any(|host| near(&host))
 }
 
-/// Returns the hostnames for which a route may have virtual hosts, even if it is invalid and only
-/// rejects requests.
+/// Returns the hostnames for which a route may have virtual hosts. An invalid route has virtual
+/// hosts too, which reject requests.
 fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     let all = hostnames.is_empty() || hostnames.len() > MAX_REFUSED_HOSTNAMES;
     let each = hostnames.iter().map(|hostname| meant(hostname));
     all.then_some(Cow::Borrowed("")).into_iter().chain(each)
 }
 
-/// Returns the wanted objects, or `None` if there are too many of them.
+/// Returns the objects for which `wanted` returns true. Returns `None` if there are too many.
 fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
     let mut found = Objects::default();
     for object in objects.iter().filter(|object| wanted(object)) {

@@ -1,18 +1,18 @@
-//! Resolves a few changed routes with only their neighbors.
+//! Resolves a few changed routes together with only their neighbors.
 //!
-//! A route's virtual hosts and status depend on listeners, Services and other objects. Among other
-//! routes, they depend only on the route's neighbors, which share a hostname with it. A world with
-//! only these neighbors is therefore resolved twice: with the routes before and after the change.
-//! In this world, a changed route has the same status as in the whole world, and its virtual hosts
-//! have the same content. If the two results differ only in virtual hosts and route statuses, the
-//! whole world differs in the same way. If they differ in anything else, a full resolution is
-//! needed.
+//! A route's virtual hosts and status depend on listeners, Services and other objects. The only
+//! routes on which they depend are the route's neighbors, which share a hostname with it.
+//! Therefore, a reduced world that contains only these neighbors is resolved twice: with the routes
+//! before the change and after the change. In the reduced world, a changed route has the same
+//! status as in the whole world, and its virtual hosts have the same content. If the two results
+//! differ only in virtual hosts and route statuses, the whole world changes in the same way. If
+//! they differ in anything else, a full resolution is needed.
 //!
-//! Neighbors are only partly resolved: in their other virtual hosts, the neighbors' own neighbors
-//! are missing. A match that seems reachable in these worlds may be hidden in the whole world.
-//! These worlds therefore cannot show that a Backend has lost its last user, or that a match has
-//! become unreachable. The changed virtual hosts must use the same Backends as before and hide the
-//! same matches.
+//! The neighbors themselves are resolved only in part, because their own neighbors may be missing.
+//! Therefore, a match that seems reachable in the reduced world may be unreachable in the whole
+//! world. The reduced world cannot show that a Backend has lost its last user, or that a match has
+//! become unreachable. Changed virtual hosts must therefore use the same Backends as before, and
+//! the same matches must be unreachable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// Maximum number of changed routes. With more, a full resolution is hardly more expensive.
+/// Maximum number of changed routes. With more, a full resolution costs hardly more.
 pub(super) const MAX_CHANGED: usize = 32;
 
 /// The previous versions of changed routes.
@@ -43,12 +43,12 @@ pub struct PreviousObjects {
     pub services: PreviousServices,
 }
 
-/// The changes that follow from changed routes.
+/// The results of changes to routes.
 #[derive(Debug, Default)]
 pub struct RouteDelta {
-    /// The changes to each affected Gateway.
+    /// The changes to each Gateway that is affected.
     pub gateways: Vec<(NamespacedName, GatewayDelta)>,
-    /// The changed statuses, one per route.
+    /// The changes to route statuses, at most one per route.
     pub statuses: Vec<RouteStatusChange>,
 }
 
@@ -68,9 +68,9 @@ pub fn is_incremental(kind: Kind) -> bool {
     matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
 }
 
-/// Returns the changes that follow from routes and Services whose previous versions are in
-/// `before`, or `None` if a full resolution is needed. `sets_of` reads endpoints from the world.
-/// `resolver` must have resolved the whole world, and every change since.
+/// Returns the results of changing the routes and Services in `before` to their current versions in
+/// `world`. Returns `None` if a full resolution is needed. `sets_of` computes endpoint sets from
+/// `world`. `resolver` must have resolved the previous state of the world.
 pub fn resolve(
     world: &World,
     before: PreviousObjects,
@@ -114,9 +114,10 @@ pub fn resolve(
     Some(delta)
 }
 
-/// Returns each Gateway's total size after a change, given the neighbors' sizes `then` and `now`.
-/// Returns `None` if a Gateway may exceed its limit, or all Gateways together may exceed `most`. In
-/// that case, the choice of excluded routes would depend on all other routes.
+/// Returns the total size of each Gateway's routes after a change. `then` and `now` are the sizes
+/// in the reduced world before and after it. Returns `None` if a Gateway may exceed its limit, or
+/// if all Gateways together may exceed `most`: which routes are excluded would then depend on all
+/// routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
     then: &BTreeMap<NamespacedName, u64>,
@@ -194,8 +195,8 @@ fn differences(
     Some(delta)
 }
 
-/// Returns the changed statuses, or `None` if the status of an unchanged route differs. That status
-/// depends on the route's neighbors, and some of them are missing here.
+/// Returns the changed statuses. Returns `None` if the status of an unchanged route differs,
+/// because that status may depend on neighbors that are missing here.
 fn status_changes(
     changed: &PreviousRoutes,
     mut before: BTreeMap<ObjectKey, RouteStatus>,
@@ -219,7 +220,8 @@ fn status_changes(
     Some(statuses)
 }
 
-/// Returns the changes to a Gateway: virtual hosts, and Backends that appear or disappear.
+/// Returns the changes to a Gateway: virtual hosts that differ, and Backends that are added or
+/// removed.
 fn differences_of(
     then: ResolvedGateway,
     now: ResolvedGateway,
@@ -246,7 +248,7 @@ fn differences_of(
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
-    // A neighbor that seems to use a Backend or its sessions here may be hidden in the whole world.
+    // A match that uses a Backend or its sessions here may be unreachable in the whole world.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
         for host in route_tables.hosts().iter().map(version) {

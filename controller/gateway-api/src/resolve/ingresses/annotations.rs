@@ -1,4 +1,4 @@
-//! Annotations on an Ingress, for Sesame and for other controllers.
+//! Annotations on Ingresses, for Sesame and for other controllers.
 
 use super::contour;
 use super::nginx::{self, NginxSettings};
@@ -7,7 +7,7 @@ use crate::resolve::context::Problems;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::ObjectKey;
 
-/// Words in the names of security-relevant annotations.
+/// If an annotation's name contains one of these words, the annotation might be security-relevant.
 const PROTECTING: [&str; 11] = [
     "allow",
     "auth",
@@ -22,26 +22,26 @@ const PROTECTING: [&str; 11] = [
     "whitelist",
 ];
 
-/// Annotations that contain one of these words in their names but are not security-relevant.
+/// Annotations whose names contain one of these words although they are not security-relevant.
 const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/cors-",
     "nginx.ingress.kubernetes.io/limit-rate",
     "nginx.ingress.kubernetes.io/session-cookie-",
 ];
 
-/// Treatment of plaintext requests for an Ingress.
+/// What happens to plaintext requests for an Ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainHttp {
-    /// Served, as the API specifies.
+    /// Plaintext requests are served, as the API specifies.
     Served,
-    /// Redirected to HTTPS with this status.
+    /// Plaintext requests are redirected to HTTPS with this status.
     Redirected(u32),
-    /// Not served.
+    /// Plaintext requests are not served.
     Refused,
 }
 
 impl PlainHttp {
-    /// Returns the treatment of plaintext requests for a host of the Ingress.
+    /// Returns what happens to plaintext requests for this host of the Ingress.
     pub(super) fn of(
         metadata: &Metadata,
         nginx: Option<&NginxSettings>,
@@ -58,8 +58,8 @@ impl PlainHttp {
     }
 }
 
-/// Returns an error if no request for the Ingress may be served, because it has annotations that
-/// might be security-relevant but are unsupported or invalid.
+/// Returns an error if the Ingress has a possibly security-relevant annotation that is unsupported
+/// or invalid. None of its requests may be served then.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
@@ -75,7 +75,7 @@ pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Op
     ))
 }
 
-/// Reports invalid and unsupported annotations as problems.
+/// Reports other invalid and unsupported annotations as problems.
 pub(super) fn tell(
     object: &ObjectKey,
     metadata: &Metadata,
@@ -96,7 +96,7 @@ pub(super) fn tell(
     }
 }
 
-/// Returns the names of the annotations for other controllers that Sesame does not read.
+/// Returns the names of other controllers' annotations that Sesame does not support.
 fn of_others<'m>(
     metadata: &'m Metadata,
     nginx: Option<&NginxSettings>,

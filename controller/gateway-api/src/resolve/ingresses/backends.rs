@@ -1,4 +1,4 @@
-//! Backends of an Ingress: Services in the same namespace.
+//! Resolves the backends of an Ingress, which are Services in its namespace.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{Forward, WeightedBackend};
@@ -10,8 +10,8 @@ use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Returns the action for requests to a backend of rule `index`. `at` is the backend's field path.
-/// For an invalid backend, the action responds with an error.
+/// Returns the action for requests to a backend of the rule with this `index`. `at` is the field
+/// path of the backend. For an invalid backend, the action is an error response.
 pub(super) fn action<'w>(
     at: &str,
     index: usize,
@@ -73,7 +73,7 @@ fn forward<'w>(
     })
 }
 
-/// Returns the number of the Service port.
+/// Returns the number of the Service port to which a backend refers by number or name.
 fn port(service: &IngressService, cx: &RuleContext<'_, '_, '_>) -> Result<i32, Grounds> {
     let IngressService {
         name: of,

@@ -1,4 +1,4 @@
-//! Sesame's IngressClasses, and the Gateway for each class.
+//! The IngressClasses that belong to Sesame, and the Gateway for each class.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -12,30 +12,30 @@ use crate::resolve::context::{Options, Problems};
 use crate::resolve::settings;
 use crate::world::{Kind, World};
 
-/// The controller name in Sesame's IngressClasses.
+/// Controller name by which an IngressClass selects Sesame.
 pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
 
-/// The value of `ANNOTATIONS_OF` for ingress-nginx.
+/// Value of `ANNOTATIONS_OF` that enables the annotations of ingress-nginx.
 const NGINX: &str = "Nginx";
 
-/// The namespace and name of a class's Gateway. The error explains why the class has no Gateway.
+/// Namespace and name of the Gateway for a class, or the reason why the class has no Gateway.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
-/// The classes of Ingresses and HTTPProxies that Sesame serves.
+/// The classes whose Ingresses and HTTPProxies Sesame serves.
 pub(crate) struct IngressClasses<'w> {
-    /// `spec.ingress` of the configuration that applies.
+    /// `spec.ingress` of the configuration in effect.
     settings: Option<&'w IngressSettings>,
     of_objects: NamedClasses<'w>,
-    /// The controller whose annotations also apply, by class.
+    /// For each class, the other controller whose annotations also apply.
     annotations_of: BTreeMap<&'w str, &'w str>,
-    /// Classes from the settings, for HTTPProxies only.
+    /// Classes that the settings define, for HTTPProxies only.
     of_settings: NamedClasses<'w>,
 }
 
 #[derive(Default)]
 struct NamedClasses<'w> {
     by_name: BTreeMap<&'w str, ClassGateway<'w>>,
-    /// Name of the class for objects without a class, if that class belongs to Sesame.
+    /// Class of objects that do not name a class, if that class belongs to Sesame.
     default: Option<&'w str>,
 }
 
@@ -50,15 +50,16 @@ impl<'w> IngressClasses<'w> {
     /// Checks all classes.
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
-        // Classes must specify a Gateway by name. Defaulting to the only Gateway would break as
-        // soon as another one is created.
+        // A class must name its Gateway. A default of "the only Gateway" would break as soon as a
+        // second Gateway is created.
         let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
         let by_name = ours.map(|class| {
             let gateway = gateway_of(&class.spec, default_gateway);
             (class.metadata.name.as_str(), gateway)
         });
-        // When an Ingress is created, the API server sets the newest default class.
+        // For a new Ingress without a class, the API server sets the newest default class. Do the
+        // same here.
         let defaults = world
             .ingress_classes
             .iter()
@@ -88,7 +89,7 @@ impl<'w> IngressClasses<'w> {
         }
     }
 
-    /// Returns true if ingress-nginx's annotations apply to Ingresses of the class.
+    /// Returns true if the annotations of ingress-nginx apply to Ingresses of this class.
     pub(crate) fn reads_nginx(&self, class: &str) -> bool {
         self.annotations_of.get(class) == Some(&NGINX)
     }
@@ -98,14 +99,16 @@ impl<'w> IngressClasses<'w> {
         self.settings
     }
 
-    /// Returns the class of an Ingress and its Gateway, or `None` if the class is not Sesame's.
+    /// Returns the class of an Ingress and the class's Gateway. Returns `None` if the class does
+    /// not belong to Sesame.
     pub(crate) fn of(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
         let class = annotation.or(ingress.spec.ingress_class_name.as_deref());
         self.of_objects.find(class)
     }
 
-    /// Returns the class of an HTTPProxy and its Gateway, or `None` if the class is not Sesame's.
+    /// Returns the class of an HTTPProxy and the class's Gateway. Returns `None` if the class does
+    /// not belong to Sesame.
     pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, &ClassGateway<'w>)> {
         let HttpProxy { metadata, spec } = proxy;
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
@@ -121,7 +124,7 @@ impl<'w> IngressClasses<'w> {
         gateway.as_ref().ok().copied()
     }
 
-    /// Reports each class without a Gateway, or with an unknown setting, as a problem.
+    /// Reports a problem for each class that has no Gateway or an unknown setting.
     pub(crate) fn tell(&self, problems: &mut Problems) {
         for (name, of) in &self.annotations_of {
             if *of != NGINX {
@@ -146,7 +149,7 @@ fn is_ours(class: &IngressClass) -> bool {
     *class.spec.controller == *INGRESS_CONTROLLER
 }
 
-/// Returns the classes listed in the settings.
+/// Returns the classes that the settings define.
 fn of_settings<'w>(
     settings: Option<&'w IngressSettings>,
     default_gateway: Option<(&'w str, &'w str)>,
@@ -178,7 +181,7 @@ fn named(reference: &GatewayRef) -> (&str, &str) {
     (&reference.namespace, &reference.name)
 }
 
-/// Returns the Gateway to which a class refers.
+/// Returns the Gateway that a class names.
 fn gateway_of<'w>(
     spec: &'w IngressClassSpec,
     default_gateway: Option<(&'w str, &'w str)>,

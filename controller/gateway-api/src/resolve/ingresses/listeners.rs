@@ -1,14 +1,15 @@
-//! The listeners to which HTTPProxies and Ingresses attach.
+//! Finds the listeners to which the rules of HTTPProxies and Ingresses attach.
 //!
-//! Neither an Ingress nor an HTTPProxy refers to listeners. A rule attaches to each of the
-//! Gateway's HTTP and HTTPS listeners that shares a hostname with it and allows its namespace. The
-//! administrator's IngressClass also permits rules to attach to the Gateway's own listeners that
-//! have no hostname and do not select namespaces.
+//! Ingresses and HTTPProxies do not refer to listeners. Their rules attach to every HTTP and HTTPS
+//! listener of the Gateway that shares a hostname with the rule and allows the rule's namespace. In
+//! addition, rules attach to listeners in the Gateway's spec that have no hostname and allow only
+//! the Gateway's own namespace. The administrator permits this by creating the IngressClass.
 //!
 //! Each TLS host of an HTTPProxy or Ingress becomes an implicit listener of the Gateway, similar to
-//! a ListenerSet's listener. Rules attach to the listeners of their object, and to listeners whose
-//! hostname covers the host of the rule. Rules for wider hosts never attach to another object's
-//! listener. Therefore, the number of attachments is linear in the number of rules.
+//! a listener of a ListenerSet. Rules attach to the implicit listeners of their own object, and to
+//! listeners whose hostname covers the host of the rule. A rule for a wider host never attaches to
+//! another object's implicit listener. This keeps the number of attachments linear in the number of
+//! rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -23,10 +24,11 @@ use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Indices of a Gateway's listeners, each with the hostnames that it shares with a rule's host.
+/// Indices of a Gateway's listeners, each with the hostnames that the listener shares with the host
+/// of a rule.
 pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
-/// The listeners for a host's rules, by protocol.
+/// The listeners to which the rules for a host attach, by protocol.
 #[derive(Clone, Default)]
 pub(crate) struct ListenersOfHost {
     pub(crate) http: FoundListeners,
@@ -38,7 +40,7 @@ impl ListenersOfHost {
         self.http.is_empty() && self.https.is_empty()
     }
 
-    /// Returns the listeners of both protocols, sorted by index.
+    /// Returns the HTTP and HTTPS listeners, sorted by index.
     pub(crate) fn both(self) -> FoundListeners {
         let Self { mut http, https } = self;
         http.extend(https);
@@ -65,14 +67,14 @@ impl<'a> OwnerName<'a> {
     }
 }
 
-/// The listeners of a Gateway to which HTTPProxies and Ingresses attach.
+/// The listeners of a Gateway to which the rules of HTTPProxies and Ingresses can attach.
 pub(crate) struct ListenersOfGateway<'g, 'w> {
     gateway: &'g CheckedGateway<'w>,
-    /// Indices of the implicit listeners, by the object that adds them.
+    /// Indices of the implicit listeners, keyed by the object that defines them.
     by_owner: HashMap<OwnerName<'w>, Range<usize>>,
-    /// Indices of the served implicit listeners, by hostname key.
+    /// Indices of the implicit listeners that serve routes, keyed by hostname key.
     by_hostname: HashMap<&'g str, usize>,
-    /// Number of all other listeners, which precede the implicit listeners.
+    /// Number of the other listeners, whose indices precede those of implicit listeners.
     others: usize,
 }
 
@@ -115,7 +117,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         self.gateway
     }
 
-    /// Returns the listener that an object adds for a host.
+    /// Returns the implicit listener that an object defines for a host.
     pub(crate) fn added(
         &self,
         host: &Hostname,
@@ -125,7 +127,8 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         added.find(|listener| listener.hostname.as_ref() == Some(host))
     }
 
-    /// Returns the listener that an object adds for the TLS connections of a host.
+    /// Returns the listener that an object defines to route TLS connections for a host, if the
+    /// listener serves routes.
     pub(crate) fn of_connections(
         &self,
         host: &Hostname,
@@ -145,12 +148,12 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         Some((vec![(place, vec![whole])], self.get(place)?))
     }
 
-    /// Returns true if an object adds the listener at this index.
+    /// Returns true if the listener at this index is an implicit listener of the object.
     pub(crate) fn is_added(&self, place: usize, owner: OwnerName<'_>) -> bool {
         self.added_by(owner).contains(&place)
     }
 
-    /// Finds the listeners for a host of an HTTPProxy or Ingress.
+    /// Returns the listeners to which an object's rules for this host attach.
     pub(crate) fn find(
         &self,
         host: &Hostname,
@@ -171,8 +174,8 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         let mut places: Vec<usize> = allowing.chain(covering).chain(added).collect();
         places.sort_unstable();
         places.dedup();
-        // If the object's own listener for the host reserves it without serving it, no wider HTTPS
-        // listener may serve the host either.
+        // If the object's own listener holds or has lost the hostname, no wider HTTPS listener may
+        // serve the host either.
         let added = self.added(host, owner);
         let is_held = added.is_some_and(|it| it.holds.is_some() || it.has_yielded());
         let mut found = ListenersOfHost::default();
@@ -194,7 +197,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         found
     }
 
-    /// Returns true if a served HTTPS listener covers the whole host.
+    /// Returns true if an HTTPS listener that serves routes covers the whole host.
     pub(crate) fn has_https(
         &self,
         host: &Hostname,
@@ -203,7 +206,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     ) -> bool {
         let found = self.find(host, owner, cx).https;
         found.iter().any(|(place, common)| {
-            // If the listener covers the whole host, the common hostname is the host itself.
+            // The listener covers the whole host if the common hostname is the host itself.
             let covers = common.iter().any(|common| common.domain == *host);
             covers && self.get(*place).is_some_and(CheckedListener::serves)
         })
@@ -218,7 +221,7 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     }
 }
 
-/// Returns true for a listener without a hostname that does not select namespaces.
+/// Returns true if the listener has no hostname and allows only its own namespace.
 fn is_opened_by_class(listener: &CheckedListener<'_>) -> bool {
     listener.hostname.as_ref() == Some(&Hostname::any())
         && matches!(listener.namespaces, NamespaceRule::Same(_))

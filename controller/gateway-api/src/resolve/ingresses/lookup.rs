@@ -1,4 +1,4 @@
-//! State that the checks of HTTPProxies and Ingresses share: Gateways, listeners and routes.
+//! State shared by the checks of HTTPProxies and Ingresses: Gateways, listeners and routes.
 
 use super::listeners::{FoundListeners, ListenersOfGateway};
 use crate::api::{Metadata, ParentRef};
@@ -12,7 +12,7 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// Placeholder for the parentRef that HTTPProxies and Ingresses do not have.
+/// Placeholder parentRef. HTTPProxies and Ingresses have no parentRefs.
 static NO_REFERENCE: ParentRef = ParentRef {
     group: None,
     kind: None,
@@ -22,9 +22,9 @@ static NO_REFERENCE: ParentRef = ParentRef {
     port: None,
 };
 
-/// Everything that the checks of HTTPProxies and Ingresses read and write.
+/// The state that the checks of HTTPProxies and Ingresses read and write.
 pub(crate) struct LayeredLookup<'a, 'w, 'o> {
-    /// The listeners of each Gateway.
+    /// The listeners of each Gateway, by the Gateway's index.
     pub(crate) listeners: &'a [ListenersOfGateway<'a, 'w>],
     pub(crate) routes: &'a mut Vec<CheckedRoute<'w>>,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
@@ -35,7 +35,7 @@ pub(crate) struct LayeredLookup<'a, 'w, 'o> {
 /// The HTTPProxy or Ingress whose rules are being checked.
 pub(crate) struct RuleOwner<'w> {
     object: ObjectKey,
-    /// Prefix of the rules' names: the object as `Kind/namespace/name`.
+    /// Prefix of the names of rules: the object as `Kind/namespace/name`.
     provenance: String,
     pub(crate) metadata: &'w Metadata,
 }
@@ -52,7 +52,8 @@ impl<'w> RuleOwner<'w> {
 }
 
 impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
-    /// Returns a Gateway's index and listeners, or `None` if Sesame does not serve it.
+    /// Returns the index and the listeners of a Gateway, or `None` if Sesame does not serve the
+    /// Gateway.
     pub(crate) fn gateway(
         &self,
         namespace: &str,
@@ -88,8 +89,8 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         }
     }
 
-    /// Adds a route with these rules to listeners of the Gateway at this index. Returns the index
-    /// of the route, or `None` if no request could reach it.
+    /// Adds a route that contains these rules and attaches to listeners of the Gateway at this
+    /// index. Returns the route's index, or `None` if no request could reach the route.
     pub(crate) fn push(
         &mut self,
         owner: &RuleOwner<'w>,
@@ -103,7 +104,7 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         self.push_rules(owner, Rules::Requests(rules), policed, on)
     }
 
-    /// Like `push`, for rules of either kind.
+    /// Like `push`, but also accepts rules for connections.
     pub(crate) fn push_rules(
         &mut self,
         owner: &RuleOwner<'w>,

@@ -1,9 +1,10 @@
-//! Ingresses: the Gateway of each Ingress, and its rules as checked routes.
+//! Converts Ingresses to checked routes, and finds the Gateway of each Ingress.
 //!
-//! After this check, the same code handles these rules and Gateway API routes: tables, precedence,
-//! limits. Ingresses come after Gateway API routes, so for equal matches an HTTPRoute receives the
-//! requests. Older Ingresses come before newer ones. A rule that cannot be served responds with an
-//! error, because its requests must never reach a wider rule.
+//! After this conversion, Ingress rules and Gateway API routes share the same code for tables,
+//! precedence and limits. Gateway API routes come before Ingresses, so if an HTTPRoute and an
+//! Ingress have equal matches, the HTTPRoute receives the requests. Older Ingresses come before
+//! newer ones. A rule that cannot be served responds with an error, because its requests must never
+//! reach a wider rule.
 
 mod annotations;
 mod backends;
@@ -37,31 +38,31 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// An Ingress of a Sesame class, with the verdicts on it.
+/// An Ingress of a Sesame class, and the results of its checks.
 pub(crate) struct CheckedIngress<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
-    /// The Gateway of the class, if the class specifies one.
+    /// The Gateway that the class names, if any.
     pub(crate) gateway: Option<NamespacedName>,
     /// Verdict on the Ingress as a whole.
     pub(crate) accepted: Verdict,
-    /// Verdict on its backends.
+    /// Verdict on the backends of the Ingress.
     pub(crate) resolved: Verdict,
-    /// Errors in rules that are not served, while other rules are served.
+    /// Errors in rules that are not served although other rules of the Ingress are.
     pub(crate) dropped: Verdict,
-    /// The routes of the Ingress in the list of all routes.
+    /// Range of the Ingress's routes in the list of all routes.
     pub(crate) routes: Range<usize>,
 }
 
 /// The class of an Ingress.
 struct IngressClassOf<'a, 'w> {
     name: &'w str,
-    /// True if ingress-nginx's annotations apply.
+    /// True if the annotations of ingress-nginx apply.
     reads_nginx: bool,
     canaries: &'a Canaries<'w>,
 }
 
-/// Checks all Ingresses of Sesame classes, oldest first, and appends their routes.
+/// Checks all Ingresses of Sesame classes, oldest first, and appends the resulting routes.
 pub(crate) fn check_all<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     classes: &IngressClasses<'w>,
@@ -84,8 +85,8 @@ pub(crate) fn check_all<'w>(
 }
 
 impl<'w> LayeredLookup<'_, 'w, '_> {
-    /// Checks an Ingress whose class refers to this Gateway. Returns `None` if the Gateway belongs
-    /// to another controller, which may serve the Ingress.
+    /// Checks an Ingress whose class names this Gateway. Returns `None` if another controller owns
+    /// the Gateway, because that controller may serve the Ingress.
     fn check(
         &mut self,
         ingress: &'w Ingress,
@@ -138,7 +139,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         Some(checked)
     }
 
-    /// Adds routes with these rules to the listeners of the Gateway at this index.
+    /// Adds routes that contain these rules and attach to listeners of the Gateway at this index.
     fn rules(
         &mut self,
         ingress: &'w Ingress,
@@ -189,7 +190,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         }
     }
 
-    /// Checks a canary, whose rules belong to another Ingress.
+    /// Checks a canary Ingress. Its rules are added to another Ingress.
     fn canary(
         &mut self,
         ingress: &'w Ingress,
@@ -208,7 +209,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         checked.resolved = rules::check_backends(&ingress.spec, cx);
     }
 
-    /// Adds the routes for a host.
+    /// Adds the routes for one host.
     fn attach(
         &mut self,
         host: &Hostname,

@@ -10,10 +10,10 @@ use crate::resolve::routes::matches::{self, RouteMatch};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::regexes::Regexes;
 
-/// The match for a path, and the rewrite of its requests.
+/// The match for an Ingress path, and the rewrite of matching requests.
 pub(super) type ReadPath = (RouteMatch, Option<UrlRewrite>);
 
-/// Reads a path, and the rewrite for its requests. Errors contain the field path relative to the
+/// Reads a path and the rewrite of its requests. Errors start with the field path relative to the
 /// path's entry.
 pub(super) fn read_path(
     path: &IngressPath,
@@ -50,7 +50,7 @@ pub(super) fn read_path(
     Ok((read_as(type_, value, regexes)?, rewrite))
 }
 
-/// Reads a path of this type. Errors contain the field path relative to the path's entry.
+/// Reads a path of this type. Errors start with the field path relative to the path's entry.
 pub(super) fn read_as(
     type_: PathMatchType,
     value: &str,
@@ -59,7 +59,7 @@ pub(super) fn read_as(
     matches::read(&of_path(type_, value), regexes).map_err(|why| of_field(&why))
 }
 
-/// Returns the error with the name of an Ingress's field.
+/// Converts the error to one that names the field of an Ingress.
 pub(super) fn of_field(why: &str) -> String {
     why.replacen("path.value", "path", 1)
 }
@@ -74,7 +74,8 @@ fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
     }
 }
 
-/// Returns a match for at least the requests that an invalid path was meant to match.
+/// Returns a match that covers all requests that an invalid path was meant to match, and possibly
+/// more.
 pub(super) fn widened(
     path: &IngressPath,
     settings: &RuleSettings<'_, '_>,
@@ -82,8 +83,8 @@ pub(super) fn widened(
 ) -> RouteMatch {
     let by_characters = settings.paths().is_some_and(|it| it.are_expressions);
     if by_characters {
-        // Regular expressions match by character and ignore case, so no path prefix would cover
-        // them.
+        // A path prefix cannot cover a regular expression, which ignores case and does not stop at
+        // path elements.
         return RouteMatch::all();
     }
     let fixed = if path.path_type == "ImplementationSpecific" {
@@ -95,15 +96,15 @@ pub(super) fn widened(
     matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
 }
 
-/// The condition for a wildcard host: the number of labels. The virtual host's domain covers the
-/// rest.
+/// Restricts a wildcard host to one label in place of the wildcard, by a match on the number of
+/// labels. The virtual host's domain checks the other labels.
 pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 
 pub(crate) fn one_label(host: &Hostname) -> OneLabel {
     let wildcard = host.as_str().strip_prefix("*.");
     OneLabel(wildcard.map(|name| {
-        // The first label, then a dot and a label for each label of `name`. A port has no dots, so
-        // it counts as part of the last label.
+        // Matches the first label, then a dot and a label for each label of `name`. A port contains
+        // no dots, so it counts as part of the last label.
         let labels = name.split('.').count();
         let pattern = format!(r"[^.]+(\.[^.]+){{{labels}}}");
         let cost = expressions::instructions(&pattern).unwrap_or(u64::MAX);

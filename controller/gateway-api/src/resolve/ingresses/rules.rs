@@ -1,7 +1,7 @@
 //! Converts the rules of an Ingress to checked rules, grouped by host.
 //!
-//! Each path becomes a match. Unlike in a route, a wildcard host covers exactly one label, so its
-//! matches also check the host of each request.
+//! Each path becomes a match. A wildcard host in an Ingress covers exactly one label, unlike in a
+//! route, so its matches also check each request's host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,24 +21,25 @@ use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES};
 use crate::status::{Reason, Verdict};
 
-/// Index of the match for `app-root` in a rule. Canary matches come between the matches of paths
-/// and this one.
+/// Index of the match for `app-root` in a rule. The indices of canary matches lie between those of
+/// path matches and this index.
 const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 
-/// An Ingress's rules for one host.
+/// The rules of an Ingress for one host.
 #[derive(Debug, Default)]
 pub(super) struct IngressHostRules<'w> {
     pub(super) rules: Vec<CheckedRule>,
-    /// Backends whose policies must list the Ingress's Gateways in their status.
+    /// Backends that the rules reference. The statuses of these backends or of their policies list
+    /// the Ingress's Gateways.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
     /// Number of rules that are served as configured.
     pub(super) standing: usize,
 }
 
-/// Errors in an Ingress.
+/// The errors found in an Ingress.
 #[derive(Debug, Default)]
 pub(super) struct IngressFaults {
-    /// Errors that keep rules from being served.
+    /// Errors because of which rules are not served.
     pub(super) rules: Verdict,
     /// Errors in backends.
     pub(super) references: Verdict,
@@ -53,19 +54,19 @@ pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     tls::check_limits(spec)
 }
 
-/// Settings for the rules of an Ingress, from its annotations.
+/// Settings that apply to the rules of an Ingress.
 pub(super) struct RuleSettings<'a, 'w> {
     pub(super) ingress: &'w Ingress,
     pub(super) class: &'w str,
     pub(super) contour: Forwarding,
-    /// `None` if ingress-nginx's annotations do not apply.
+    /// Settings from the annotations of ingress-nginx, or `None` if these do not apply.
     pub(super) nginx: Option<&'a NginxSettings>,
     pub(super) canaries: &'a Canaries<'w>,
-    /// Settings for connections to the backends.
+    /// Settings for connections to backends.
     pub(super) connection: Connection,
 }
 
-/// Collects the checked rules and the errors.
+/// The rules checked so far, and the errors found in them.
 type Found<'f, 'w> = (&'f mut IngressHostRules<'w>, &'f mut IngressFaults);
 
 impl<'w> RuleSettings<'_, 'w> {
@@ -73,7 +74,8 @@ impl<'w> RuleSettings<'_, 'w> {
         self.nginx.map(NginxSettings::paths)
     }
 
-    /// Returns the action for requests to the backend at `at`, in the rule at `index`.
+    /// Returns the action for requests to the backend at field path `at`, in the rule with this
+    /// index.
     fn action(
         &self,
         (at, index): (&str, usize),
@@ -87,13 +89,13 @@ impl<'w> RuleSettings<'_, 'w> {
         backends::action(at, index, (backend, &self.connection), cx, found)
     }
 
-    /// Returns the canary for a path.
+    /// Returns the canary for a path, if any.
     fn canary(&self, host: &'w str, path: &'w IngressPath) -> Option<&Canary<'w>> {
         self.nginx?;
         self.canaries.find(self.ingress, self.class, (host, path))
     }
 
-    /// Adds the rules for a path, including its canary's rules.
+    /// Adds the rules for a path, including the rules for its canary.
     fn add_path(
         &self,
         (index, at): (usize, usize),
@@ -116,7 +118,7 @@ impl<'w> RuleSettings<'_, 'w> {
             backend, choice, ..
         }) = self.canary(host, path)
         {
-            // The canary Ingress reports its own errors.
+            // Ignore errors in the canary's backend here: the canary Ingress reports them.
             let found = (&mut *of_host, &mut IngressFaults::default());
             let taken = rewritten(self.action(backend_at, backend, cx, found));
             let first = MAX_INGRESS_PATHS + at * Canary::MAX_CONDITIONS;
@@ -131,7 +133,7 @@ impl<'w> RuleSettings<'_, 'w> {
         of_host.add(index, at, one_label.applied_to(route_match), action);
     }
 
-    /// Applies the settings to a rule.
+    /// Applies the annotations' settings to a rule.
     fn apply(&self, rule: &mut CheckedRule) {
         if let Action::Forward(forward) = &mut rule.action {
             self.contour.apply(forward);
@@ -142,7 +144,8 @@ impl<'w> RuleSettings<'_, 'w> {
     }
 }
 
-/// Reads the rules, grouped by host. If they are `withheld`, all of them respond with an error.
+/// Reads all rules and groups them by host. If `withheld` is set, every rule responds with an
+/// error.
 pub(super) fn check<'w>(
     settings: &RuleSettings<'_, 'w>,
     withheld: Option<String>,
@@ -152,7 +155,7 @@ pub(super) fn check<'w>(
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // The hosts in `tls` become listeners.
+        // Hosts in `tls` become listeners instead of rules.
         tls: _,
         rules,
     } = &settings.ingress.spec;
@@ -161,7 +164,7 @@ pub(super) fn check<'w>(
         check_rule((index, rule), settings, cx, (&mut hosts, faults));
     }
     if let Some(backend) = default_backend {
-        // The default backend counts as the last rule.
+        // The default backend is treated as an additional last rule.
         let index = rules.len();
         let of_host = hosts.entry(Hostname::any()).or_default();
         let at = ("defaultBackend", index);
@@ -194,7 +197,7 @@ pub(super) fn check<'w>(
     hosts
 }
 
-/// Returns the verdict on the backends of a canary's paths.
+/// Returns the verdict on the backends of a canary Ingress.
 pub(super) fn check_backends<'w>(
     spec: &'w IngressSpec,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -216,7 +219,6 @@ fn answered() -> String {
     format!("; its requests get {}", refusal::HTTP)
 }
 
-/// Reads one rule.
 fn check_rule<'w>(
     (index, rule): (usize, &'w IngressRule),
     settings: &RuleSettings<'_, 'w>,
@@ -278,7 +280,7 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
-    /// Returns rules with the same matches that redirect to HTTPS with this status.
+    /// Returns rules that redirect requests with the same matches to HTTPS, with this status.
     pub(super) fn redirects(&self, status: u32) -> Vec<CheckedRule> {
         let to = RedirectTo {
             status,
@@ -301,7 +303,7 @@ impl IngressHostRules<'_> {
         });
     }
 
-    /// Responds to all matching requests with an error.
+    /// Makes each rule respond with an error.
     fn refuse_each(&mut self) {
         self.standing = 0;
         for rule in &mut self.rules {
@@ -309,7 +311,7 @@ impl IngressHostRules<'_> {
         }
     }
 
-    /// Responds to all requests for the host with an error.
+    /// Replaces all rules by one that responds with an error to every request for the host.
     fn refuse_all(&mut self) {
         let index = self.rules.first().map_or(0, |rule| rule.index);
         self.standing = 0;

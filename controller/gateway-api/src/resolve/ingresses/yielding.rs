@@ -1,7 +1,7 @@
-//! Listeners of HTTPProxies and Ingresses that lose their hostname to a TLSRoute.
+//! Rejects listeners of HTTPProxies and Ingresses that lose their hostname to a TLSRoute.
 //!
-//! The Gateway API takes precedence over HTTPProxies and Ingresses. Therefore, these listeners
-//! yield, as they do to a Gateway's own listener with the same hostname.
+//! Gateway API objects take precedence over HTTPProxies and Ingresses. A TLSRoute therefore wins a
+//! hostname, as a listener in the Gateway's spec does.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Rejects listeners of HTTPProxies and Ingresses that have the same hostname as a TLSRoute.
+/// Rejects each listener of an HTTPProxy or Ingress that has the same hostname as a TLSRoute.
 pub(crate) fn give_way(gateways: &mut [CheckedGateway<'_>], routes: &Routes<'_>) {
     let mut taken: BTreeSet<(usize, u16, &str)> = BTreeSet::new();
     let of_tls = routes.iter().filter(|it| it.object.kind == Kind::TlsRoute);

@@ -1,9 +1,9 @@
-//! Canary Ingresses: an Ingress with `canary: "true"` gets part of the requests for paths that
-//! another Ingress in its namespace and class also has.
+//! Canary Ingresses. An Ingress with `canary: "true"` receives some of the requests for paths that
+//! it shares with another Ingress of the same namespace and class.
 //!
-//! The additional rules are added to the other Ingress, so its settings apply to all requests,
-//! including those that reach the canary. As in ingress-nginx, a header decides first, then a
-//! cookie, then the weight, and a path has at most one canary.
+//! The canary's rules are added to the other Ingress, whose settings then apply to all requests,
+//! including those that the canary receives. As in ingress-nginx, a header takes precedence over a
+//! cookie, and a cookie over the weight. Each path has at most one canary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::resolve::syntax::limits::MAX_WEIGHT;
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes;
 
-/// The canaries of all Ingresses, and the paths that other Ingresses share with them.
+/// The paths of all canary Ingresses. `paths` lists those that another Ingress shares.
 #[derive(Default)]
 pub(in super::super) struct Canaries<'w> {
     by_path: BTreeMap<PathKey<'w>, Canary<'w>>,
@@ -31,27 +31,27 @@ pub(in super::super) struct Canaries<'w> {
 /// Namespace, class, host, path type and path.
 type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
 
-/// A canary for one path.
+/// The canary backend for one path.
 pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
-    /// The requests that the canary gets: none if an annotation is invalid.
+    /// Selects the requests that the canary receives: none if an annotation is invalid.
     pub(in super::super) choice: Rc<CanaryChoice>,
 }
 
-/// Selects the requests that a canary gets.
+/// Decides which requests a canary receives.
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
-    /// Matches for requests that the canary gets (true) or does not get (false), in order of
-    /// precedence.
+    /// Matches with their costs, in order of precedence. True if the canary receives the matching
+    /// requests; false if it never does.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
-    /// Sum of both weights, at least 1.
+    /// Sum of the weights of the canary and the other backend, at least 1.
     total: u32,
 }
 
-/// Returns true if the Ingress is a canary. An Ingress with an invalid value also counts as a
-/// canary, so that it does not compete with the main Ingress.
+/// Returns true if the Ingress is a canary. An invalid value counts as true, so that the Ingress
+/// does not compete with the main Ingress.
 pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
     let value = ingress
         .metadata
@@ -61,7 +61,7 @@ pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
 }
 
 impl<'w> Canaries<'w> {
-    /// Collects the canaries. The oldest canary for a path takes precedence.
+    /// Collects all canaries. If several canaries have the same path, the oldest takes precedence.
     pub(in super::super) fn of(ingresses: &[&'w Ingress], classes: &IngressClasses<'w>) -> Self {
         let with_class = ingresses.iter().filter_map(|ingress| {
             let (class, _) = classes.of(ingress)?;
@@ -88,7 +88,7 @@ impl<'w> Canaries<'w> {
         all
     }
 
-    /// Returns the canary for a path in another Ingress.
+    /// Returns the canary for a path of another Ingress.
     pub(in super::super) fn find(
         &self,
         ingress: &'w Ingress,
@@ -98,7 +98,7 @@ impl<'w> Canaries<'w> {
         self.by_path.get(&key(ingress, class, host, path))
     }
 
-    /// Returns the first path that has no effect in a canary Ingress, and the reason.
+    /// Returns a message about the first path of a canary Ingress that has no effect, if any.
     pub(in super::super) fn without_effect(
         &self,
         canary: &'w Ingress,
@@ -120,7 +120,7 @@ impl<'w> Canaries<'w> {
 }
 
 impl Canary<'_> {
-    /// Maximum number of conditions: two values for a header, and two for a cookie.
+    /// Maximum number of conditions: two values of a header, and two values of a cookie.
     pub(in super::super) const MAX_CONDITIONS: usize = 4;
 }
 
@@ -145,7 +145,7 @@ fn key<'w>(
 }
 
 impl CanaryChoice {
-    /// Reads the annotations of a canary Ingress. Also returns the errors.
+    /// Reads the annotations of a canary Ingress. Also returns errors in their values.
     pub(in super::super) fn read(ingress: &Ingress) -> (Self, Vec<String>) {
         let mut from = Annotations::of(&ingress.metadata);
         from.read("canary", boolean);
@@ -192,7 +192,8 @@ impl CanaryChoice {
         (choice, from.notes)
     }
 
-    /// Returns the action for requests that match none of the conditions.
+    /// Returns the action for requests that match none of the conditions. The weight decides which
+    /// backend receives them.
     pub(in super::super) fn weighted(&self, main: Action, canary: &Action) -> Action {
         let Action::Forward(mut forward) = main else {
             return main;
@@ -203,7 +204,7 @@ impl CanaryChoice {
         }
         let share = match canary {
             Action::Forward(canary) => canary.backends.first().cloned().unwrap_or_default(),
-            // The share of an invalid backend gets 503.
+            // If the canary's backend is invalid, its share of the requests gets 503.
             Action::Redirect(_) | Action::Respond(_) => {
                 forward.unavailable = true;
                 WeightedBackend::default()
@@ -224,7 +225,7 @@ fn exact(value: &str) -> string_match::Kind {
     string_match::Kind::Exact(value.to_owned())
 }
 
-/// Returns a match for requests with this cookie.
+/// Returns a match for requests that have this cookie, and the match's cost.
 fn cookie_is(name: &str, value: &str) -> (StringMatch, u64) {
     let name = regex::escape(name);
     let pattern = format!("(.*; *)?{name}={value}( *;.*)?");
@@ -236,7 +237,6 @@ fn cookie_is(name: &str, value: &str) -> (StringMatch, u64) {
     (matches, cost)
 }
 
-/// Adds a condition to a match.
 pub(in super::super) fn with_condition(
     route_match: &RouteMatch,
     (condition, cost): (&StringMatch, u64),

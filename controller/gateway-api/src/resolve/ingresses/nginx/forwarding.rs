@@ -1,4 +1,5 @@
-//! Timeouts, retries, load balancing and header changes for requests to backends.
+//! Timeouts, retries, load balancing and header changes for requests that are forwarded to
+//! backends.
 
 use sesame_proto::field_names::is_cookie_path;
 use sesame_proto::schema::load_balancer::Strategy;
@@ -13,20 +14,20 @@ use super::values::{number, seconds};
 use crate::resolve::backends::{BackendSettings, Connection, UpstreamProtocol};
 use crate::resolve::syntax::{hostnames, names};
 
-/// Name of the session cookie, as in ingress-nginx.
+/// Default name of the session cookie in ingress-nginx.
 const COOKIE: &str = "INGRESSCOOKIE";
 /// Default for `proxy-read-timeout` and `proxy-send-timeout` in milliseconds.
 const IDLE_MS: u64 = 60_000;
-/// Default for `proxy-next-upstream-tries`: the first attempt and two retries.
+/// Default for `proxy-next-upstream-tries`, which counts the first attempt: two retries follow it.
 const TRIES: u32 = 3;
 
 #[derive(Default)]
 pub(super) struct Forwarding {
-    /// The longer of the timeouts between two reads and between two writes, in milliseconds.
+    /// The larger of `proxy-read-timeout` and `proxy-send-timeout`, in milliseconds.
     idle_ms: Option<u64>,
     retry: Option<Retry>,
     session: Option<SessionPersistence>,
-    /// The `Host` header of requests to backends.
+    /// Value of the `Host` header in requests to backends.
     host: Option<String>,
     forwarded_prefix: Option<String>,
     protocol: Option<UpstreamProtocol>,
@@ -90,7 +91,7 @@ impl Forwarding {
         }
     }
 
-    /// Returns the changes to request headers.
+    /// Returns the header changes for requests to backends.
     pub(super) fn request_headers(&self) -> Option<Box<HeaderModifier>> {
         let prefix = self.forwarded_prefix.as_ref()?;
         Some(Box::new(HeaderModifier {
@@ -104,8 +105,8 @@ impl Forwarding {
     }
 }
 
-/// Reads `proxy-next-upstream`. A status is only retried with `non_idempotent`, because Envoy would
-/// also repeat a POST.
+/// Reads `proxy-next-upstream`. Statuses are only retried with `non_idempotent`, because Envoy's
+/// retry would also repeat POST requests.
 fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
     let tries = from.read("proxy-next-upstream-tries", |text| {
         number(text, 1..=Retry::MAX_ATTEMPTS + 1)
@@ -158,7 +159,7 @@ fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
     Some(retry)
 }
 
-/// Reads `affinity` with the session cookie.
+/// Reads `affinity` and the annotations of its session cookie.
 fn session(from: &mut Annotations<'_>) -> Option<SessionPersistence> {
     from.read("affinity", |kind| match kind {
         "cookie" => Ok(()),
@@ -186,7 +187,7 @@ fn session(from: &mut Annotations<'_>) -> Option<SessionPersistence> {
     })
 }
 
-/// Returns the backend protocol with this name, or `None` for HTTP/1.1.
+/// Returns the backend protocol with this name. `None` means HTTP/1.1.
 fn protocol(name: &str) -> Result<Option<UpstreamProtocol>, String> {
     match name {
         "HTTP" | "AUTO_HTTP" => Ok(None),
@@ -225,7 +226,7 @@ fn load_balancer(from: &mut Annotations<'_>) -> Option<LoadBalancer> {
     })
 }
 
-/// Returns the request value that nginx's variable denotes, for hashing.
+/// Returns the part of a request to hash for this nginx variable.
 fn hashed(variable: &str) -> Result<hash_policy::Kind, String> {
     use hash_policy::Kind;
     let named = |name: &str| {

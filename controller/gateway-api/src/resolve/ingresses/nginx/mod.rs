@@ -1,9 +1,9 @@
-//! ingress-nginx's annotations on an Ingress. They apply if the IngressClass has the annotation
+//! The annotations of ingress-nginx on Ingresses. They apply if the IngressClass has the annotation
 //! `projectsesame.io/annotations: Nginx`.
 //!
-//! Some annotations protect requests, or decide which requests a backend gets. If one of these is
+//! Some annotations protect requests, or decide which backend receives them. If one of these is
 //! invalid, no part of the Ingress is served: all of its requests get an error. Any other invalid
-//! annotation has no effect, and is reported as a problem.
+//! annotation has no effect and is reported as a problem.
 
 mod canaries;
 mod forwarding;
@@ -77,7 +77,8 @@ const KNOWN: [&str; 51] = [
     "use-regex",
     "whitelist-source-range",
     "x-forwarded-prefix",
-    // Accepted without effect: sessions always persist, and Envoy needs no buffer settings.
+    // Annotations that are accepted but have no effect: sessions are always persistent, and Envoy
+    // needs no buffer settings.
     "affinity-mode",
     "proxy-buffering",
     "proxy-buffer-size",
@@ -92,27 +93,28 @@ pub(super) fn is_known(name: &str) -> bool {
     name.is_some_and(|name| KNOWN.contains(&name))
 }
 
-/// Settings for an Ingress's rules, from its annotations.
+/// Settings for the rules of an Ingress, as its annotations specify.
 #[derive(Default)]
 pub(super) struct NginxSettings {
     paths: Paths,
     forwarding: Forwarding,
     cors: Option<Box<Cors>>,
-    /// Limits that all rules share.
+    /// Rate limits that apply to all rules.
     limits: Vec<Arc<RateLimit>>,
     filters: Option<Arc<FilterSettings>>,
-    /// `ssl-redirect`, true by default.
+    /// Value of `ssl-redirect`, true by default.
     redirects_tls: bool,
-    /// `force-ssl-redirect`.
+    /// Value of `force-ssl-redirect`.
     redirects_all: bool,
-    /// Errors that keep the whole Ingress from being served.
+    /// Errors because of which the whole Ingress is not served.
     pub(super) withheld: Vec<String>,
     /// Messages about values that have no effect.
     pub(super) notes: Vec<String>,
 }
 
 impl NginxSettings {
-    /// Reads the annotations of an Ingress with this provenance.
+    /// Reads the annotations of an Ingress. `ingress` is its provenance, as
+    /// `Ingress/namespace/name`.
     pub(super) fn read(metadata: &Metadata, ingress: &str) -> Self {
         let mut from = Annotations::of(metadata);
         let paths = Paths::read(&mut from);
@@ -135,7 +137,7 @@ impl NginxSettings {
         }
     }
 
-    /// Returns the treatment of plaintext requests for a host of this Ingress.
+    /// Returns what happens to plaintext requests for this host of the Ingress.
     pub(super) fn plain_http(&self, spec: &IngressSpec, host: &Hostname) -> PlainHttp {
         let has_tls = || {
             let hosts = spec.tls.iter().flat_map(|entry| tls::hosts_of(entry, spec));
@@ -158,7 +160,7 @@ impl NginxSettings {
         self.forwarding.connection()
     }
 
-    /// Applies the settings to a rule whose rewrite is set already.
+    /// Applies the settings to a rule. The rule's rewrite must already be set.
     pub(super) fn apply(&self, rule: &mut CheckedRule) {
         rule.cors.clone_from(&self.cors);
         rule.filters.clone_from(&self.filters);
@@ -170,7 +172,7 @@ impl NginxSettings {
     }
 }
 
-/// Annotations of an Ingress, and the errors in them.
+/// The annotations of an Ingress, and the errors found in them so far.
 struct Annotations<'m> {
     metadata: &'m Metadata,
     withheld: Vec<String>,
@@ -190,7 +192,7 @@ impl<'m> Annotations<'m> {
         self.metadata.annotations.get(&format!("{OF_NGINX}{name}"))
     }
 
-    /// Reads an annotation that is ignored if it is invalid.
+    /// Reads an annotation. If its value is invalid, the annotation is ignored.
     fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.get(name)?;
         let read = whole(value).and_then(|()| read(value));
@@ -198,7 +200,7 @@ impl<'m> Annotations<'m> {
         read.map_err(|error| self.notes.push(why(error))).ok()
     }
 
-    /// Reads an annotation that keeps the whole Ingress from being served if it is invalid.
+    /// Reads an annotation. If its value is invalid, the whole Ingress is not served.
     fn require<T>(
         &mut self,
         name: &str,
@@ -211,7 +213,7 @@ impl<'m> Annotations<'m> {
     }
 }
 
-/// Fails if the value may have been truncated.
+/// Fails if the value is so long that it may have been truncated.
 fn whole(value: &str) -> Result<(), String> {
     if value.chars().count() < MAX_NGINX_CHARACTERS {
         return Ok(());

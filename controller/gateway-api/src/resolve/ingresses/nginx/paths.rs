@@ -1,7 +1,8 @@
-//! Paths as regular expressions, rewrites and redirects.
+//! Reads Ingress paths as regular expressions, and rewrites and redirects.
 //!
-//! In ingress-nginx, one `rewrite-target` or `use-regex` turns the paths of all Ingresses for a
-//! host into regular expressions. Here, it only affects its own Ingress.
+//! In ingress-nginx, `rewrite-target` or `use-regex` on one Ingress makes the paths of all
+//! Ingresses for the same host regular expressions. Here, the annotations only affect their own
+//! Ingress.
 
 use sesame_proto::schema::path_match::Kind;
 use sesame_proto::schema::{PathModifier, UrlRewrite, path_modifier};
@@ -17,18 +18,19 @@ use crate::resolve::syntax::limits::{self, MAX_PATH};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{hostnames, names};
 
-/// Characters that make a path a regular expression. A dot alone does not.
+/// If a path contains one of these characters, it counts as a regular expression. A dot does not
+/// count.
 const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
-/// Settings for an Ingress's paths, from its annotations.
+/// Settings for the paths of an Ingress, as its annotations specify.
 #[derive(Default)]
 pub(in super::super) struct Paths {
-    /// True if paths may be regular expressions.
+    /// True if the Ingress's paths may be regular expressions.
     pub(in super::super) are_expressions: bool,
     rewrite_target: Option<String>,
-    /// Redirect for all requests.
+    /// Redirect for all requests of the Ingress.
     pub(in super::super) redirect: Option<RedirectTo>,
-    /// Redirect for requests for `/`.
+    /// Redirect for requests to `/`.
     pub(in super::super) app_root: Option<RedirectTo>,
 }
 
@@ -80,11 +82,11 @@ impl Paths {
         }
     }
 
-    /// Reads a path in an Ingress whose paths are regular expressions. Errors contain the field
-    /// path relative to the path of the Ingress.
+    /// Reads a path of an Ingress whose paths may be regular expressions. Errors start with the
+    /// field path relative to the path's entry.
     ///
-    /// ingress-nginx compares the start of the path, also for type `Prefix`, and ignores case.
-    /// Here, the comparison is case-sensitive for a path without special characters.
+    /// For such Ingresses, ingress-nginx ignores case and treats every path as a prefix, even of
+    /// type `Prefix`. Here, paths without special characters are case-sensitive prefixes.
     pub(in super::super) fn read_match(
         path: &IngressPath,
         regexes: &mut Regexes,
@@ -117,7 +119,7 @@ impl Paths {
         })
     }
 
-    /// Returns the rewrite for requests that match a path.
+    /// Returns the rewrite for requests that match this path, if any.
     pub(in super::super) fn rewrite(
         &self,
         path: &IngressPath,
@@ -153,8 +155,8 @@ impl Paths {
     }
 }
 
-/// Returns true if other controllers interpret a path of type `ImplementationSpecific` as a regular
-/// expression.
+/// Returns true if other controllers would interpret this path as a regular expression when its
+/// type is `ImplementationSpecific`.
 pub(in super::super) fn is_expression(path: &str) -> bool {
     path.contains(|c: char| OF_EXPRESSIONS.contains(c))
 }
@@ -175,12 +177,12 @@ fn has_groups(target: &str) -> bool {
     without_groups(target).len() < target.len()
 }
 
-/// Returns the text without references to groups, such as `$1`.
+/// Removes references to groups, such as `$1`.
 fn without_groups(target: &str) -> String {
     replaced(target, |_| String::new())
 }
 
-/// Returns the text with `\1` in place of `$1`.
+/// Replaces references such as `$1` by `\1`.
 fn with_backslashes(target: &str) -> String {
     replaced(target, |digit| format!("\\{digit}"))
 }
@@ -200,7 +202,7 @@ fn replaced(target: &str, group: impl Fn(char) -> String) -> String {
     text
 }
 
-/// Reads an absolute URL without a query.
+/// Parses an absolute URL without a query.
 fn redirect(url: &str, status: u32) -> Result<RedirectTo, String> {
     let invalid = || format!("{url:?}: expected a URL such as https://example.com/path");
     let (scheme, rest) = url.split_once("://").ok_or_else(invalid)?;

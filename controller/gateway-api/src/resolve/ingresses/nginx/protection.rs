@@ -1,4 +1,4 @@
-//! Client addresses, rate limits, body sizes and CORS.
+//! Annotations that restrict client addresses, request rates, body sizes and CORS.
 
 use std::sync::Arc;
 
@@ -14,14 +14,15 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits::{self, MAX_CORS_ENTRIES, MAX_NETWORKS};
 use crate::resolve::syntax::names;
 
-/// Status of rejected requests, as in ingress-nginx.
+/// Status of requests that a rate limit rejects, as in ingress-nginx.
 const LIMITED: u32 = 503;
 /// Default for `limit-burst-multiplier`.
 const BURST: u32 = 5;
 /// Maximum size of a request body in bytes.
 const MAX_BODY_BYTES: u64 = 1 << 30;
 
-/// Reads the rate limits, which apply per client. Each client may send its burst at once.
+/// Reads the rate limits. They apply to each client separately, and a client may send its whole
+/// burst at once.
 pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateLimit>> {
     let burst = from.require("limit-burst-multiplier", |text| number(text, 1..=1_000));
     let extra = burst.unwrap_or(BURST) - 1;
@@ -39,16 +40,16 @@ pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateL
             status: LIMITED,
             response_headers: Vec::new(),
         };
-        // As in ingress-nginx, 0 means no limit.
+        // As in ingress-nginx, 0 disables the limit.
         (requests > 0).then(|| Arc::new(limit))
     });
     limits.collect()
 }
 
-/// Reads the address filters and the limit on request bodies.
+/// Reads the address filters and the maximum size of request bodies.
 pub(super) fn filters(from: &mut Annotations<'_>, ingress: &str) -> Option<FilterSettings> {
     let allow = ["allowlist-source-range", "whitelist-source-range"];
-    // As in ingress-nginx, the newer name takes precedence.
+    // As in ingress-nginx, the newer annotation name takes precedence.
     let mut allow = allow
         .into_iter()
         .filter_map(|name| from.require(name, networks));
@@ -67,14 +68,14 @@ pub(super) fn filters(from: &mut Annotations<'_>, ingress: &str) -> Option<Filte
             deny: deny.unwrap_or_default(),
         });
     }
-    // As in ingress-nginx, 0 means no limit.
+    // As in ingress-nginx, 0 disables the limit.
     if let Some(bytes @ 1..) = body {
         settings.limit_body(ingress, bytes);
     }
     (!settings.is_empty()).then_some(settings)
 }
 
-/// Reads a list of networks, which must not be empty: an empty list would allow everyone.
+/// Reads a list of networks. An empty list is an error, because it would allow every client.
 fn networks(text: &str) -> Result<Vec<AddressRange>, String> {
     let ranges = list(text).map(|text| {
         Ok::<_, String>(AddressRange {
@@ -87,7 +88,7 @@ fn networks(text: &str) -> Result<Vec<AddressRange>, String> {
     Ok(ranges)
 }
 
-/// Methods and headers that are allowed by default, as in ingress-nginx.
+/// Methods and headers that ingress-nginx allows by default.
 const METHODS: [&str; 6] = ["GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"];
 const HEADERS: [&str; 9] = [
     "DNT",
@@ -102,7 +103,7 @@ const HEADERS: [&str; 9] = [
 ];
 const MAX_AGE_SECONDS: u32 = 1_728_000;
 
-/// Reads the CORS settings, or returns `None` if CORS is not enabled or an origin is invalid.
+/// Reads the CORS settings. Returns `None` if CORS is not enabled or an origin is invalid.
 pub(super) fn cors(from: &mut Annotations<'_>) -> Option<Cors> {
     if !from.read("enable-cors", boolean).unwrap_or_default() {
         return None;

@@ -4,7 +4,7 @@ use sesame_proto::schema::MAX_BACKEND_MS;
 
 use crate::resolve::syntax::sizes;
 
-/// Reads a boolean in any form that Go's `strconv.ParseBool` accepts.
+/// Parses a boolean in any notation that Go's `strconv.ParseBool` accepts.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -13,7 +13,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads a whole number in this range.
+/// Parses an integer in this range.
 pub(super) fn number(text: &str, allowed: std::ops::RangeInclusive<u32>) -> Result<u32, String> {
     let read = text.parse::<u32>().ok().filter(|it| allowed.contains(it));
     read.ok_or_else(|| {
@@ -22,13 +22,13 @@ pub(super) fn number(text: &str, allowed: std::ops::RangeInclusive<u32>) -> Resu
     })
 }
 
-/// Reads seconds, and returns milliseconds.
+/// Parses a number of seconds and converts it to milliseconds.
 pub(super) fn seconds(text: &str) -> Result<u64, String> {
     let most = u32::try_from(MAX_BACKEND_MS / 1_000).unwrap_or(u32::MAX);
     number(text, 1..=most).map(|seconds| u64::from(seconds) * 1_000)
 }
 
-/// Reads a size in bytes: a number, optionally followed by `k`, `m` or `g`.
+/// Parses a size in bytes: a number that `k`, `m` or `g` may follow.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let size = sizes::with_unit(
         &text.to_ascii_lowercase(),
@@ -37,7 +37,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| format!("{text:?}: expected a size such as 8m"))
 }
 
-/// Returns the values in a comma-separated list.
+/// Splits a comma-separated list.
 pub(super) fn list(text: &str) -> impl Iterator<Item = &str> {
     let values = text.split(',').map(str::trim);
     values.filter(|value| !value.is_empty())
