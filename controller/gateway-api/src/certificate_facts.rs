@@ -1,7 +1,7 @@
 //! Human-readable facts about certificates and revocation lists.
 //!
-//! Everything here is public but untrusted: strings are truncated, and their control characters are
-//! replaced.
+//! These facts are public but untrusted. Strings are therefore truncated, and their control
+//! characters are replaced.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,11 @@ use x509_parser::prelude::{CertificateRevocationList, FromDer as _, X509Certific
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::{SubjectPublicKeyInfo, X509Name};
 
-/// Maximum length of each displayed string, in characters.
+/// Maximum length of a displayed string, in characters.
 const MAX_TEXT: usize = 256;
-/// Maximum number of displayed names per certificate.
+/// Maximum number of names displayed for one certificate.
 const MAX_NAMES: usize = 100;
-/// Display names of key algorithms and curves, by object identifier.
+/// Displayed names of key algorithms and curves, by object identifier.
 const KEYS: [(&str, &str); 5] = [
     ("1.2.840.10045.3.1.7", "ECDSA P-256"),
     ("1.3.132.0.34", "ECDSA P-384"),
@@ -28,9 +28,9 @@ const KEYS: [(&str, &str); 5] = [
 /// Facts about one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// DNS names, addresses and URIs.
+    /// Subject alternative names: DNS names, IP addresses and URIs.
     pub names: Vec<String>,
-    /// Distinguished name.
+    /// Distinguished name of the subject.
     pub subject: String,
     /// Distinguished name of the issuer.
     pub issuer: String,
@@ -40,7 +40,7 @@ pub struct CertificateFacts {
     pub not_before: i64,
     /// End of the validity period, as a Unix timestamp.
     pub not_after: i64,
-    /// Type and size of the key, such as `RSA 2048`.
+    /// Type and size of the public key, such as `RSA 2048`.
     pub key: String,
 }
 
@@ -75,7 +75,7 @@ pub struct RevocationListFacts {
     pub issuer: String,
     /// Time of issue, as a Unix timestamp.
     pub this_update: i64,
-    /// Time by which the next list is due, or `None` if the list does not state it.
+    /// Time by which the next list is due. `None` if the list does not state it.
     pub next_update: Option<i64>,
 }
 
@@ -96,8 +96,8 @@ impl RevocationListFacts {
     }
 }
 
-/// Returns true if the certificate's subject is the revocation list's issuer. Both arguments are
-/// PEM.
+/// Returns true if the subject of the certificate is the issuer of the revocation list. Both
+/// arguments are PEM.
 pub fn issued_crl(certificate: &str, crl: &str) -> bool {
     let (Ok(certificate), Ok(crl)) = (
         pem::read_first::<CertificateDer<'_>>(certificate.as_bytes()),

@@ -1,8 +1,8 @@
-//! Expiry of certificates, revocation lists and OCSP staples, and warnings about it.
+//! Expiry of certificates, revocation lists and OCSP staples, and warnings about their expiry.
 //!
 //! Functions that depend on the current time take it as an argument. Resolution has no clock, so
-//! callers that have one call this module and report the result. An expired certificate is served
-//! like any other: clients decide whether to accept it, and closing the port would not help them.
+//! its callers use this module and report the result. An expired certificate is still served:
+//! clients decide whether to accept it, and closing the port would not help them.
 
 use std::collections::BTreeMap;
 
@@ -16,15 +16,15 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::certificate_facts::{CertificateFacts, RevocationListFacts};
 use crate::ocsp_response::{self, OcspResponse};
 
-/// Start of the warning period, in seconds before expiry.
+/// Length of the warning period before expiry, in seconds.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
-/// Validity period of a certificate, revocation list or OCSP staple, as Unix timestamps.
+/// When a certificate, revocation list or OCSP staple is valid, as Unix timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// The key pair or trust bundle: `Secret/namespace/name` or `ConfigMap/namespace/name`.
+    /// The object that contains the item: `Secret/namespace/name` or `ConfigMap/namespace/name`.
     pub name: String,
-    /// The item in the key pair or trust bundle that expires.
+    /// The expiring item in this object.
     pub of: ExpiryOf,
     /// Start of the validity period.
     pub not_before: i64,
@@ -32,32 +32,33 @@ pub struct Expiry {
     pub not_after: i64,
 }
 
-/// An item in a key pair or trust bundle that expires.
+/// An item that expires, in a key pair or trust bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpiryOf {
     /// The leaf certificate of a key pair.
     Leaf,
-    /// An authority in a trust bundle, identified by its subject.
+    /// A CA certificate in a trust bundle, identified by its subject.
     Authority(String),
-    /// An authority's revocation list in a trust bundle, identified by its issuer.
+    /// A revocation list in a trust bundle, identified by its issuer.
     RevocationList(String),
     /// The OCSP response that is stapled to a key pair's leaf certificate.
     Staple {
-        /// True if the certificate requires a staple.
+        /// True if the certificate requires a staple, and is thus invalid without it.
         demanded: bool,
     },
 }
 
-/// Expiries of the certificates that listeners serve. The outer key is the listener's object, such
-/// as `Gateway/namespace/name`; the inner key is the listener's name.
+/// Expiries of the certificates that listeners serve. The outer key is the object that defines the
+/// listener, such as `Gateway/namespace/name`; the inner key is the listener's name.
 pub type ListenerExpiries = BTreeMap<String, BTreeMap<String, Vec<Expiry>>>;
 
 /// Phase in a certificate's lifetime. The variants are ordered from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExpiryPhase {
-    /// Valid, and not due for renewal.
+    /// Valid, and outside the warning period.
     Fresh,
-    /// Expires soon: within 14 days, or in the last third of a lifetime of less than 42 days.
+    /// Expires soon: within 14 days or, if the whole validity period is shorter than 42 days, in
+    /// its last third.
     ExpiresSoon,
     /// Not valid yet: clients reject it.
     NotYetValid,
@@ -68,14 +69,15 @@ pub enum ExpiryPhase {
 /// A warning about a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Warning {
-    /// The warning as a sentence.
+    /// The text of the warning, as a sentence.
     pub message: String,
-    /// True if clients reject the certificate now.
+    /// True if clients reject the certificate at this time.
     pub refused: bool,
 }
 
 impl Expiry {
-    /// Returns the expiry of a key pair's leaf certificate, or `None` if the leaf is malformed.
+    /// Returns the expiry of a key pair's leaf certificate. Returns `None` if the leaf is
+    /// malformed.
     pub fn of(pair: &KeyPair) -> Option<Self> {
         let leaf = pem::read_first::<CertificateDer<'_>>(&pair.certificate_chain).ok()?;
         let (_, leaf) = X509Certificate::from_der(&leaf).ok()?;
@@ -107,8 +109,8 @@ impl Expiry {
         Self::of(pair).into_iter().chain(Self::of_staple(pair))
     }
 
-    /// Returns the expiry of each authority and revocation list in a trust bundle. Skips malformed
-    /// ones, and revocation lists without a next update.
+    /// Returns the expiry of each CA certificate and revocation list in a trust bundle. Skips
+    /// malformed ones, and revocation lists that state no next update.
     pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
         let facts = CertificateFacts::from_pem(bundle.pem.as_bytes()).into_iter();
         let authorities = facts.map(|facts| Self {
@@ -129,7 +131,7 @@ impl Expiry {
         authorities.chain(lists).collect()
     }
 
-    /// Returns the phase at `now`.
+    /// Returns the phase of the item at the time `now`.
     pub fn phase(&self, now: Timestamp) -> ExpiryPhase {
         let Self {
             name: _,
@@ -151,11 +153,11 @@ impl Expiry {
         }
     }
 
-    /// Returns a warning if the certificate is invalid at `now` or expires soon.
+    /// Returns a warning if the item is invalid at the time `now` or expires soon.
     pub fn warning(&self, now: Timestamp) -> Option<Warning> {
         let name = &self.name;
-        // An expired authority is not marked as refused, because its bundle's other authorities
-        // stay valid.
+        // An expired CA certificate does not count as rejected by clients, because other CA
+        // certificates in its bundle stay valid.
         let (of, effect, is_refused) = match &self.of {
             ExpiryOf::Leaf => (
                 format!("the certificate of {name}"),

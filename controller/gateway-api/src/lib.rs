@@ -1,10 +1,10 @@
 //! Decodes Gateway API objects, and resolves them into snapshots and statuses.
 //!
-//! The controller and the agent both resolve Gateways with this crate. It decodes objects from YAML
-//! or JSON, follows references, checks grants and resolves conflicts. The result is a snapshot for
-//! each accepted Gateway, and conditions for every object. The same objects produce the same bytes
-//! on any machine: nothing here opens a file or a socket, reads a clock or generates a random
-//! number.
+//! The controller and the agent both use this crate to resolve Gateways. It decodes objects from
+//! YAML or JSON, follows references, checks grants and resolves conflicts. The result is a snapshot
+//! for each accepted Gateway, and conditions for every object. The same objects produce the same
+//! bytes on any machine, because this crate opens no file or socket, reads no clock and generates
+//! no random numbers.
 //!
 //! ```
 //! use sesame_gateway_api::api::NamespacedName;
@@ -40,11 +40,11 @@
 //! ";
 //! ```
 //!
-//! The flow is `api` (types) → `world` (all objects, as read by `decode`) → `resolve` (a pure
-//! function) → snapshots, keys and `status` (conditions). `explain` shows how a snapshot handles
-//! one request. Modules that depend on the time, such as `expiry`, take it as an argument.
-//! `certificate_facts` describes certificates, and `ocsp_response` parses an authority's statements
-//! about them.
+//! `decode` reads objects of the types in `api` and adds them to a `world`. `resolve`, a pure
+//! function, converts the world to snapshots, keys and `status` conditions. `explain` shows how a
+//! snapshot handles one request. Modules that depend on the time, such as `expiry`, take the time
+//! as an argument. `certificate_facts` describes certificates, and `ocsp_response` parses OCSP
+//! responses.
 
 pub mod api;
 pub mod certificate_facts;

@@ -1,8 +1,8 @@
-//! Parses OCSP responses: an authority's statements about its certificates, which servers staple to
-//! those certificates.
+//! Parses OCSP responses. In an OCSP response, an authority states the status of a certificate, and
+//! a server staples the response to that certificate.
 //!
-//! Reads only the fields that stapling depends on. Never checks the time, which the caller knows,
-//! or the signature, which clients verify.
+//! Reads only the fields on which stapling depends. Does not check whether the response is current,
+//! because the caller knows the time. Does not verify the signature, because clients do.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -10,20 +10,20 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use x509_parser::asn1_rs::{Any, Class, FromDer as _, Tag};
 use x509_parser::prelude::X509Certificate;
 
-/// Maximum size of a response in bytes.
+/// Maximum size of an OCSP response in bytes.
 pub const MAX_BYTES: usize = 16 * 1024;
 
-/// Object identifiers in DER: the only supported response type, and the hashes that identify an
-/// issuer.
+/// DER object identifiers of the only supported response type, and of the hash algorithms that
+/// identify an issuer.
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The extension by which a certificate requires a staple, and the value that Envoy looks for: a
-/// list with only `status_request`.
+/// The certificate extension that requires a staple, and the only value of it that Envoy supports:
+/// a list that contains just `status_request`.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
 
-/// A response about one certificate.
+/// An OCSP response about one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OcspResponse {
     /// Serial number of the certificate, without leading zeros.
@@ -36,14 +36,14 @@ pub struct OcspResponse {
     pub next_update: i64,
 }
 
-/// Identifies an issuer by a hash of its name.
+/// An issuer, identified by a hash of its distinguished name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IssuerHash {
     algorithm: Vec<u8>,
     of_name: Vec<u8>,
 }
 
-/// The authority's statement about a certificate.
+/// What the authority states about a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CertificateStatus {
     Good,
@@ -51,14 +51,14 @@ enum CertificateStatus {
     Unknown,
 }
 
-/// The reason why a response is not stapled. Each message completes the sentence "tls.ocsp-staple
-/// of Secret x …".
+/// Why a response is not stapled. Each message completes the sentence "tls.ocsp-staple of Secret x
+/// …".
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OcspResponseError {
-    /// The response is longer than any real one.
+    /// The response exceeds the maximum size.
     #[error("is too large: {0} bytes, maximum {MAX_BYTES}")]
     TooLong(usize),
-    /// The response is text.
+    /// The response is text instead of DER.
     #[error(
         "is text, such as PEM or base64; expected a binary OCSP response (DER), as openssl ocsp \
         -respout writes it"
@@ -67,25 +67,25 @@ pub enum OcspResponseError {
     /// The response is malformed.
     #[error("is not an OCSP response in DER; it may be truncated")]
     Malformed,
-    /// The responder returned an error.
+    /// The response contains an error status instead of a certificate status.
     #[error("is an OCSP error response (status {0}); query the responder again")]
     Unsuccessful(u8),
-    /// Envoy accepts only responses about a single certificate.
+    /// The response is not about exactly one certificate, as Envoy requires.
     #[error("covers {0} certificates; Envoy requires exactly one")]
     NotOne(usize),
-    /// The response has no expiry.
+    /// The response does not state when it expires.
     #[error("has no nextUpdate, which Envoy requires")]
     NoEnd,
     /// The response is about another certificate.
     #[error("does not match the leaf certificate in tls.crt")]
     OtherCertificate,
-    /// The authority does not vouch for the certificate.
+    /// The authority does not state that the certificate is good.
     #[error("reports certificate status {0}; expected good")]
     NotGood(&'static str),
 }
 
 impl OcspResponse {
-    /// Parses a response in DER.
+    /// Parses a DER-encoded response.
     pub fn read(der: &[u8]) -> Result<Self, OcspResponseError> {
         if der.len() > MAX_BYTES {
             return Err(OcspResponseError::TooLong(der.len()));
@@ -104,7 +104,7 @@ impl OcspResponse {
         single(response).ok_or(OcspResponseError::Malformed)?
     }
 
-    /// Checks that the response vouches for this certificate.
+    /// Checks that the response states this certificate to be good.
     pub fn check_for(&self, certificate: &X509Certificate<'_>) -> Result<(), OcspResponseError> {
         let Self {
             serial,
@@ -128,8 +128,8 @@ impl OcspResponse {
 }
 
 impl IssuerHash {
-    /// Returns true if this is the hash of the distinguished name, or if its algorithm is not
-    /// supported here.
+    /// Returns true if this is the hash of the distinguished name. Also returns true if the hash
+    /// algorithm is unsupported, because the name then cannot be checked.
     fn may_be(&self, name: &[u8]) -> bool {
         let algorithm = match self.algorithm.as_slice() {
             SHA1_ID => &SHA1_FOR_LEGACY_USE_ONLY,
@@ -140,14 +140,14 @@ impl IssuerHash {
     }
 }
 
-/// Returns true if a certificate requires a staple. Envoy rejects such a certificate without a
-/// staple.
+/// Returns true if the certificate requires a staple. Envoy rejects such a certificate if the
+/// staple is missing.
 pub fn is_demanded_by(certificate: &X509Certificate<'_>) -> bool {
     let mut extensions = certificate.extensions().iter();
     extensions.any(|it| it.oid.to_id_string() == TLS_FEATURE && it.value == STATUS_REQUEST)
 }
 
-/// A sequence of DER elements.
+/// A reader for a sequence of DER elements.
 struct Elements<'d>(&'d [u8]);
 
 impl<'d> Elements<'d> {
@@ -157,13 +157,13 @@ impl<'d> Elements<'d> {
         Some(element)
     }
 
-    /// Returns the content of the next element, which must have this tag.
+    /// Returns the content of the next element, or an error if its tag differs.
     fn expect(&mut self, tag: Tag) -> Option<&'d [u8]> {
         let element = self.next()?;
         (element.class() == Class::Universal && element.tag() == tag).then_some(element.data)
     }
 
-    /// Returns the content of the next element if it has this context-specific tag.
+    /// Returns the content of the next element if the element has this context-specific tag.
     fn optional(&mut self, number: u32) -> Option<&'d [u8]> {
         let (rest, element) = Any::from_der(self.0).ok()?;
         if element.class() != Class::ContextSpecific || element.tag() != Tag(number) {
@@ -174,7 +174,7 @@ impl<'d> Elements<'d> {
     }
 }
 
-/// Returns the response status, which is not the status of the certificate.
+/// Returns the status of the response as a whole, which is not the status of the certificate.
 fn status(der: &[u8]) -> Option<u8> {
     let mut outer = Elements(der);
     let mut response = Elements(outer.expect(Tag::Sequence)?);
@@ -184,7 +184,7 @@ fn status(der: &[u8]) -> Option<u8> {
     }
 }
 
-/// Returns the contents of the individual responses.
+/// Returns the contents of the responses about individual certificates.
 fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     let mut response = Elements(Elements(der).expect(Tag::Sequence)?);
     response.expect(Tag::Enumerated)?;
@@ -195,10 +195,10 @@ fn responses(der: &[u8]) -> Option<Vec<&[u8]>> {
     let basic = bytes.expect(Tag::OctetString)?;
     let mut basic = Elements(Elements(basic).expect(Tag::Sequence)?);
     let mut data = Elements(basic.expect(Tag::Sequence)?);
-    // Skip the signature and its algorithm.
+    // Skip the signature algorithm and the signature.
     basic.expect(Tag::Sequence)?;
     basic.expect(Tag::BitString)?;
-    // Skip the version, which is omitted for version 1, and the responder.
+    // Skip the version, which version 1 omits, and the responder's identifier.
     data.optional(0);
     data.next()?;
     data.expect(Tag::GeneralizedTime)?;
@@ -240,7 +240,7 @@ fn single(content: &[u8]) -> Option<Result<OcspResponse, OcspResponseError>> {
     }))
 }
 
-/// Parses a time such as `20260131235959Z` into a Unix timestamp.
+/// Parses a time such as `20260131235959Z` as a Unix timestamp.
 fn time(text: &[u8]) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
     if digits.len() != 14 || !digits.iter().all(u8::is_ascii_digit) {
@@ -259,7 +259,7 @@ fn time(text: &[u8]) -> Option<i64> {
     Some(zoned.timestamp().as_second())
 }
 
-/// Strips leading zeros from a number.
+/// Strips leading zeros from a big-endian number.
 fn without_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()

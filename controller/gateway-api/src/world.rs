@@ -1,8 +1,8 @@
-//! The input to resolution: all objects by kind and name, the last good key pairs, and the ports on
-//! which merged Gateways were last served.
+//! The input to resolution: all objects, the last good key pairs, and the ports on which merged
+//! Gateways were last served.
 //!
-//! Cloning a world is cheap, and an update replaces only one object. A world makes no decisions and
-//! drops no objects.
+//! Worlds are cheap to clone, because objects are shared. A world makes no decisions and drops no
+//! objects.
 
 mod definitions;
 mod last_good;
@@ -32,7 +32,7 @@ pub use last_good::LastGoodKeys;
 pub use objects::{Named, Objects};
 pub use served_together::{ServedPorts, ServedTogether};
 
-/// A kind and a name; prints as `Kind/namespace/name`.
+/// The kind and name of an object. Displayed as `Kind/namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// The kind.
@@ -58,12 +58,12 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &'static [Kind] = &[$(Kind::$kind,)+];
 
-            /// Returns the kind's name as spelled in the API.
+            /// Returns the kind's name, as spelled in the API.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$kind => $text,)+ }
             }
 
-            /// Returns the kind's plural name.
+            /// Returns the kind's name in the plural, as in API paths.
             pub fn plural(self) -> &'static str {
                 match self { $(Self::$kind => $plural,)+ }
             }
@@ -73,7 +73,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => &$short,)+ }
             }
 
-            /// Returns the supported `apiVersion`s of the kind.
+            /// Returns the `apiVersion`s under which the kind is supported.
             pub fn api_versions(self) -> &'static [&'static str] {
                 match self { $(Self::$kind => $groups,)+ }
             }
@@ -113,12 +113,12 @@ macro_rules! kinds {
                 match self { $(Self::$kind(object) => &object.metadata,)+ }
             }
 
-            /// Returns the metadata for modification; copies the object first if it is shared.
+            /// Returns the metadata for modification. If the object is shared, it is copied first.
             pub fn metadata_mut(&mut self) -> &mut Metadata {
                 match self { $(Self::$kind(object) => &mut Arc::make_mut(object).metadata,)+ }
             }
 
-            /// Returns the kind and name.
+            /// Returns the object's kind and name.
             pub fn key(&self) -> ObjectKey {
                 self.kind().named(self.metadata().key())
             }
@@ -131,28 +131,28 @@ macro_rules! kinds {
             $(pub $field: Objects<$type>,)+
             /// The last good key pair of each Secret.
             pub last_good: LastGoodKeys,
-            /// The definitions that the objects conform to.
+            /// The installed API definitions.
             pub definitions: Definitions,
-            /// Ports on which jointly published Gateways were last served.
+            /// Ports on which merged Gateways were last served.
             pub served_together: ServedTogether,
         }
 
         impl World {
-            /// Adds the object, replacing one of the same kind and name.
+            /// Adds an object. Replaces any object of the same kind and name.
             pub fn insert(&mut self, object: AnyObject) {
                 match object {
                     $(AnyObject::$kind(object) => { self.$field.insert(object); })+
                 }
             }
 
-            /// Removes the object. Returns true if it existed.
+            /// Removes an object. Returns true if the object existed.
             pub fn remove(&mut self, key: &ObjectKey) -> bool {
                 match key.kind {
                     $(Kind::$kind => self.$field.remove(&key.name),)+
                 }
             }
 
-            /// Returns the object.
+            /// Returns the object with this kind and name.
             pub fn get(&self, key: &ObjectKey) -> Option<AnyObject> {
                 let NamespacedName { namespace, name } = &key.name;
                 match key.kind {
@@ -160,7 +160,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Returns the sorted names of all objects of one kind.
+            /// Returns the names of all objects of one kind, sorted.
             pub fn names(&self, kind: Kind) -> Vec<NamespacedName> {
                 match kind {
                     $(Kind::$kind => self.$field.iter().map(|object| object.metadata.key()).collect(),)+
@@ -172,17 +172,17 @@ macro_rules! kinds {
                 match kind { $(Kind::$kind => self.$field.len(),)+ }
             }
 
-            /// Returns the number of objects.
+            /// Returns the number of objects of all kinds.
             pub fn len(&self) -> usize {
                 [$(self.$field.len(),)+].iter().sum()
             }
 
-            /// Returns true if the world is empty.
+            /// Returns true if the world contains no objects.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Returns true if the object exists.
+            /// Returns true if the world contains this object.
             pub fn contains(&self, key: &ObjectKey) -> bool {
                 self.get(key).is_some()
             }
@@ -195,9 +195,9 @@ const GATEWAY_V1_BETA: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1beta1",
 ];
-// The experimental channel also has v1alpha2, which is not read because it is a different API.
-// There, a TLSRoute may omit its hostnames, and may have several rules without a defined meaning.
-// v1alpha3 has the same fields as v1.
+// The experimental channel also has v1alpha2, which is not read because it is a different API: a
+// TLSRoute may omit its hostnames, and may have several rules whose meaning is undefined. v1alpha3
+// has the same fields as v1.
 const GATEWAY_TLS_ROUTE: &[&str] = &[
     "gateway.networking.k8s.io/v1",
     "gateway.networking.k8s.io/v1alpha3",
@@ -261,7 +261,8 @@ impl Kind {
             .find(|known| known.as_str() == kind && known.api_versions().contains(&api_version))
     }
 
-    /// Parses the name of a kind as users write it, in any case: singular, plural or short.
+    /// Parses the name of a kind as users type it: singular, plural or short, in upper or lower
+    /// case.
     pub fn parse(text: &str) -> Option<Kind> {
         let text_is = |name: &str| name.eq_ignore_ascii_case(text);
         Self::ALL.iter().copied().find(|kind| {
@@ -275,12 +276,13 @@ impl Kind {
         ObjectKey { kind: self, name }
     }
 
-    /// Returns true for kinds whose fields are all modeled.
+    /// Returns true if all fields of the kind are modeled, so that unknown fields can be detected.
     pub fn is_modelled(self) -> bool {
         self.is_gateway_api() || self.is_own() || self.is_experimental() || self.is_contour()
     }
 
-    /// Returns true for modeled kinds that exist only in the Gateway API's experimental channel.
+    /// Returns true if all fields of the kind are modeled and the kind exists only in the Gateway
+    /// API's experimental channel.
     pub fn is_experimental(self) -> bool {
         matches!(
             self,
@@ -298,21 +300,21 @@ impl Kind {
         self.api_versions() == SESAME
     }
 
-    /// Returns the API group; empty for the core group.
+    /// Returns the API group of the kind. The core group is an empty string.
     pub fn group(self) -> &'static str {
         let version = self.api_versions().first();
         let group = version.and_then(|version| version.split_once('/'));
         group.map_or("", |(group, _)| group)
     }
 
-    /// Returns the API group of a kind with a CustomResourceDefinition, or `None` for built-in
+    /// Returns the API group if the kind has a CustomResourceDefinition, or `None` for built-in
     /// kinds.
     pub fn group_of_definition(self) -> Option<&'static str> {
         let is_defined = self.is_modelled() || self == Self::XMesh;
         is_defined.then(|| self.group())
     }
 
-    /// Returns true for kinds that are watched only if Gateways outside the cluster are enabled.
+    /// Returns true if the kind is watched only while Gateways outside the cluster are enabled.
     pub fn is_of_extra_minimal_ocg(self) -> bool {
         matches!(
             self,

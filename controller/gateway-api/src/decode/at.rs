@@ -1,9 +1,9 @@
-//! The location of a value while it is read from a tree. Locations live on the stack and become
-//! paths only if needed.
+//! The location of a value while the value is read from a tree. Locations live on the stack; a path
+//! is only allocated if it is needed.
 
 use crate::api::{FieldPath, PathStep};
 
-/// The steps from the root to a node, linked from the node upwards.
+/// The steps from a node up to the root, as a linked list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'p> {
     pub(super) parent: Option<&'p At<'p>>,
@@ -13,9 +13,9 @@ pub(super) struct At<'p> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Down<'p> {
     Root,
-    /// Field of a type.
+    /// A field of a type.
     Field(&'p str),
-    /// Entry in a map with arbitrary keys.
+    /// An entry in a map with arbitrary keys.
     Key(&'p str),
     Index(usize),
 }
@@ -26,8 +26,8 @@ impl At<'_> {
         step: Down::Root,
     };
 
-    /// Returns the path, and the number of steps before the first map key. Later steps may reveal
-    /// contents of the object.
+    /// Returns the path, and the number of steps before the first map key. The steps from there on
+    /// may reveal contents of the object.
     pub(super) fn path(&self) -> (FieldPath, usize) {
         let mut steps = Vec::new();
         let mut named = 0;
@@ -57,7 +57,7 @@ impl At<'_> {
         }
     }
 
-    /// Returns the name of the enclosing field.
+    /// Returns the name of the innermost field that contains the value.
     pub(super) fn field(&self) -> &str {
         match (self.step, self.parent) {
             (Down::Field(name) | Down::Key(name), _) => name,

@@ -1,21 +1,22 @@
-//! Errors about documents that could not be decoded.
+//! Errors about documents that cannot be decoded.
 
 use thiserror::Error;
 
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// A document, or an item of a list, that could not be decoded.
+/// An error about a document, or about an item of a list, that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[error("line {line}: {reason}")]
 pub struct DecodeError {
     /// Line within the document, 1-based.
     pub line: usize,
-    /// The object, if its kind and name could still be read.
+    /// Kind and name of the object, if both could still be read.
     pub object: Option<ObjectKey>,
-    /// The reason.
+    /// Why decoding failed.
     pub reason: Box<Reason>,
-    /// A stand-in for the policy: it has only the targets, which then reject all requests. Set only
-    /// for security-relevant policies whose targets could be read.
+    /// A replacement for a security-relevant policy that cannot be decoded. It has only the
+    /// policy's targets, which then reject all requests. `None` for other objects, or if the
+    /// targets cannot be read.
     pub stand_in: Option<Box<AnyObject>>,
 }
 
@@ -30,16 +31,17 @@ impl DecodeError {
         }
     }
 
-    /// Returns true if Sesame does not read documents of this kind. That is not an error.
+    /// Returns true if Sesame does not support documents of this kind. Such a document is skipped
+    /// and is not an error.
     pub fn is_unsupported(&self) -> bool {
         matches!(*self.reason, Reason::Unsupported { .. })
     }
 }
 
-/// The reason why a document could not be decoded.
+/// Why a document cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Reason {
-    /// An unsupported kind, or an unsupported version of a kind.
+    /// The kind, or this version of the kind, is unsupported.
     #[error("{}", unsupported(api_version, kind))]
     Unsupported {
         /// The `apiVersion`, as written in the document.
@@ -47,17 +49,17 @@ pub enum Reason {
         /// The `kind`, as written in the document.
         kind: String,
     },
-    /// The text is not YAML, or not an object.
+    /// The text is not valid YAML, or does not contain an object.
     #[error("{0}")]
     Invalid(String),
-    /// A value that its field does not allow.
+    /// A field has a value that is not allowed.
     #[error("{field}: {value} {why}")]
     Field {
         /// The path of the field.
         field: String,
-        /// The truncated value, if it may be printed.
+        /// The value, truncated. `None` if it must not be printed.
         value: String,
-        /// The problem with the value.
+        /// Why the value is not allowed.
         why: String,
     },
     /// A required field is missing.
@@ -66,20 +68,20 @@ pub enum Reason {
         /// The path of the field.
         field: String,
     },
-    /// A name that an API server would reject.
+    /// The API server would reject this name.
     #[error("{field}: {value:?} is not a name: {expected}")]
     Name {
         /// The path of the field.
         field: String,
         /// The value, truncated.
         value: String,
-        /// The format of a valid name.
+        /// Describes a valid name.
         expected: &'static str,
     },
     /// A part of the document exceeds a limit.
     #[error("the {what} is too large: {size} bytes, maximum {limit}; split it")]
     TooLarge {
-        /// The part that is too large.
+        /// Which part of the document is too large.
         what: &'static str,
         /// The size in bytes.
         size: usize,

@@ -1,8 +1,8 @@
-//! Describes the values that a field accepts.
+//! Describes the values that a field accepts, for error messages.
 
 use serde::de::Expected;
 
-/// The ranges of integer fields, as the API defines them.
+/// The allowed ranges of integer fields, as the API defines them.
 const INTEGERS: &[(&str, i64, i64)] = &[
     ("attempts", 0, i32::MAX as i64),
     ("burst", 0, i32::MAX as i64),
@@ -53,7 +53,7 @@ const INTEGERS: &[(&str, i64, i64)] = &[
     ("weight", 0, 1_000_000),
 ];
 
-/// Describes the integers that this field accepts.
+/// Describes the integers that the field with this name accepts.
 pub(super) fn integer(field: &str) -> String {
     match INTEGERS.iter().find(|(name, ..)| *name == field) {
         Some((_, least, i64::MAX)) => format!("an integer of at least {least}"),
@@ -65,7 +65,7 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// Describes the expected string. Some types have a more specific description.
+/// Describes the string that was expected. Some types have a more specific description.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {
@@ -75,7 +75,7 @@ pub(super) fn text(wanted: &dyn Expected) -> String {
     }
 }
 
-/// Returns advice for an unquoted number in a field that accepts any string.
+/// Returns advice for a number in a string field that should have been quoted.
 pub(super) fn quotes(wanted: &str) -> &'static str {
     if wanted == "text" {
         "; put it in quotes"

@@ -1,4 +1,4 @@
-//! A fault in a value and its location, found while reading.
+//! A fault in a value, and the value's location.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::Reason;
 use super::tree::{Node, Value};
 use crate::api::{FieldPath, PathStep};
 
-/// The reason why a node cannot be read as a value of its type.
+/// Why a node cannot be read as a value of its type.
 #[derive(Debug)]
 pub(super) struct Fault(Box<Inner>);
 
@@ -20,11 +20,11 @@ struct Inner {
 
 #[derive(Debug)]
 enum FaultKind {
-    /// The name of a missing required field.
+    /// The required field with this name is missing.
     Missing(&'static str),
-    /// The description of the expected value.
+    /// The value has another type than this description.
     Expected(String),
-    /// The reason why the value is invalid; may quote the value.
+    /// The value is invalid for this reason, which may quote the value.
     Invalid(String),
 }
 
@@ -32,12 +32,12 @@ enum FaultKind {
 struct Place {
     line: u32,
     path: FieldPath,
-    /// Number of leading steps in the path that reveal no contents.
+    /// Number of leading steps in the path that can be shown without revealing contents.
     named: usize,
     value: String,
 }
 
-/// Maximum number of characters that a message quotes from a value.
+/// Maximum number of characters of a value that a message quotes.
 const MAX_VALUE_CHARACTERS: usize = 64;
 
 impl Fault {
@@ -49,7 +49,7 @@ impl Fault {
         Self(Box::new(Inner { what, place: None }))
     }
 
-    /// Sets the location, unless a more precise one is known.
+    /// Sets the location, unless the fault already has a more precise one.
     pub(super) fn at(mut self, node: &Node, path: impl FnOnce() -> (FieldPath, usize)) -> Self {
         self.0.place.get_or_insert_with(|| {
             let (path, named) = path();
@@ -63,7 +63,8 @@ impl Fault {
         self
     }
 
-    /// Returns the line, if known, and the reason. For a Secret, the reason never quotes contents.
+    /// Returns the line, if known, and the reason. If the value is in a Secret, the reason never
+    /// quotes contents.
     pub(super) fn into_reason(self, secret: bool) -> (Option<u32>, Reason) {
         let Inner { what, place } = *self.0;
         let Some(Place {
@@ -105,7 +106,7 @@ impl Fault {
     }
 }
 
-/// Returns the part of the value that a message quotes.
+/// Returns the part of the value that a message may quote.
 fn shown(node: &Node) -> String {
     match &node.value {
         Value::Null => "null".to_owned(),
@@ -125,7 +126,7 @@ fn shown(node: &Node) -> String {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Print no details, because the value may come from a Secret.
+        // Omit the details, because the value may come from a Secret.
         f.write_str("a value is not valid")
     }
 }

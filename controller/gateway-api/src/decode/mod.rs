@@ -1,13 +1,13 @@
-//! Decodes one YAML or JSON document, or one value from an API server, into an object or an error
-//! with its location.
+//! Decodes a YAML or JSON document, or a value from an API server. The result is an object, or an
+//! error with its location.
 //!
-//! Decoding opens no files and keeps no state. It never repairs or guesses. On hosts, no API server
-//! has validated the objects. Everything that an API server would reject is therefore an error
-//! here, such as a duplicate key or a number instead of a string. Limits apply before memory is
-//! allocated. Errors never quote a Secret.
+//! Decoding opens no files and keeps no state. It never repairs an object or guesses what its
+//! author meant. On hosts, no API server has validated the objects. Therefore, everything that an
+//! API server would reject is an error here, such as a duplicate key or a number instead of a
+//! string. Limits are checked before memory is allocated. Errors never quote a Secret.
 //!
-//! Every source becomes a `tree`, and `typed` turns the tree into an object. Null, unknown fields
-//! and errors are therefore handled the same way for every kind, field and source.
+//! Every source is first converted to a `tree`, from which `typed` reads the object. Therefore,
+//! null, unknown fields and errors are handled in the same way for every kind, field and source.
 
 mod at;
 mod error;
@@ -37,17 +37,17 @@ use self::tree::{Node, Value};
 use crate::api::{FieldPath, Metadata, NamespacedName, PathStep, UnknownField, UnknownFields};
 use crate::world::{AnyObject, Kind, ObjectKey};
 
-/// Limits for one document. The defaults are far above the sizes of real objects and far below
-/// harmful sizes.
+/// Limits for one document. The defaults are far larger than real objects, and far smaller than
+/// what could exhaust memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// Maximum size of one object in bytes; the API server allows about 1.5 MiB.
+    /// Maximum size of one object in bytes. The API server allows about 1.5 MiB.
     pub object_bytes: usize,
-    /// Maximum size of a `List` in bytes; it may hold a whole configuration.
+    /// Maximum size of a `List` in bytes. A `List` may contain an entire configuration.
     pub list_bytes: usize,
     /// Maximum nesting depth of mappings and sequences.
     pub depth: usize,
-    /// Maximum number of aliases, and of anchors, in one document.
+    /// Maximum number of aliases in one document. The same maximum applies to anchors.
     pub aliases: usize,
     /// Maximum number of nodes after aliases are expanded.
     pub nodes: usize,
@@ -65,21 +65,22 @@ impl Default for DecodeLimits {
     }
 }
 
-/// One object, and the fields of its document that the types do not model.
+/// One object, and the fields of its document that the object's type does not model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The object. An omitted namespace becomes `default`; cluster-scoped objects have an empty
-    /// one.
+    /// The object. If the document omits the namespace, it is `default`, or empty for
+    /// cluster-scoped kinds.
     pub object: AnyObject,
-    /// The line on which the object starts: 1-based, within the document.
+    /// The line on which the object starts, counted from 1 within the document.
     pub line: usize,
-    /// The unknown fields, each with its line; they are not part of `object`. Recorded only for
-    /// kinds whose fields are all modeled, and never within `status` or `metadata`.
+    /// The unknown fields, each with its line. They are not part of `object`. Unknown fields are
+    /// only recorded for kinds whose fields are all modeled, and never within `status` or
+    /// `metadata`.
     pub unknown_fields: Vec<(usize, UnknownField)>,
 }
 
-/// Decodes one document. Returns no results for an empty document, one for an object, and one for
-/// each item of a `List`.
+/// Decodes one document. Returns one result for an object, one for each item of a `List`, and none
+/// for an empty document.
 pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeError>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if split::is_blank(text) {
@@ -95,12 +96,12 @@ pub fn decode(text: &str, limits: &DecodeLimits) -> Vec<Result<Decoded, DecodeEr
     }
 }
 
-/// Parses the document into a tree and its head. A document of an unsupported kind is not read any
-/// further.
+/// Parses the document into a tree and its head. If the top-level lines name an unsupported kind,
+/// the document is not parsed.
 fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeError>> {
     let fail = |line, object, reason| Box::new(DecodeError::new(line, object, reason));
-    // The top-level lines reveal the kind without parsing. If parsing fails, they still identify
-    // the object.
+    // The top-level lines reveal the kind without parsing. If parsing fails, they are still enough
+    // to name the object in the error.
     let sniffed = Head::sniffed(text);
     let secret = sniffed
         .as_ref()
@@ -126,7 +127,7 @@ fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeEr
     if sniffed
         .is_some_and(|sniffed| sniffed.kind != head.kind || sniffed.api_version != head.api_version)
     {
-        // The top-level lines were misleading: an apparent key was part of a value.
+        // The guess from the top-level lines was wrong: an apparent key was part of a value.
         let reason = Reason::Invalid(
             "cannot determine `kind` and `apiVersion` from the text; indent the values of the \
             document"
@@ -141,7 +142,6 @@ fn parse(text: &str, limits: &DecodeLimits) -> Result<(Node, Head), Box<DecodeEr
     Ok((tree, head))
 }
 
-/// The `apiVersion`, `kind` and name of a document.
 #[derive(Debug)]
 struct Head {
     api_version: String,
@@ -150,8 +150,8 @@ struct Head {
 }
 
 impl Head {
-    /// Reads the head from the top-level lines, if possible. The flag is true if an error could
-    /// quote a Secret.
+    /// Reads the head from the top-level lines, if possible. The boolean is true if an error
+    /// message might quote a Secret.
     fn sniffed(text: &str) -> Option<(Self, bool)> {
         let Sniffed {
             api_version,
@@ -171,8 +171,8 @@ impl Head {
         Some((head, secret))
     }
 
-    /// Reads the head from the parsed document. `typed` is the default API version and kind for a
-    /// list item.
+    /// Reads the head from the parsed document. `typed` is the API version and kind of list items
+    /// that omit them.
     fn of(tree: &Node, typed: Option<(&str, &str)>) -> Result<Self, Reason> {
         if !matches!(tree.value, Value::Map(_)) {
             return Err(Reason::Invalid(
@@ -194,7 +194,7 @@ impl Head {
                 return Err(Reason::missing(field));
             }
         }
-        // The `typed` module reports values other than strings, with their location.
+        // Ignore values that are not strings: the `typed` module reports them with their location.
         let metadata = |field| {
             let node = tree
                 .get("metadata")
@@ -208,7 +208,7 @@ impl Head {
         })
     }
 
-    /// Returns true for `List` and the typed lists that `kubectl get --raw` prints.
+    /// Returns true for `List`, and for typed lists as printed by `kubectl get --raw`.
     fn is_list(&self) -> bool {
         self.kind.ends_with("List")
     }
@@ -221,7 +221,7 @@ impl Head {
         })
     }
 
-    /// Returns the key of the object, or `None` if it has no name.
+    /// Returns the object's key, or `None` if the object has no name.
     fn key(&self, kind: Kind) -> Option<ObjectKey> {
         if self.name.name.is_empty() {
             return None;
@@ -234,7 +234,8 @@ impl Head {
     }
 }
 
-/// Returns the effective namespace of an object of this kind, given the namespace in the document.
+/// Returns the namespace of an object of this kind. `given` is the namespace in the document, which
+/// may be empty.
 fn scoped(kind: Kind, given: &str) -> &str {
     match (kind.cluster_scoped(), given) {
         (true, _) => "",
@@ -267,7 +268,7 @@ fn decode_list(list: &Node, head: &Head) -> Vec<Result<Decoded, DecodeError>> {
         .collect()
 }
 
-/// Decodes a list item. `typed` is its default API version and kind.
+/// Decodes a list item. `typed` is the API version and kind of items that omit them.
 fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<DecodeError>> {
     let line = usize::try_from(item.line).unwrap_or(1).max(1);
     let fail = |reason| Box::new(DecodeError::new(line, None, reason));
@@ -280,8 +281,8 @@ fn decode_item(item: &Node, typed: Option<(&str, &str)>) -> Result<Decoded, Box<
     decode_node(item, &head, line)
 }
 
-/// Decodes an object that starts on `line`. For a security-relevant policy, an error includes a
-/// stand-in.
+/// Decodes an object that starts on `line`. If the object is a security-relevant policy, an error
+/// includes a stand-in for it.
 fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     decode_whole(node, head, line).map_err(|mut error| {
         error.stand_in = stand_in(node, head, line).map(Box::new);
@@ -289,9 +290,9 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     })
 }
 
-/// Returns a policy with only its targets. The policy makes its targets reject all requests,
-/// because the unreadable rest might be security-relevant. Returns `None` for other kinds, or if
-/// the targets are unreadable too.
+/// Returns a policy that has only the targets of this policy and rejects all their requests,
+/// because the part that cannot be read might be security-relevant. Returns `None` for other kinds,
+/// or if the targets cannot be read either.
 fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     let kind = head.known().ok()?;
     if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {
@@ -315,7 +316,7 @@ fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     Some(decoded.object)
 }
 
-/// Decodes an object that starts on `line`, without a stand-in on error.
+/// Decodes an object that starts on `line`. An error includes no stand-in.
 fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<DecodeError>> {
     let kind = head
         .known()
@@ -328,7 +329,7 @@ fn decode_whole(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<De
     };
     let notes = Notes {
         beside: match kind {
-            // Pods are the only kind whose status is read.
+            // `status` is only read for Pods.
             Kind::Pod => &["apiVersion", "kind"],
             _ => &["apiVersion", "kind", "status"],
         },

@@ -1,5 +1,4 @@
-//! Validates names as an API server would, because they become parts of resource names, paths and
-//! metrics.
+//! Validates names as an API server would. Names become parts of resource names, paths and metrics.
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
@@ -7,7 +6,7 @@ use super::Reason;
 use crate::api::{Listener, RouteSpec};
 use crate::world::{AnyObject, Kind};
 
-/// A format for names.
+/// A format of names.
 struct Form {
     holds: fn(&str) -> bool,
     expected: &'static str,
@@ -24,16 +23,15 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
-/// Format of ClusterTrustBundle names. If a bundle is linked to a signer, its name starts with the
-/// signer's name and contains colons.
+/// Format of the names of ClusterTrustBundles. If a bundle is linked to a signer, its name starts
+/// with the name of the signer and contains colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lowercase letters, digits, `-`, `.` and `:`, \
                each part starting and ending with a letter or digit",
 };
 
-/// Checks the names in an object: its name, its namespace, and the names of its listeners and
-/// rules.
+/// Checks the name and namespace of an object, and the names of its listeners and rules.
 pub(super) fn check(object: &AnyObject) -> Result<(), Reason> {
     let metadata = object.metadata();
     let form = match object.kind() {

@@ -1,4 +1,4 @@
-//! Records the unknown fields of an object while it is read.
+//! Records unknown fields while an object is read.
 
 use std::cell::RefCell;
 
@@ -8,15 +8,15 @@ use super::similar;
 use super::tree::Entry;
 use crate::api::UnknownField;
 
-/// Notes about the object that is being read.
+/// What is recorded about an object while the object is read.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    /// Top-level fields that the object's type lacks but that are not recorded as unknown.
+    /// Top-level fields that are not recorded as unknown although the object's type lacks them.
     pub(super) beside: &'static [&'static str],
-    /// True if unknown fields are recorded: only for kinds whose fields are all modeled.
+    /// True if unknown fields are recorded, which requires that all fields of the kind are modeled.
     pub(super) is_modelled: bool,
     pub(super) unknown: RefCell<Unknown>,
-    /// The types that were read, with their known and present fields.
+    /// The types read so far, with the fields that they know and the fields that are present.
     #[cfg(test)]
     pub(super) types: RefCell<Vec<TypeRead>>,
 }
@@ -34,19 +34,20 @@ pub(super) struct TypeRead {
 #[derive(Debug, Default)]
 pub(super) struct Unknown {
     pub(super) fields: Vec<(u32, UnknownField)>,
-    /// Numbers of fields beyond the limits: harmless fields, and fields that might be
-    /// security-relevant.
+    /// Number of harmless fields beyond the limit, and number of fields beyond the limit that might
+    /// be security-relevant.
     pub(super) more: (usize, usize),
 }
 
-/// Maximum number of harmless fields to record, so that a hostile document cannot flood the report.
+/// Maximum number of harmless fields to record. Without a limit, a hostile document could flood the
+/// report.
 const MAX_UNKNOWN: usize = 32;
-/// Maximum number of fields to record that might be security-relevant. A part that contains such a
-/// field must not be served, so the limit is high enough to record all of them in practice.
+/// Maximum number of possibly security-relevant fields to record. A part of the object that
+/// contains such a field must not be served, so the limit is higher than what occurs in practice.
 const MAX_PROTECTING: usize = 128;
 
 impl Notes {
-    /// Records an unknown field, unless Sesame does not model that part of the object.
+    /// Records an unknown field, unless this part of the object is not modeled.
     pub(super) fn note(&self, of: &At<'_>, entry: &Entry, known: &'static [&'static str]) {
         let within = At {
             parent: Some(of),

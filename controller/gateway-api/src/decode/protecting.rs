@@ -1,16 +1,15 @@
-//! Decides whether an unknown field might be security-relevant, from tables of field names and
-//! locations.
+//! Decides from tables of names and paths whether an unknown field might be security-relevant.
 //!
-//! Newer API releases have fields that this version does not know. Ignoring a field that
-//! authorizes, validates, encrypts or restricts would expose what its author meant to protect. When
-//! in doubt, a field counts as security-relevant. Only fields in `spec` count, because nothing else
-//! is configuration.
+//! Newer API releases have fields that this version does not know. If a field authorizes,
+//! validates, encrypts or restricts, ignoring it would expose what its author meant to protect. In
+//! case of doubt, a field counts as security-relevant. Fields outside `spec` never count, because
+//! they are not configuration.
 
 use crate::api::FieldPath;
 
-/// Substrings of the names of security-relevant fields, in lower case.
+/// A field is security-relevant if its name in lower case contains one of these substrings.
 const WORDS: &[&str] = &[
-    // Permission.
+    // Authorization.
     "acl",
     "allow",
     "auth",
@@ -64,8 +63,8 @@ const WORDS: &[&str] = &[
     "session",
 ];
 
-/// Fields whose unknown subfields are all security-relevant, because ignoring one would allow more
-/// than intended.
+/// Every unknown field within these fields is security-relevant, because ignoring it would allow
+/// more than intended.
 const PLACES: &[&str] = &[
     "allowedListeners",
     "allowedRoutes",
@@ -84,7 +83,7 @@ const PLACES: &[&str] = &[
 ];
 
 /// Returns true if the unknown field at this path might be security-relevant. `similar` is the
-/// known field that the author probably meant.
+/// known field that its author probably meant.
 pub(super) fn is_protecting(path: &FieldPath, similar: Option<&str>) -> bool {
     let mut fields = path.fields();
     if fields.next() != Some("spec") {

@@ -1,9 +1,10 @@
-//! Finds the known field that an unknown field was probably meant to be.
+//! Suggests the known field that the author of an unknown field probably meant.
 
-/// Returns the most similar field, or `None` if all fields differ too much. At most a third of a
-/// field's letters may differ, rounded down, but at least one and at most three.
+/// Returns the known field with the most similar name. Returns `None` if every name differs in too
+/// many letters. A third of the letters may differ, rounded down, but at least one and at most
+/// three.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // Skip long names: all known fields are shorter, and a comparison takes time proportional to
+    // Skip long names. All known names are shorter, and the time of a comparison is proportional to
     // the product of the lengths.
     if unknown.len() > 64 {
         return None;

@@ -1,23 +1,24 @@
 //! Guesses the kind and name of a block-style document from its top-level lines, without parsing or
-//! allocating.
+//! allocating memory.
 //!
-//! The caller compares the guess with the parsed result.
+//! The caller must compare the guess with the parsed document.
 
-/// The values that were found; `None` if a value is absent or not a plain word.
+/// The guessed values. `None` if a value is absent or not a plain word.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Sniffed<'a> {
     pub(super) api_version: Option<&'a str>,
     pub(super) kind: Option<&'a str>,
     pub(super) namespace: Option<&'a str>,
     pub(super) name: Option<&'a str>,
-    /// True if more than one top-level line looks like the `kind` field.
+    /// True if several top-level lines look like the field `kind`.
     pub(super) ambiguous: bool,
 }
 
 impl<'a> Sniffed<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let mut found = Self::default();
-        // Indentation of the fields of `metadata` while inside it; 0 until the first field is seen.
+        // Indentation of the fields of `metadata` while inside `metadata`; 0 until its first field
+        // is seen.
         let mut inside: Option<usize> = None;
         for line in text.lines() {
             let trimmed = line.trim_start_matches(' ');
@@ -56,8 +57,8 @@ impl<'a> Sniffed<'a> {
     }
 }
 
-/// Returns true if the text might be or contain a Secret. Used for documents whose kind is
-/// uncertain.
+/// Returns true if the text might be a Secret or contain one. This is used for documents whose kind
+/// is uncertain.
 pub(super) fn may_be_secret(text: &str) -> bool {
     text.contains("Secret")
 }
@@ -82,7 +83,7 @@ fn entry(line: &str) -> Option<(&str, &str)> {
     Some((key, value.trim()))
 }
 
-/// Returns a scalar that YAML takes literally: plain or quoted, with nothing to interpret.
+/// Returns a scalar whose text is its value in YAML: plain or quoted, and without escapes.
 fn word(value: &str) -> Option<&str> {
     let value = unquote(value).unwrap_or(value);
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '/' | '_');

@@ -1,20 +1,20 @@
-//! Splits a file into documents at their markers.
+//! Splits a file into documents at the document markers.
 
 /// One document of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document<'a> {
-    /// The line in the file on which `text` starts, 1-based.
+    /// The line of the file on which `text` starts, counted from 1.
     pub line: usize,
-    /// The document without its markers.
+    /// The text of the document, without markers.
     pub text: &'a str,
 }
 
-/// Returns the documents of a file, except documents that contain only whitespace, comments and
-/// directives.
+/// Returns the documents of a file. Documents that contain only whitespace, comments and directives
+/// are skipped.
 ///
-/// A line that starts with `---` or `...`, followed by whitespace or nothing, is a marker. This
-/// holds even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`). Splitting therefore
-/// needs no parser, and a malformed document cannot swallow the next one.
+/// A marker is a line that starts with `---` or `...`, followed by whitespace or the end of the
+/// line. This holds even inside a quoted or block scalar (YAML 1.2 §9.1.2, `c-forbidden`).
+/// Therefore, splitting needs no parser, and a malformed document cannot swallow the next one.
 pub fn split(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut push = |line: usize, text| {
@@ -27,7 +27,7 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     for line in text.split_inclusive('\n') {
         if let Some(after) = marker(line) {
             push(start_line, text.get(start..offset).unwrap_or_default());
-            // The rest of the line after `---` belongs to the next document.
+            // The text after `---` on the same line belongs to the next document.
             start = offset + (line.len() - after.len());
             start_line = number;
         }
@@ -38,7 +38,7 @@ pub fn split(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Returns the rest of the line after the marker, or `None` if the line does not start with a
+/// Returns the text after the marker on this line, or `None` if the line does not start with a
 /// marker.
 fn marker(line: &str) -> Option<&str> {
     let line = line.strip_prefix('\u{feff}').unwrap_or(line);
@@ -53,7 +53,7 @@ pub(super) fn is_blank(text: &str) -> bool {
     text.lines().all(is_blank_line)
 }
 
-/// Returns the number of the first line with content, 1-based.
+/// Returns the number of the first line with content, counted from 1.
 pub(super) fn first_line(text: &str) -> usize {
     text.lines()
         .position(|line| !is_blank_line(line))

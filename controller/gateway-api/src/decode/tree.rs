@@ -1,7 +1,7 @@
-//! A document as a tree with line numbers, from YAML or from an API server's JSON.
+//! A document as a tree with line numbers. The source is YAML, or JSON from an API server.
 //!
-//! Scalars are kept as written. The `typed` module interprets them by field: an unquoted number is
-//! not a string.
+//! Scalars are stored as written. The `typed` module interprets them according to the field: an
+//! unquoted number is not a string.
 
 use std::fmt;
 
@@ -9,7 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor}
 use serde_json::Number;
 use serde_saphyr::Spanned;
 
-/// A value and the line on which it starts: 1-based, or 0 if the source has no lines.
+/// A value and the line on which it starts, counted from 1. The line is 0 if the source has no
+/// lines.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: u32,
@@ -26,17 +27,18 @@ pub(super) enum Value {
     Map(Vec<Entry>),
 }
 
-/// A key in a map, with its value. No key occurs twice.
+/// An entry of a map. No key occurs twice in a map.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: Box<str>,
-    /// Line of the key.
+    /// Line on which the key is.
     pub(super) line: u32,
     pub(super) value: Node,
 }
 
 impl Node {
-    /// Returns the value for a key, or `None` if this is not a map or lacks the key.
+    /// Returns the value of a key. Returns `None` if this is not a map, or if the map lacks the
+    /// key.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
         let Value::Map(entries) = &self.value else {
             return None;
@@ -45,7 +47,7 @@ impl Node {
         Some(&entry.value)
     }
 
-    /// Returns the line of the field at a path such as `spec.rules[0].name`.
+    /// Returns the line on which the field at a path such as `spec.rules[0].name` starts.
     pub(super) fn line_of(&self, path: &str) -> Option<u32> {
         let mut node = self;
         for step in path.split(['.', '[']) {
@@ -57,7 +59,7 @@ impl Node {
         Some(node.line)
     }
 
-    /// Returns the string, or `None` for other values.
+    /// Returns the string, or `None` if the value is not a string.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),

@@ -1,8 +1,8 @@
-//! Reads typed values from a tree: all objects are read this way, regardless of source.
+//! Reads typed values from a tree. Objects from all sources are read in this way.
 //!
-//! **Null is absent.** A null field counts as missing. Elsewhere (in list elements and map
-//! entries), null is the empty string, list or map. API server components write empty lists as
-//! null, so null is handled here, once for all types.
+//! **Null is absent.** A field with the value null counts as missing. In list elements and map
+//! entries, null is the empty string, list or map. API server components write empty lists as null,
+//! so null is handled here for all types.
 //!
 //! **Errors have a location.** The innermost location is reported: the field's path, its line, its
 //! value and the expected value.
@@ -23,7 +23,7 @@ use super::fault::Fault;
 use super::notes::Notes;
 use super::tree::{Entry, Node, Value};
 
-/// Reads a typed value from a tree.
+/// Deserializes a typed value from a tree.
 pub(super) fn read<'de, S: DeserializeSeed<'de>>(
     seed: S,
     node: &'de Node,
@@ -45,7 +45,7 @@ struct Reader<'p, 'de> {
 }
 
 impl<'de> Reader<'_, 'de> {
-    /// Adds this location to a fault that has none.
+    /// Adds this location to a fault that has no location yet.
     fn told<T>(self, outcome: Result<T, Fault>) -> Result<T, Fault> {
         outcome.map_err(|fault| fault.at(self.node, || self.at.path()))
     }
@@ -63,7 +63,7 @@ impl<'de> Reader<'_, 'de> {
             },
             _ => return self.refuse(expected::integer(self.at.field())),
         };
-        // If a number does not fit the type, the error states the field's limits.
+        // If a number does not fit the type, the error states the field's range.
         self.told(read.map_err(|_: Fault| Fault::expected(expected::integer(self.at.field()))))
     }
 
@@ -99,7 +99,7 @@ impl<'de> Reader<'_, 'de> {
     }
 }
 
-/// Defines methods that all call `$do`.
+/// Defines `Deserializer` methods that all call `$do`.
 macro_rules! all {
     ($do:ident: $($name:ident)+) => {
         $(fn $name<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
@@ -210,18 +210,18 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         visitor.visit_unit()
     }
 
-    // None of the decoded types has a field of these types.
+    // None of the decoded types has a field of one of these types.
     serde::forward_to_deserialize_any! {
         bytes byte_buf char f32 f64 i128 tuple tuple_struct u128 unit unit_struct
     }
 }
 
-/// The fields of a type, or the entries of a map.
+/// Iterates over the fields of a type, or over the entries of a map.
 struct Fields<'p, 'de> {
     entries: slice::Iter<'de, Entry>,
     /// The entry whose key was read last.
     value: Option<&'de Entry>,
-    /// Fields of the type; `None` for a map, which accepts every key.
+    /// Fields that the type has. `None` for a map, which accepts any key.
     known: Option<&'static [&'static str]>,
     of: Reader<'p, 'de>,
 }
@@ -275,7 +275,7 @@ impl<'de> MapAccess<'de> for Fields<'_, 'de> {
     }
 }
 
-/// The elements of a list.
+/// Iterates over the elements of a list.
 struct Items<'p, 'de> {
     items: std::iter::Enumerate<slice::Iter<'de, Node>>,
     of: Reader<'p, 'de>,

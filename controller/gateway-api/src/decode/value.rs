@@ -9,8 +9,7 @@ use super::tree::Node;
 use super::{DecodeError, Decoded, decode_item, typed};
 use crate::world::Kind;
 
-/// Decodes an object of a known kind. An API server omits `apiVersion` and `kind` in the items of
-/// its lists.
+/// Decodes an object of a known kind. API servers omit `apiVersion` and `kind` in list items.
 pub fn decode_value(
     value: serde_json::Value,
     kind: Kind,
@@ -19,8 +18,8 @@ pub fn decode_value(
     decode_item(&value.into(), Some((api_version, kind.as_str()))).map_err(|error| *error)
 }
 
-/// Reads a value whose type is not one of the supported kinds, by the same rules. It must not
-/// contain secrets, because errors quote values.
+/// Decodes a value whose type is not one of the supported kinds, by the same rules. The value must
+/// not contain secrets, because errors quote it.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, String> {
     let node = Node::from(value);
     typed::read(PhantomData::<T>, &node, &Notes::default())

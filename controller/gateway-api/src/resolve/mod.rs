@@ -1,8 +1,9 @@
-//! Resolution: a pure function from one set of objects to Envoy snapshots, keys and statuses.
+//! Resolution: a pure function from a set of objects to Envoy snapshots, keys and statuses.
 //!
-//! No IO, no clock, no randomness, and no dependence on the order of arrival: the same world always
-//! produces the same bytes. Snapshots and statuses are derived from the same values. Each step
-//! builds on the results of earlier steps and never changes them:
+//! Resolution does no I/O and uses no clock and no randomness. The order in which objects arrive
+//! does not matter: the same world always produces the same bytes. Snapshots and statuses are
+//! derived from the same values. Each step uses the results of earlier steps and never changes
+//! them:
 //!
 //! 1. `gateways`: the Gateways of this controller's `gateways::classes`, checked with their
 //!    `settings` and `listeners`, including the listeners of ListenerSets;
@@ -14,7 +15,7 @@
 //!    these; `conditions`: the statuses of all objects.
 //!
 //! All steps use `syntax`, `context` and `tls`. `incremental` resolves only a few changed routes or
-//! endpoints, with the same result.
+//! endpoints, and produces the same result.
 
 mod backends;
 mod conditions;
@@ -84,36 +85,39 @@ use crate::world::{LastGoodKeys, ServedTogether, World};
 /// The result of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// Accepted Gateways whose GatewayClass belongs to Sesame, sorted by published name.
+    /// The accepted Gateways of Sesame's GatewayClasses, sorted by the name under which they are
+    /// published.
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that belong to this controller.
     pub statuses: Statuses,
-    /// Gateways of Sesame classes that are not served, because another Gateway is served instead.
+    /// Gateways of Sesame classes that are not served because their class serves only one Gateway.
     pub unserved: BTreeSet<NamespacedName>,
-    /// Gateways, accepted or not, that are published together with other Gateways of their class.
+    /// All Gateways that are published together with other Gateways of their class, including
+    /// Gateways that are not accepted.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
-    /// Names under which nothing can be published now, because parameters are unusable. The last
-    /// publication remains in effect.
+    /// Names under which nothing can be published now, because parameters are invalid. What was
+    /// last published under these names remains in effect.
     pub retained: BTreeSet<NamespacedName>,
-    /// Settings of each Gateway that uses a Sesame class and has valid parameters. Gateways that
-    /// are published together also have an entry under their shared name.
+    /// Settings of the Gateways that use a Sesame class and have valid parameters. Gateways that
+    /// are published together have an additional entry under their shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// Service requests, keyed by the name under which their Gateways are published.
+    /// What Gateways request for their Services, keyed by the name under which the Gateways are
+    /// published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
-    /// Listener hostnames that no certificate of the listener covers.
+    /// Hostnames of listeners that none of the listener's own certificates covers.
     pub uncovered: UncoveredHostnames,
     /// Problems that no status condition can report, sorted by object.
     pub problems: Vec<Problem>,
-    /// The last good key pair of each Secret that was read, passed to the next world.
+    /// The last good key pair of each Secret that was read, as input for the next resolution.
     pub last_good: LastGoodKeys,
-    /// The ports on which Gateways are served together, passed to the next world.
+    /// The ports on which Gateways are served together, as input for the next resolution.
     pub served_together: ServedTogether,
     /// Contents of the ConfigMaps from which meshes read the Gateways' CA certificates.
     pub ocg_bundles: OcgBundles,
 }
 
 impl Resolution {
-    /// Returns the certificate expiry times for each accepted Gateway.
+    /// Returns when the certificates of each accepted Gateway expire.
     pub fn expiries(&self) -> BTreeMap<NamespacedName, Vec<Expiry>> {
         let mut all = BTreeMap::new();
         for published in &self.gateways {
@@ -138,8 +142,8 @@ impl Resolution {
 }
 
 impl Resolution {
-    /// Returns the expiry times of each listener's certificates. The outer key is the object that
-    /// defines the listener, as `Gateway/namespace/name`; the inner key is the listener's name.
+    /// Returns when each listener's certificates expire. The outer key is the object that defines
+    /// the listener, as `Gateway/namespace/name`; the inner key is the listener's name.
     pub fn listener_expiries(&self) -> ListenerExpiries {
         let mut all = ListenerExpiries::new();
         for published in &self.gateways {
@@ -157,7 +161,8 @@ impl Resolution {
                 let expiries: Vec<Expiry> = keys
                     .filter_map(|key| pairs.get(key.as_str()))
                     .flatten()
-                    // A certificate remains valid without its staple.
+                    // Skip staples that the certificate does not require: the certificate is valid
+                    // without them.
                     .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
                     .cloned()
                     .collect();
@@ -174,17 +179,18 @@ impl Resolution {
     }
 }
 
-/// Resolves a sequence of worlds and caches parsed values from the previous one. The cache never
-/// affects the result.
+/// Resolves a sequence of worlds. Values that were parsed for the previous world are cached. The
+/// cache never affects the result.
 #[derive(Debug, Default)]
 pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
     key_sets: Parsed<Arc<str>>,
-    /// Total size in bytes of each published Gateway's routes, before any are excluded.
+    /// Total size in bytes of each published Gateway's routes, including routes that exceed the
+    /// limit and are excluded.
     sizes: BTreeMap<NamespacedName, u64>,
-    /// Separate resolver for changed routes and their neighbors. Resolving a whole world with it
-    /// would evict its cached values.
+    /// Separate resolver for the reduced worlds of incremental resolution. Resolving those with
+    /// this resolver would evict the cached values of the whole world.
     neighbours: Option<Box<Resolver>>,
 }
 
@@ -194,12 +200,12 @@ impl Resolver {
         self.run(world, options, Shadowed::default()).0
     }
 
-    /// Like `resolve`, but also returns the unreachable matches of each virtual host.
+    /// Like `resolve`, but also returns which matches of each virtual host are unreachable.
     fn resolve_by_host(&mut self, world: &World, options: &Options) -> (Resolution, Hidden) {
         self.run(world, options, Shadowed::by_host())
     }
 
-    // This function is long because it contains the whole flow that the module header describes.
+    // This function is long because it contains all the steps that the module header describes.
     fn run(
         &mut self,
         world: &World,
@@ -354,14 +360,15 @@ impl Resolver {
     }
 }
 
-/// Returns the Gateway's name and published name if it is published together with others.
+/// Returns the Gateway's own name, with the name under which it is published. Returns `None` if it
+/// is published separately.
 fn merged(gateway: &CheckedGateway<'_>) -> Option<(NamespacedName, MergedGateway)> {
     let published_as = gateway.merged.clone()?;
     let keys = gateway.keys();
     Some((gateway.name(), MergedGateway { published_as, keys }))
 }
 
-/// Returns the settings and Service requests of the Gateways whose parameters are valid.
+/// Returns the settings and Service requests of Gateways whose parameters are valid.
 fn publishing(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -392,7 +399,7 @@ fn publishing(
     (settings, services)
 }
 
-/// Resolves the world once, without a cache.
+/// Resolves a world without a cache.
 pub fn resolve(world: &World, options: &Options) -> Resolution {
     Resolver::default().resolve(world, options)
 }

@@ -34,7 +34,7 @@ fn message(text: &str) -> String {
     one(text).expect_err("must not decode").to_string()
 }
 
-/// Returns a `ConfigMap`, the smallest object with a name.
+/// Returns a `ConfigMap`, which needs nothing but a name.
 fn named(name: &str, namespace: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name:?}\n  namespace: {namespace:?}\n"
@@ -349,7 +349,7 @@ proptest! {
         }
         for document in split(&text) {
             for error in decode(document.text, &DecodeLimits::default()).into_iter().filter_map(Result::err) {
-                // In YAML, a lone CR also ends a line.
+                // In YAML, a single CR also ends a line.
                 let lines = document.text.lines().count() + document.text.matches('\r').count();
                 prop_assert!(error.line >= 1 && error.line <= lines + 1);
             }
@@ -363,7 +363,7 @@ proptest! {
         const VALUE: &str = "S3cr3tV4lu3";
         let mut text = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: a}}\nstringData:\n  password: {VALUE}\n");
         for (at, length, insert) in cuts {
-            // Keep the kind intact, so that the broken object is still a Secret.
+            // Do not break the kind, so that the broken document is still a Secret.
             let at = at.clamp(28, text.len());
             let end = (at + length).min(text.len());
             text.replace_range(at..end, &insert);
@@ -377,7 +377,8 @@ proptest! {
 
 #[test]
 fn lists_have_no_room_to_spare() {
-    // Spare capacity adds up: a cluster has many objects with short lists of large elements.
+    // Memory adds up: a cluster has many objects with short lists of large elements, so lists must
+    // have no spare capacity.
     let AnyObject::HttpRoute(route) = one(ROUTE).expect("decodes").object else {
         panic!("not a route")
     };

@@ -1,5 +1,5 @@
-//! Null counts as missing for every field of every kind, whether read from a file or from an API
-//! server.
+//! In every field of every kind, null counts as a missing field, whether the object comes from a
+//! file or from an API server.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use super::super::*;
 
-/// Returns objects that have every field, as JSON.
+/// Returns objects in which every field is set, as JSON.
 pub(super) fn objects() -> Vec<Json> {
     split(include_str!("every_field.yaml"))
         .iter()
@@ -21,7 +21,8 @@ pub(super) fn objects() -> Vec<Json> {
         .collect()
 }
 
-/// Fields with arbitrary keys: in these, null is the empty string, as in Go.
+/// In maps with arbitrary keys, a null value is the empty string, as in Go. These fields are such
+/// maps.
 pub(super) const MAPS: &[&str] = &[
     "annotations",
     "data",
@@ -34,7 +35,7 @@ pub(super) const MAPS: &[&str] = &[
     "stringData",
 ];
 
-/// Collects the paths of all values inside `value`.
+/// Collects the paths of all values that `value` contains.
 pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     let below: Vec<(String, &Json)> = match value {
         Json::Object(fields) => fields
@@ -55,7 +56,7 @@ pub(super) fn places(value: &Json, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Returns the object as read from a file and from an API server, or the errors.
+/// Returns the object as decoded from a file and as decoded from an API server, or the errors.
 fn read(object: &Json) -> [Result<AnyObject, String>; 2] {
     let told = |outcome: Result<Decoded, DecodeError>| match outcome {
         Ok(decoded) => Ok(decoded.object),
@@ -95,7 +96,7 @@ fn null_fields_decode_like_absent_ones() {
                 Json::Object(fields) => {
                     fields.remove(key).expect("was there");
                 }
-                // A null list element counts as an empty string or map.
+                // In a list, a null element counts as an empty string or map.
                 Json::Array(items) => {
                     let index: usize = key.parse().expect("an index");
                     match items.get_mut(index) {
@@ -143,7 +144,7 @@ fn the_objects_have_every_field_that_is_modelled() {
 
 #[test]
 fn the_last_endpoint_of_a_service_goes() {
-    // As kube-controller-manager sends it.
+    // kube-controller-manager sends null like this.
     let value = json!({
         "metadata": {"name": "app-x7k2p", "namespace": "shop", "generateName": "app-", "generation": 7,
             "creationTimestamp": "2026-11-22T10:00:00Z",

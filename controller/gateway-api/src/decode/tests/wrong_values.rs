@@ -1,12 +1,12 @@
-//! A wrong value in any field of any kind is reported with the object, path, value, expected value
-//! and line.
+//! For a wrong value in any field of any kind, the error states the object, path, value, expected
+//! value and line.
 
 use serde_json::{Value as Json, json};
 
 use super::super::*;
 use super::nulls::{MAPS, objects, places};
 
-/// Returns the object as block YAML, and the line on which the value at `place` starts.
+/// Returns the object as block YAML, and the line on which the value at the path `place` starts.
 fn text(value: &Json, place: &str) -> (String, usize) {
     let mut lines = Vec::new();
     let mut at = 0;
@@ -22,7 +22,7 @@ fn write(
     lines: &mut Vec<String>,
     at: &mut usize,
 ) {
-    // A value that spans several lines starts on the first line.
+    // A value on several lines starts on the first of them.
     let below: Vec<(String, String, &Json)> = match value {
         Json::Object(fields) => fields
             .iter()
@@ -57,7 +57,8 @@ fn write(
     }
 }
 
-/// Converts `/spec/rules/0/name` to `spec.rules[0].name`, up to the first arbitrary key.
+/// Converts a JSON pointer such as `/spec/rules/0/name` to a field path such as
+/// `spec.rules[0].name`, and stops before the first arbitrary map key.
 fn path(place: &str, is_secret: bool) -> String {
     let mut path = String::new();
     let mut is_map = false;
@@ -77,7 +78,7 @@ fn path(place: &str, is_secret: bool) -> String {
     path
 }
 
-/// Returns true for HTTPProxy fields whose contents are not read.
+/// Returns true for HTTPProxy fields of which only the presence is read.
 fn is_noted(kind: &str, place: &str) -> bool {
     const NOTED: [&str; 13] = [
         "/authorization",
@@ -105,8 +106,8 @@ fn wrong_value_error_names_path_value_and_line() {
         let mut all = Vec::new();
         places(&object, "", &mut all);
         for place in all {
-            // Errors need these fields to identify the object; unknown fields of `metadata` are
-            // ignored.
+            // Skip `metadata` fields: errors need some to name the object, and unknown fields there
+            // are ignored.
             let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
             if is_head || place == "/metadata/name" || is_noted(&kind, &place) {
                 continue;
@@ -115,7 +116,7 @@ fn wrong_value_error_names_path_value_and_line() {
             let value = wrong.pointer_mut(&place).expect("is there");
             let is_quantity = place.contains("/resources/");
             let (instead, shown, expected) = match value {
-                // A number is also a valid quantity.
+                // A number is not a wrong value for a quantity.
                 Json::String(_) if is_quantity => (json!(true), "true", &["is not a quantity"][..]),
                 Json::String(_) => (
                     json!(7),
@@ -208,7 +209,7 @@ fn misspelt_field_error_suggests_intended_field() {
                     let is_block = line - at;
                     assert!(is_block <= 1, "{place}: {at} is not {line}");
                 }
-                // The field is required, and the error names it.
+                // The error names the required field that is missing.
                 Err(error) => assert!(error.reason.to_string().contains(key), "{place}: {error}"),
             }
             told += 1;

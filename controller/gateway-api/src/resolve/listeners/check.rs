@@ -1,5 +1,5 @@
-//! Checks each listener individually: names, ports, hostnames, TLS, allowed namespaces and route
-//! kinds.
+//! Checks each listener individually: its name, port, hostname, TLS settings, allowed namespaces
+//! and route kinds.
 
 use std::collections::HashMap;
 
@@ -17,8 +17,9 @@ use crate::resolve::syntax::{limits, names};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Checks each listener of an object individually. `object` is the rank of the object: 0 for the
-/// Gateway, followed by its ListenerSets, HTTPProxies and Ingresses in order of precedence.
+/// Checks each listener of an object individually. `object` is the object's rank on the Gateway: 0
+/// for the Gateway itself, followed by its ListenerSets, HTTPProxies and Ingresses in order of
+/// precedence.
 pub(crate) fn check<'w>(
     owner: &ListenerOwner<'w>,
     object: usize,
@@ -55,7 +56,7 @@ fn check_one<'w>(
         protocol,
         tls,
         allowed_routes,
-        // Filters are resolved once all listeners are known.
+        // Filters are resolved later, once all listeners are known.
         filters: _,
     } = spec;
     let mut accepted = Verdict::default();
@@ -63,7 +64,7 @@ fn check_one<'w>(
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
 
     let withheld = owner.unknown.refusal_of("listeners", index);
-    // Listeners without hostnames never share a port, so report the error immediately.
+    // These listeners have no hostnames and never share a port, so report the error immediately.
     let has_hostname = !matches!(protocol, Protocol::Tcp | Protocol::Udp);
     let (withheld, at_once) = if has_hostname {
         (withheld, None)
@@ -125,7 +126,6 @@ fn check_one<'w>(
     }
 }
 
-/// Returns the errors in a listener's name.
 fn name_faults(name: &str, unique: bool) -> Vec<String> {
     let mut faults = Vec::new();
     if !is_dns_subdomain(name) {
@@ -141,7 +141,7 @@ fn name_faults(name: &str, unique: bool) -> Vec<String> {
     faults
 }
 
-/// Parses the hostname. Returns `None` if it is invalid.
+/// Parses the hostname. Returns `None` if the hostname is invalid.
 fn check_hostname(
     hostname: Option<&str>,
     protocol: &Protocol,
@@ -160,7 +160,8 @@ fn check_hostname(
     Some(host)
 }
 
-/// Returns the protocol if it supports any route kind, and the kinds that may attach.
+/// Returns the listener's protocol, or `None` if it supports no route kind, and the kinds of routes
+/// that may attach.
 fn check_kinds(
     protocol: &Protocol,
     asked: &[RouteGroupKind],

@@ -1,5 +1,5 @@
-//! Compares all listeners on the same Envoys: namespace shares, conflicts, and overlapping
-//! hostnames.
+//! Compares all listeners that are served by the same Envoys: namespace shares, conflicts, and
+//! overlapping hostnames.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,20 +10,20 @@ use super::overlaps;
 use crate::resolve::syntax::limits::MAX_ATTACHED_LISTENERS;
 use crate::status::Reason;
 
-/// A Gateway whose listeners take part in the comparison.
+/// A Gateway whose listeners are compared.
 pub(crate) struct ComparedGateway<'c, 'w> {
-    /// Name for messages: `Gateway namespace/name`.
+    /// The Gateway for messages, as `Gateway namespace/name`.
     pub(crate) name: String,
     pub(crate) namespace: &'w str,
     pub(crate) listeners: &'c mut [CheckedListener<'w>],
-    /// Number of the Gateway's own listeners. The listeners of ListenerSets follow.
+    /// Number of listeners in the Gateway's spec. The listeners of other objects follow them.
     pub(crate) own: usize,
-    /// Index ranges of the remaining listeners, each with the namespace of the object that defines
-    /// them.
+    /// Ranges of the other listeners' indices, each with the namespace of the object that defines
+    /// these listeners.
     pub(crate) sets: Vec<(&'w str, Range<usize>)>,
 }
 
-/// Compares the listeners of Gateways that are served together. The Gateways are in order of
+/// Compares the listeners of Gateways that are served together. The Gateways must be in order of
 /// precedence.
 pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     for (place, gateway) in gateways.iter_mut().enumerate() {
@@ -39,8 +39,8 @@ pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     overlaps::find_by_hostname(&mut all, &names);
 }
 
-/// Finds listeners whose certificates cover each other's hostnames, among Gateways that are served
-/// together. Call this once the certificates are known.
+/// Finds listeners of Gateways that are served together whose certificates cover each other's
+/// hostnames. The certificates must already be resolved.
 pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListener<'_>])]) {
     let names: Vec<String> = gateways.iter().map(|(name, _)| name.clone()).collect();
     let all = gateways
@@ -49,8 +49,8 @@ pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListene
     overlaps::find_by_certificate(&mut all.collect::<Vec<_>>(), &names);
 }
 
-/// Rejects the listeners with which a namespace exceeds its share. With a single Gateway, only the
-/// listeners of ListenerSets count; with several, the Gateways' own listeners do too.
+/// Rejects the listeners with which a namespace exceeds its share. With a single Gateway, the
+/// listeners in the Gateway's spec do not count. With several Gateways, all listeners count.
 fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let alone = gateways.len() == 1;
     let (whose, on) = if alone {
@@ -106,7 +106,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     }
 }
 
-/// The cost of the listeners that each namespace requests, and the ports that this cost already
+/// The total cost of the listeners that each namespace requests, and the ports that this cost
 /// includes.
 #[derive(Default)]
 struct Asked<'w> {
@@ -115,8 +115,9 @@ struct Asked<'w> {
 }
 
 impl<'w> Asked<'w> {
-    /// Adds a listener and returns its cost. A port needs sockets and a share of the connections,
-    /// so a new port also counts. `port` is `None` if a Gateway has already opened the port.
+    /// Adds a listener and returns its cost: 1, or 2 if it opens a new port. A port costs extra
+    /// because it needs sockets and a share of the connections. `port` is `None` if a Gateway's own
+    /// listener already opens the port.
     fn add(&mut self, namespace: &'w str, port: Option<u16>) -> usize {
         let opens = port.is_some_and(|port| self.ports.insert((namespace, port)));
         let cost = 1 + usize::from(opens);
@@ -127,16 +128,16 @@ impl<'w> Asked<'w> {
 
 impl<'w> ComparedGateway<'_, 'w> {
     /// Returns the ranges of listeners that count towards a namespace's share. If the Gateway is
-    /// `alone`, its own listeners do not count.
+    /// `alone`, the listeners in its spec do not count.
     fn shared(&self, alone: bool) -> Vec<(&'w str, Range<usize>)> {
         let own = (!alone).then_some((self.namespace, 0..self.own));
         own.into_iter().chain(self.sets.iter().cloned()).collect()
     }
 }
 
-/// Returns the maximum that any one namespace gets out of `room`. Requests below the equal share
-/// are granted in full, and the rest is shared equally. So large requests take nothing from small
-/// ones, regardless of order.
+/// Returns the largest share of `room` that any namespace can get. Requests up to an equal share
+/// are granted in full, and larger requests share the rest equally. Therefore, large requests take
+/// nothing from small ones, in whichever order they arrive.
 fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     let mut asked = asked.to_vec();
     asked.sort_unstable();
@@ -152,7 +153,7 @@ fn fair_share(mut room: usize, asked: &[usize]) -> usize {
     usize::MAX
 }
 
-/// Finds conflicts among the listeners that are still valid, and rejects the conflicting listeners.
+/// Finds and rejects conflicting listeners. Listeners that are already rejected are ignored.
 fn find_conflicts(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let mut indices = Vec::new();
     let mut claims = Vec::new();

@@ -1,8 +1,8 @@
-//! Conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
+//! Finds conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
-//! Within one object there is no winner: all conflicting listeners are rejected. Between objects,
-//! the Gateway takes precedence over its ListenerSets, and each ListenerSet over later ones. Among
-//! Gateways that are served together, the first Gateway wins, along with its ListenerSets. A losing
+//! If listeners of one object conflict, all of them are rejected. Between objects, the Gateway
+//! takes precedence over its ListenerSets, and each ListenerSet over later ones. Among Gateways
+//! that are served together, the first Gateway and its ListenerSets take precedence. A rejected
 //! listener does not affect other listeners. The input must only contain valid listeners with a
 //! supported protocol.
 
@@ -17,7 +17,7 @@ use crate::status::{Grounds, Reason};
 /// The properties that make a listener distinct.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claim<'a> {
-    /// Rank of the owner. Claims are sorted by rank.
+    /// Rank of the listener's object. Claims are sorted by rank.
     pub(crate) rank: Rank,
     pub(crate) name: &'a str,
     pub(crate) port: u16,
@@ -25,7 +25,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) hostname: &'a Hostname,
 }
 
-/// Groups of protocols. Listeners of different groups cannot share a port.
+/// Groups of protocols. Listeners whose protocols are in different groups cannot share a port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Family {
     PlainHttp,
@@ -43,15 +43,16 @@ fn family(protocol: schema::Protocol) -> Family {
     }
 }
 
-/// A port. The first element is true for UDP, whose ports are separate from TCP's.
+/// A port number, preceded by true for UDP. UDP ports are separate from TCP ports with the same
+/// number.
 type PortKey = (bool, u16);
 
 fn port_key(claim: &Claim<'_>) -> PortKey {
     (family(claim.protocol) == Family::Udp, claim.port)
 }
 
-/// Returns each claim's conflict, if any. `gateways` are the Gateways' names in order of
-/// precedence.
+/// Returns the conflict of each claim, or `None` for claims without a conflict. `gateways` are the
+/// Gateways' names in order of precedence.
 pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grounds>> {
     let mut held: BTreeMap<PortKey, PortClaims<'_>> = BTreeMap::new();
     let mut found = Vec::with_capacity(claims.len());
@@ -70,8 +71,8 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // If a Gateway's own listeners conflict with each other, no other object may win their
-            // claims.
+            // If listeners of the Gateway itself conflict, no other object may have their ports and
+            // hostnames.
             if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);
             }
@@ -98,7 +99,7 @@ impl<'a> PortClaims<'a> {
         claims.push(claim);
     }
 
-    /// Returns another claim that cannot share the port with this one.
+    /// Returns another claim that cannot share the port with this claim, if any.
     fn refusing(&self, claim: &Claim<'_>) -> Option<&'a Claim<'a>> {
         let of_claim = family(claim.protocol);
         let whole_port = matches!(of_claim, Family::Tcp | Family::Udp);
@@ -111,15 +112,15 @@ impl<'a> PortClaims<'a> {
         })
     }
 
-    /// Returns the claims with the same hostname.
+    /// Returns the claims on this port that have the same hostname as this claim.
     fn same_hostname(&self, claim: &Claim<'_>) -> &[&'a Claim<'a>] {
         let claims = self.by_hostname.get(claim.hostname.as_str());
         claims.map(Vec::as_slice).unwrap_or_default()
     }
 }
 
-/// Returns a claim's conflict with objects that take precedence. The message names only Gateways,
-/// because the other objects may belong to other tenants.
+/// Returns the conflict between a claim and objects that take precedence, if any. The message names
+/// only Gateways, because other objects may belong to other tenants.
 fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Option<Grounds> {
     let port = claim.port;
     let whose = |holder: &Claim<'_>| match gateways.get(holder.rank.gateway) {
@@ -145,7 +146,7 @@ fn taken(held: &PortClaims<'_>, claim: &Claim<'_>, gateways: &[String]) -> Optio
     Some((Reason::HostnameConflict, message))
 }
 
-/// Returns a claim's conflict with other claims of the same object.
+/// Returns the conflict between a claim and other claims of the same object, if any.
 fn contested(own: &PortClaims<'_>, claim: &Claim<'_>) -> Option<Grounds> {
     let port = claim.port;
     if own.refusing(claim).is_some() {
@@ -295,13 +296,14 @@ mod tests {
                 (2, 80, Http, "a.com", P),
                 (3, 80, RawTcp, "", P),
             ],
-            // Two listeners of the same Gateway conflict: no listener gets the hostname.
+            // Two listeners of the Gateway itself conflict, so no listener gets the hostname.
             &[
                 (0, 80, Http, "a.com", H),
                 (0, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),
             ],
-            // Two listeners of a ListenerSet conflict: the next ListenerSet may have the hostname.
+            // Two listeners of a ListenerSet conflict, so the next ListenerSet may have the
+            // hostname.
             &[
                 (1, 80, Http, "a.com", H),
                 (1, 80, Http, "a.com", H),

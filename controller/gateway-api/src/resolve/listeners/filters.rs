@@ -1,8 +1,8 @@
-//! Filters of listeners, which apply before routing.
+//! Resolves the filters of listeners, which apply to requests before routing.
 //!
 //! If a listener's filters cannot be served, the listener keeps its hostname and rejects all
-//! requests. Otherwise the requests would reach a listener with a wider hostname, which may have no
-//! filters at all.
+//! requests. Otherwise, its requests would reach a listener with a wider hostname, which may have
+//! no filters at all.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, VirtualHost};
@@ -19,16 +19,16 @@ use crate::status::{Grounds, Reason, unsupported};
 /// The filters of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct CheckedFilters<'w> {
-    /// The authorizations, in order of execution.
+    /// Settings of the authorizations, in order of execution.
     pub(crate) external_auth: Vec<schema::ExternalAuth>,
-    /// True if all requests are rejected because some filters cannot be served.
+    /// True if the listener rejects all requests because some of its filters cannot be served.
     pub(crate) refuse: bool,
-    /// The filters' backends that list the Gateway in their own status or in their policies'
-    /// statuses.
+    /// Backends of the filters. The Gateway is listed in the statuses of these backends or of their
+    /// policies.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Resolves a listener's filters. `meshed` is true if the Gateway sends traffic to a mesh.
+/// Resolves the filters of a listener. `meshed` is true if the Gateway sends traffic to a mesh.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -36,7 +36,8 @@ pub(crate) fn resolve<'w>(
     backends: &mut Backends<'w>,
     cx: &mut ResolveContext<'w, '_>,
 ) {
-    // A listener with other errors may still hold its hostname, which `hold` decides later.
+    // If the listener has other errors, `hold` decides later whether it rejects all requests for
+    // its hostname.
     let was_good = listener.accepted.good();
     let withheld = listener.withheld.take();
     let withheld = withheld.map(|why| (Reason::UnsupportedValue, why));
@@ -98,7 +99,7 @@ pub(crate) fn resolve<'w>(
     listener.filters = found;
 }
 
-/// Checks a listener's filter list as a whole.
+/// Checks the protocol, and the number of filters in a listener's list.
 fn check(
     listener: &CheckedListener<'_>,
     ListenerFilters { requests }: &ListenerFilters,
@@ -123,7 +124,7 @@ fn check(
     .map_err(|why| (Reason::InvalidListenerFilter, why))
 }
 
-/// Reads a filter. Errors contain the field path relative to the filter.
+/// Reads a filter. Errors start with the field path relative to the filter.
 fn read(index: usize, filter: &ListenerFilter) -> Result<AuthorizeBy<'_>, Grounds> {
     let ListenerFilter {
         type_,

@@ -1,8 +1,8 @@
-//! Hostnames that are held by listeners that cannot be served.
+//! Keeps the hostnames of listeners that cannot be served away from listeners with wider hostnames.
 //!
-//! If a hostname were not held, its requests would reach a listener with a wider hostname on the
-//! port, and thus a different certificate, filters and routes. A served listener never loses a
-//! hostname this way.
+//! Without this protection, requests for the hostname would reach a listener with a wider hostname
+//! on the same port. They would then get that listener's certificate, filters and routes. A served
+//! listener never loses a hostname because another listener holds it.
 
 use std::collections::HashSet;
 
@@ -14,9 +14,9 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// Port, whether the protocol uses TLS, and hostname key.
 type HostnameKey = (u16, bool, String);
 
-/// Makes each unserved listener hold its hostname if a listener with a wider hostname is served.
-/// `listeners` are all listeners on the same Envoys, fully checked and in order of precedence. Each
-/// flag is false if the listener's Gateway is not accepted.
+/// Makes an unserved listener hold its hostname if a listener with a wider hostname is served on
+/// the same port. `listeners` are all listeners on the same Envoys, in order of precedence, after
+/// all other checks. The flag of each listener is false if its Gateway is not accepted.
 pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     let mut served: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter() {
@@ -26,7 +26,7 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     }
     let mut held: HashSet<HostnameKey> = HashSet::new();
     for (listener, of_served) in listeners.iter_mut() {
-        // A listener beyond its namespace's share does not hold a hostname.
+        // A listener that exceeds its namespace's share does not hold a hostname.
         if (*of_served && listener.is_served()) || listener.beyond_share {
             continue;
         }
@@ -43,20 +43,21 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
             && held.insert((port, tls, name))
         {
             listener.holds = Some(HeldHostname { tls, hostname });
-            // Without TLS settings, the TLS handshake is rejected.
+            // Without TLS settings, TLS handshakes for the hostname are rejected.
             listener.tls = None;
         }
     }
 }
 
-/// Returns the hostname that the author of a listener intended.
+/// Returns the listener's hostname. For an invalid hostname, returns what the author probably
+/// meant.
 fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     let text = || Hostname::meant(listener.spec.hostname.as_deref().unwrap_or_default());
     listener.hostname.clone().or_else(text)
 }
 
-/// Returns the hostname keys that a listener may hold. Protocols without hostnames have none; an
-/// unknown protocol has both the plain and the TLS key.
+/// Returns the hostname keys that a listener may hold. Protocols without hostnames have no keys. An
+/// unknown protocol has a plaintext key and a TLS key.
 fn keys(listener: &CheckedListener<'_>, hostname: &Hostname) -> Vec<HostnameKey> {
     let families: &[bool] = match listener.protocol {
         Some(schema::Protocol::Http) => &[false],

@@ -1,4 +1,4 @@
-//! HTTPS listeners that HTTPProxies and Ingresses add to a Gateway, one per TLS host.
+//! HTTPS listeners that HTTPProxies and Ingresses add to a Gateway, one for each TLS host.
 
 use sesame_proto::schema::ForwardClientCertificate;
 use sesame_proto::schema::tls_termination::ClientMode;
@@ -11,39 +11,40 @@ use crate::world::Kind;
 /// Port of implicit listeners.
 const HTTPS: i32 = 443;
 
-/// The HTTPS listeners that an HTTPProxy or Ingress adds to the Gateway of its class.
+/// The listeners that an HTTPProxy or Ingress adds to the Gateway of its class.
 #[derive(Clone, Debug)]
 pub struct ImplicitListeners<'w> {
     /// `HTTPProxy` or `Ingress`.
     pub kind: Kind,
-    /// Namespace and name of the Gateway.
+    /// Namespace and name of the Gateway to which the listeners are added.
     pub gateway: (&'w str, &'w str),
-    /// Metadata of the object.
+    /// Metadata of the HTTPProxy or Ingress.
     pub metadata: &'w Metadata,
     /// The listeners.
     pub listeners: Vec<Listener>,
-    /// The client certificate validation on these listeners.
+    /// Client certificate validation on all these listeners, if configured.
     pub clients: Option<HostClients>,
 }
 
-/// The client certificate validation for a host.
+/// Client certificate validation for a host.
 #[derive(Clone, Debug)]
 pub struct HostClients {
     /// Determines whether clients need a certificate, and whether it must be valid.
     pub mode: ClientMode,
     /// The Secret with the CA certificates for clients.
     pub authorities: Option<ObjectRef>,
-    /// The Secret with revocation lists issued by these authorities.
+    /// The Secret with revocation lists of these authorities.
     pub revoked: Option<ObjectRef>,
-    /// True if only the leaf certificate is checked against the revocation lists.
+    /// True if only the client's own certificate is checked against the revocation lists, not its
+    /// issuers' certificates.
     pub leaf_only: bool,
-    /// The details of the client certificate that are forwarded to backends.
+    /// Which details of the client certificate are forwarded to backends.
     pub forward: Option<ForwardClientCertificate>,
 }
 
-/// Returns an implicit listener's name in the snapshot. The name does not depend on which object
-/// defines the host. Connections therefore survive when another object takes over the host with the
-/// same certificate.
+/// Returns the name of an implicit listener in the snapshot. The name does not depend on the object
+/// that defines the host. Connections therefore survive if another object takes over the host and
+/// uses the same certificate.
 pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     format!(
         "TLSHost/{}/{}/listeners/{name}",
@@ -51,7 +52,8 @@ pub(crate) fn provenance(gateway: &ListenerOwner<'_>, name: &str) -> String {
     )
 }
 
-/// Builds the HTTPS listener for a host. Its name does not depend on other hosts.
+/// Builds the HTTPS listener for a host. The listener's name does not depend on the object's other
+/// hosts.
 pub(crate) fn listener<'o>(
     host: &Hostname,
     certificate_refs: Vec<ObjectRef>,

@@ -1,4 +1,4 @@
-//! A checked listener, and the object that contains it.
+//! A checked listener, and the object that defines it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,13 +39,12 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Checks the object for unknown fields and for an invalid name.
+    /// Checks the object's name, and rejects an object with security-relevant unknown fields.
     pub(crate) fn check_object(&self, verdict: &mut Verdict) {
         verdict.refuse_if(Reason::UnsupportedValue, self.unknown.refusal("listeners"));
         self.check_name(verdict);
     }
 
-    /// Checks the namespace and name of the object.
     pub(crate) fn check_name(&self, verdict: &mut Verdict) {
         if let Err(why) = names::check_object(self.namespace, self.name) {
             verdict.refuse(Reason::Invalid, format!("metadata: {why}"));
@@ -57,7 +56,7 @@ impl<'w> ListenerOwner<'w> {
         self.kind.named(name)
     }
 
-    /// Returns the owner as a ReferenceGrant's `from` describes it.
+    /// Returns the object that defines a listener, as a ReferenceGrant's `from` describes it.
     pub(crate) fn referrer(&self) -> Referrer<'w> {
         Referrer {
             group: self.kind.group(),
@@ -66,7 +65,7 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the field that refers to a listener's certificate, for messages.
+    /// Returns the name of the field that refers to a certificate of a listener, for messages.
     pub(crate) fn certificate_field(&self, index: usize, reference: &ObjectRef) -> String {
         match self.kind {
             Kind::Ingress | Kind::HttpProxy => format!("tls.secretName {:?}", reference.name),
@@ -74,22 +73,23 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the owner's name for messages: `Gateway namespace/name`.
+    /// Returns the object for messages, as `Gateway namespace/name`.
     pub(crate) fn display(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
 }
 
-/// The precedence of the object that contains a listener; smaller ranks win.
+/// The precedence of the object that defines a listener. Smaller ranks take precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
-    /// Index of the Gateway among the Gateways that are served together.
+    /// Index of the Gateway in the order of Gateways that are served together.
     pub(crate) gateway: usize,
-    /// 0 for the Gateway itself, followed by ListenerSets, HTTPProxies and Ingresses in order.
+    /// 0 for the Gateway itself. ListenerSets, HTTPProxies and Ingresses follow in order of
+    /// precedence.
     pub(crate) object: usize,
 }
 
-/// A hostname that listeners with a wider hostname on the port must not serve.
+/// A hostname for which listeners with wider hostnames on the same port must not serve requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldHostname {
     /// True for HTTPS and TLS listeners, false for HTTP listeners.
@@ -101,7 +101,7 @@ pub(crate) struct HeldHostname {
 #[derive(Debug)]
 pub(crate) struct CheckedListener<'w> {
     pub(crate) spec: &'w Listener,
-    /// Kind of the object that contains the listener.
+    /// Kind of the object that defines the listener.
     pub(crate) owner: Kind,
     pub(crate) rank: Rank,
     /// Name in the snapshot, such as `Gateway/namespace/name/listeners/http`.
@@ -110,52 +110,52 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) protocol: Option<schema::Protocol>,
     /// `None` if the port is invalid.
     pub(crate) port: Option<u16>,
-    /// `None` if the hostname is invalid. In that case, no route shares a hostname with the
-    /// listener.
+    /// `None` if the hostname is invalid. No route then shares a hostname with the listener.
     pub(crate) hostname: Option<Hostname>,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
-    /// The reason why an unknown field prevents the listener from being served. The `filters`
-    /// module moves it to `accepted`.
+    /// Set if an unknown field prevents the listener from being served, with the reason.
+    /// `filters::resolve` moves the reason to `accepted`.
     pub(crate) withheld: Option<String>,
     /// Message of the condition Accepted if the listener is accepted.
     pub(crate) accepted_message: Cow<'static, str>,
     pub(crate) conflict: Option<Grounds>,
-    /// True if the listener exceeds its namespace's share of listeners.
+    /// True if this listener makes its namespace exceed its share of listeners.
     pub(crate) beyond_share: bool,
-    /// The hostname that the unserved listener withholds from listeners with wider hostnames. All
-    /// requests for it are rejected.
+    /// The hostname that this unserved listener keeps away from listeners with wider hostnames. All
+    /// requests for the hostname are rejected.
     pub(crate) holds: Option<HeldHostname>,
     pub(crate) resolved: Verdict,
-    /// Limits and defaults for requests.
+    /// Limits and defaults that apply to requests.
     pub(crate) traffic: TrafficSettings,
-    /// HTTPS listeners on the same port with overlapping hostnames, as far as this listener's
-    /// author may see them.
+    /// HTTPS listeners on the same port whose hostnames overlap with this listener's. The
+    /// descriptions reveal only what this listener's author may see.
     pub(crate) overlaps: Vec<String>,
-    /// Some of the listeners with overlapping certificates: one listener's certificate covers the
-    /// other's hostname.
+    /// Some of the listeners with overlapping certificates. Certificates overlap if one listener's
+    /// certificate covers the other listener's hostname.
     pub(crate) certificate_overlaps: Vec<String>,
-    /// The client validation that an HTTPProxy configures, if any.
+    /// Client certificate validation that an HTTPProxy configures, if any.
     pub(crate) clients: Option<&'w HostClients>,
     /// The trust bundle for `clients`.
     pub(crate) client_bundle: Option<Arc<TrustBundle>>,
-    /// TLS termination, if the protocol supports it.
+    /// TLS termination. `None` if the listener does not terminate TLS.
     pub(crate) tls: Option<schema::TlsTermination>,
-    /// Filters that apply before routing.
+    /// Filters that apply to requests before routing.
     pub(crate) filters: CheckedFilters<'w>,
-    /// DNS names in the certificates, sorted.
+    /// DNS names in the listener's certificates, sorted.
     pub(crate) certificate_names: Vec<String>,
-    /// The hostname, if no name in the certificates covers it.
+    /// The listener's hostname, if none of the certificates covers it.
     pub(crate) uncovered: Option<UncoveredHostname>,
     /// True if the listener terminates TLS but has no usable certificate.
     pub(crate) lacks_certificate: bool,
-    /// Warnings about flawed certificates that are served nevertheless.
+    /// Warnings about flawed certificates that are served despite their flaws.
     pub(crate) advice: Vec<String>,
 }
 
 impl CheckedListener<'_> {
-    /// Returns true if the listener is in the snapshot, even if only to reject all requests.
+    /// Returns true if the listener is in the snapshot, either to serve requests or to reject all
+    /// of them.
     pub(crate) fn is_served(&self) -> bool {
         self.holds.is_some()
             || (self.accepted.good() || self.filters.refuse) && !self.lacks_certificate
@@ -183,7 +183,7 @@ impl CheckedListener<'_> {
     }
 }
 
-/// Returns an explanation for each listener that is not served, joined with semicolons.
+/// Returns one explanation for each listener that is not served, joined with semicolons.
 pub(crate) fn invalid(listeners: &[CheckedListener<'_>]) -> String {
     let faults: Vec<String> = listeners
         .iter()

@@ -1,13 +1,14 @@
-//! Listeners of Gateways and ListenerSets, checked individually and against each other.
+//! Listeners of Gateways and ListenerSets. They are checked individually and compared with each
+//! other.
 //!
-//! [`check()`] reads the listeners of one object, and `sets` appends the listeners of ListenerSets.
-//! [`compare()`] finds conflicts among all listeners that are served together. `termination` looks
-//! up certificates, and `filters` resolves the filters that requests must pass. A rejected listener
-//! does not affect other listeners. [`hold()`] decides which rejected listeners keep their
-//! hostnames.
+//! [`check()`] reads the listeners of one object, and `sets` appends the listeners of other
+//! objects. [`compare()`] finds conflicts among all listeners that are served together.
+//! `termination` looks up certificates, and `filters` resolves the filters that apply to requests.
+//! A rejected listener does not affect other listeners. [`hold()`] decides which rejected listeners
+//! keep their hostnames.
 //!
-//! This module does not depend on routes. Whether a route attaches does not depend on the
-//! listener's state (`ListenerStatus.attachedRoutes`).
+//! This module does not depend on routes. Conversely, routes attach to a listener regardless of its
+//! conditions (`ListenerStatus.attachedRoutes`).
 
 mod check;
 mod compare;

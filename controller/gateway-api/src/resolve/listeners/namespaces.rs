@@ -4,19 +4,19 @@ use super::selectors;
 use crate::api::{AllowedNamespaces, FromNamespaces, LabelSelector};
 use crate::world::World;
 
-/// The namespaces whose objects may attach.
+/// The namespaces from which objects may attach.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NamespaceRule<'w> {
     All,
     Same(&'w str),
     Selected(&'w LabelSelector),
-    /// No namespace, either as configured or because the rule is invalid.
+    /// No namespace is allowed, either as configured or because the configuration is invalid.
     Nothing,
 }
 
 impl<'w> NamespaceRule<'w> {
-    /// Reads the `allowedRoutes.namespaces` of a listener whose object is in namespace `own`. On
-    /// error, no namespace is allowed.
+    /// Reads `allowedRoutes.namespaces` of a listener whose object is in namespace `own`. By
+    /// default, only `own` is allowed.
     pub(crate) fn of_routes(
         namespaces: Option<&'w AllowedNamespaces>,
         own: &'w str,
@@ -24,7 +24,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read("allowedRoutes.namespaces", namespaces, own, Self::Same(own))
     }
 
-    /// Reads the `allowedListeners.namespaces` of a Gateway in namespace `own`. By default, no
+    /// Reads `allowedListeners.namespaces` of a Gateway in namespace `own`. By default, no
     /// namespace is allowed.
     pub(crate) fn of_listener_sets(
         namespaces: Option<&'w AllowedNamespaces>,
@@ -34,7 +34,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read(at, namespaces, own, Self::Nothing)
     }
 
-    /// Reads a field whose default is `absent`.
+    /// Reads either field. `absent` is the result if `from` is unset.
     fn read(
         at: &str,
         namespaces: Option<&'w AllowedNamespaces>,
@@ -58,7 +58,7 @@ impl<'w> NamespaceRule<'w> {
             (FromNamespaces::Selector, None, _) => {
                 Err(format!("{at}.selector is required with `from: Selector`"))
             }
-            // `from: None` is valid only for ListenerSets.
+            // `from: None` is only valid in `allowedListeners`.
             (FromNamespaces::None, _, Self::Nothing) => Ok(Self::Nothing),
             (FromNamespaces::None | FromNamespaces::Other(_), ..) => Err(format!(
                 "{at}.from {:?} is unknown; expected All, Same or Selector",
@@ -67,7 +67,7 @@ impl<'w> NamespaceRule<'w> {
         }
     }
 
-    /// Returns true if objects in this namespace are allowed.
+    /// Returns true if objects in this namespace may attach.
     pub(crate) fn allows(self, namespace: &str, world: &World) -> bool {
         match self {
             Self::All => true,

@@ -1,5 +1,5 @@
-//! Overlaps between HTTPS listeners on a port: clients may reuse a connection to one listener for
-//! requests that belong to another.
+//! Finds overlaps between HTTPS listeners on the same port. With an overlap, clients may reuse a
+//! connection to one listener for requests that belong to another listener.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,11 +9,11 @@ use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Maximum number of certificate overlaps per listener, because all listeners on a port may have
-/// the same certificate.
+/// Maximum number of certificate overlaps that are reported per listener. Without a limit, a
+/// certificate that all listeners on a port share would cause a report for each pair.
 const MAX_NAMED: usize = 8;
 
-/// Returns the index, port and hostname of each valid HTTPS listener.
+/// Returns the index, port and hostname of each accepted HTTPS listener.
 fn https<'l>(
     listeners: &'l [&mut CheckedListener<'_>],
 ) -> impl Iterator<Item = (usize, u16, &'l Hostname)> {
@@ -24,7 +24,7 @@ fn https<'l>(
     })
 }
 
-/// Sets `overlaps` on the HTTPS listeners of each port.
+/// Sets `overlaps` on HTTPS listeners whose hostname overlaps with another on the same port.
 pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let by_key: HashMap<(u16, &str), usize> = https(listeners)
         .map(|(i, port, hostname)| ((port, hostname.key()), i))
@@ -46,9 +46,11 @@ pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gatew
     }
 }
 
-/// Sets `certificate_overlaps` on the HTTPS listeners of each port. The certificates must be known.
+/// Sets `certificate_overlaps` on HTTPS listeners on the same port. The certificates must already
+/// be resolved.
 pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
-    // The listeners for each certificate name, and the listeners at or below each hostname.
+    // Three indices of the listeners: by certificate name, by hostname, and by each hostname that
+    // covers theirs.
     let mut owners: BTreeMap<(u16, Hostname), Vec<usize>> = BTreeMap::new();
     let mut by_key: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
     let mut below: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
@@ -62,7 +64,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         let names: Vec<Hostname> = names
             .filter_map(|name| Hostname::parse(name).ok())
             .collect();
-        // If no certificate covers the host, clients reject the connection and cannot reuse it.
+        // Skip a listener without a certificate for its host: clients reject the connection, so
+        // they cannot reuse it.
         if names.iter().any(|name| shared(name, hostname).is_some()) {
             for name in names {
                 owners.entry((port, name)).or_default().push(i);
@@ -70,8 +73,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         }
     }
     let hostname = |i: usize| listeners.get(i)?.hostname.as_ref();
-    // A client may request this name over a connection to `owner`, even though `other` serves the
-    // name.
+    // True if a client may request this name over a connection to `owner` although `other` serves
+    // the name.
     let differs = |owner: usize, other: usize, name: &Hostname| {
         let both = hostname(owner).zip(hostname(other));
         both.is_some_and(|(own, of_other)| {
@@ -114,8 +117,8 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
     }
 }
 
-/// Returns the part of a listener's hosts that a certificate with this name covers. A wildcard in
-/// the name covers one label.
+/// Returns the hosts of a listener that a certificate with this name covers, as a hostname. A
+/// wildcard in the certificate's name covers one label.
 fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname> {
     if listener.covers(name) {
         return Some(name);
@@ -124,7 +127,8 @@ fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname
     is_below.then_some(listener)
 }
 
-/// Describes the other listener in each pair, as far as the first listener's author may see it.
+/// Describes the second listener of each pair for the author of the first listener, who may not be
+/// allowed to see it.
 fn named(
     pairs: &[(usize, usize)],
     listeners: &[&mut CheckedListener<'_>],
@@ -134,7 +138,7 @@ fn named(
         .iter()
         .filter_map(|(own, other)| {
             let (of, wider) = (listeners.get(*own)?, listeners.get(*other)?);
-            // Messages never name listeners of other objects.
+            // Never name listeners of other objects.
             let other = gateways.get(wider.rank.gateway);
             let name = match other.filter(|_| of.rank.gateway != wider.rank.gateway) {
                 Some(gateway) => format!("of {gateway}"),

@@ -5,11 +5,11 @@ use sesame_proto::schema;
 use crate::api::{GATEWAY_GROUP, Protocol, RouteGroupKind};
 use crate::world::Kind;
 
-/// Protocol names for messages.
+/// Names of the protocols in messages.
 pub(crate) const PROTOCOLS: &str = "HTTP, HTTPS, TLS, TCP, UDP";
 
-/// Returns the protocol and its supported route kinds, in the order of `supportedKinds`. Returns
-/// `None` for an unknown protocol.
+/// Returns the protocol with this name, and the route kinds that it supports, in the order of
+/// `supportedKinds`. Returns `None` for an unknown protocol.
 pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'static [Kind])> {
     const REQUESTS: &[Kind] = &[Kind::HttpRoute, Kind::GrpcRoute];
     Some(match protocol {
@@ -22,8 +22,8 @@ pub(crate) fn of_protocol(protocol: &Protocol) -> Option<(schema::Protocol, &'st
     })
 }
 
-/// Returns the requested kinds that are supported, and the names of the others. If no kinds are
-/// requested, returns all supported kinds.
+/// Splits the requested route kinds into supported kinds and the names of unsupported kinds. If no
+/// kinds are requested, returns all supported kinds.
 pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind>, Vec<String>) {
     if asked.is_empty() {
         return (supported.to_vec(), Vec::new());
@@ -44,7 +44,7 @@ pub(crate) fn allowed(supported: &[Kind], asked: &[RouteGroupKind]) -> (Vec<Kind
     (kinds, unknown)
 }
 
-/// Returns a kind as an entry of `supportedKinds`.
+/// Converts a kind to an entry of `supportedKinds`.
 pub(crate) fn group_kind(kind: Kind) -> RouteGroupKind {
     RouteGroupKind {
         group: Some(GATEWAY_GROUP.to_owned()),

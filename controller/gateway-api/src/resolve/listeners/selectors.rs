@@ -3,10 +3,10 @@
 use crate::api::{LabelSelector, LabelSelectorRequirement, Labels};
 use crate::world::World;
 
-/// Label that every namespace has since Kubernetes 1.22, even if the object omits it.
+/// Label that every namespace has since Kubernetes 1.22, even if a manifest omits it.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Validates the selector in field `at`.
+/// Validates the selector in the field at path `at`.
 pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     let LabelSelector {
         match_labels: _,

@@ -1,8 +1,9 @@
-//! Adds listeners to Gateways: from ListenerSets, and for TLS hosts in HTTPProxies and Ingresses.
+//! Adds listeners to Gateways: the listeners of ListenerSets, and a listener for each TLS host of
+//! an HTTPProxy or Ingress.
 //!
-//! A ListenerSet that is rejected as a whole has no listeners on its Gateway. It never affects its
-//! Gateway or a ListenerSet with higher precedence. HTTPProxies come after all ListenerSets, and
-//! Ingresses come after all HTTPProxies.
+//! A ListenerSet that is rejected as a whole adds no listeners to its Gateway. A ListenerSet never
+//! affects its Gateway or ListenerSets that take precedence over it. HTTPProxies come after all
+//! ListenerSets, and Ingresses after all HTTPProxies.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,7 +18,8 @@ use crate::resolve::syntax::limits;
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, ObjectKey, World};
 
-/// A ListenerSet, or an HTTPProxy or Ingress with TLS hosts, that adds listeners to a Gateway.
+/// An object that adds listeners to a Gateway: a ListenerSet, or an HTTPProxy or Ingress with TLS
+/// hosts.
 #[derive(Clone, Copy)]
 pub(crate) struct ListenerSource<'w> {
     kind: Kind,
@@ -27,7 +29,7 @@ pub(crate) struct ListenerSource<'w> {
 }
 
 impl ListenerSource<'_> {
-    /// Returns the kind's rank in the order of precedence.
+    /// Returns the rank of the object's kind in the order of precedence.
     fn layer(&self) -> usize {
         match self.kind {
             Kind::Ingress => 2,
@@ -41,17 +43,18 @@ impl ListenerSource<'_> {
     }
 }
 
-/// A checked ListenerSet of a Gateway, or a checked HTTPProxy or Ingress with listeners on it.
+/// A checked object that adds listeners to a Gateway: a ListenerSet, HTTPProxy or Ingress.
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
-    /// The grounds for rejecting the object as a whole, if any.
+    /// The reason for rejecting the object as a whole, if any.
     pub(crate) refused: Verdict,
-    /// Range of its listeners in the Gateway's list.
+    /// Range of the object's listeners in the Gateway's list of listeners.
     pub(crate) range: Range<usize>,
 }
 
 /// Returns the objects that add listeners to each Gateway, keyed by the Gateway's namespace and
-/// name. The order of precedence is: ListenerSets, HTTPProxies, Ingresses; within a kind, by age.
+/// name. ListenerSets come first, then HTTPProxies, then Ingresses; objects of the same kind are
+/// sorted by age.
 pub(crate) fn by_gateway<'w>(
     world: &'w World,
     implicit: &'w [ImplicitListeners<'w>],
@@ -87,8 +90,8 @@ pub(crate) fn by_gateway<'w>(
     found
 }
 
-/// Returns the namespace and name of a ListenerSet's Gateway, or `None` if its parent is not a
-/// Gateway.
+/// Returns the namespace and name of the Gateway to which a ListenerSet refers. Returns `None` if
+/// its parent is not a Gateway.
 pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     let ObjectRef {
         group,
@@ -102,8 +105,9 @@ pub(crate) fn gateway_of(set: &ListenerSet) -> Option<(&str, &str)> {
     (group == GATEWAY_GROUP && kind == Kind::Gateway.as_str()).then_some((namespace, name.as_str()))
 }
 
-/// Checks a Gateway's ListenerSets, HTTPProxies and Ingresses, and appends their listeners to
-/// `all`. For HTTPProxies and Ingresses, the IngressClass grants permission.
+/// Checks the ListenerSets, HTTPProxies and Ingresses of a Gateway, and appends their listeners to
+/// `all`. Only ListenerSets need permission from `allowedListeners`; for the others, the
+/// IngressClass grants it.
 pub(crate) fn check<'w>(
     gateway: &ListenerOwner<'w>,
     allowed: Option<&'w AllowedListeners>,
@@ -144,8 +148,8 @@ pub(crate) fn check<'w>(
         let number = limits::entries("spec.listeners", listeners.len(), 1..=limits::MAX_LISTENERS);
         refused.refuse_if(Reason::Invalid, number.err().filter(|_| is_set));
         let start = all.len();
-        // If an unknown field may be security-relevant, the listeners keep their hostnames and
-        // reject all requests.
+        // If an unknown field may be security-relevant, the object's listeners keep their hostnames
+        // and reject all requests.
         let withheld = owner.unknown.refusal(match kind {
             Kind::HttpProxy => "routes",
             Kind::Ingress => "rules",

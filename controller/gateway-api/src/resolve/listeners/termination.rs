@@ -1,4 +1,4 @@
-//! Resolves a listener's TLS termination: allowed fields, certificates and client validation.
+//! Resolves the TLS termination of a listener: allowed fields, certificates and client validation.
 
 use std::collections::BTreeSet;
 
@@ -19,8 +19,8 @@ use crate::resolve::tls::key_pairs::Certificate;
 use crate::resolve::tls::ticket_keys::NamedTicketKeys;
 use crate::status::{Grounds, Reason};
 
-/// Returns the errors in a listener's `tls`: violations of the API schema, and invalid Sesame
-/// options.
+/// Returns the errors in a listener's `tls`, which are violations of the API schema and invalid
+/// Sesame options.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
     let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
     let of_schema = check(protocol, tls).err();
@@ -30,7 +30,6 @@ pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<Stri
         .collect()
 }
 
-/// Checks a listener's `tls` against the API schema.
 fn check(protocol: &Protocol, tls: Option<&ListenerTls>) -> Result<(), String> {
     match (protocol, tls) {
         (Protocol::Http | Protocol::Tcp | Protocol::Udp, Some(_)) => Err(format!(
@@ -80,7 +79,7 @@ fn terminates(protocol: &Protocol, mode: Option<&TlsMode>) -> bool {
     }
 }
 
-/// Sets a listener's TLS termination: its certificates and client validation.
+/// Sets the TLS termination of a listener, including its certificates and client validation.
 pub(crate) fn resolve<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -98,7 +97,7 @@ pub(crate) fn resolve<'w>(
         let message = format!("tls.options {name:?}: {value:?} is not supported and has no effect");
         tell(owner, listener, &message, cx);
     }
-    // `accepted` already reports invalid options.
+    // Invalid options have already been reported in `accepted`.
     let (options, _) = TlsOptions::read(&listener.spec.protocol, tls);
     let mut termination = schema::TlsTermination {
         keys: match options.source() {
@@ -148,8 +147,8 @@ pub(crate) fn resolve<'w>(
     listener.tls = Some(termination);
 }
 
-/// Applies the client validation that an HTTPProxy configures for its host, if any. On error, the
-/// host is not served.
+/// Applies the client validation that an HTTPProxy configures for its host, if any. After an error,
+/// the caller must not serve the host.
 fn host_clients<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -183,15 +182,15 @@ fn host_clients<'w>(
     Ok(())
 }
 
-/// Returns the distinct DNS names in the certificates of these keys, sorted.
+/// Returns the DNS names in the certificates of these keys, sorted and without duplicates.
 fn dns_names(keys: &[String], certificates: &Certificates<'_, '_>) -> Vec<String> {
     let shown = keys.iter().filter_map(|name| certificates.named(name));
     let names: BTreeSet<&str> = shown.flat_map(Certificate::dns_names).collect();
     names.into_iter().map(str::to_owned).collect()
 }
 
-/// Returns the name of the session ticket keys that a listener refers to. If they are unusable, the
-/// listener's `resolved` explains why.
+/// Returns the name of the session ticket keys in the Secret that a listener's options name. If the
+/// keys are unusable, the error is reported in `listener.resolved`.
 fn ticket_keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -208,8 +207,8 @@ fn ticket_keys<'w>(
     name
 }
 
-/// Returns the names of a listener's usable keys. Invalid references are reported in its
-/// `resolved`, other errors as problems.
+/// Returns the names of a listener's usable keys. Errors in references are reported in
+/// `listener.resolved`, and warnings about certificates in `listener.advice`.
 fn keys<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -263,8 +262,8 @@ fn keys<'w>(
     keys
 }
 
-/// Returns the key names for a listener whose certificates are files on hosts. Only the hosts can
-/// read these files.
+/// Returns the key names for a listener whose certificates are files on hosts. The files are not
+/// read here, because only the hosts have them.
 fn keys_on_hosts<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,
@@ -287,7 +286,7 @@ fn keys_on_hosts<'w>(
     keys
 }
 
-/// Reports a flaw in a certificate that is served nevertheless, both as a problem and in the
+/// Reports a flaw in a certificate that is served despite the flaw, as a problem and in the
 /// listener's condition.
 fn advise<'w>(
     owner: &ListenerOwner<'w>,
@@ -301,7 +300,7 @@ fn advise<'w>(
     }
 }
 
-/// Reports a problem with a listener that no condition can express.
+/// Reports a problem with a listener.
 fn tell(
     owner: &ListenerOwner<'_>,
     listener: &CheckedListener<'_>,

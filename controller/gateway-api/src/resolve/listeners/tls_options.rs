@@ -1,8 +1,8 @@
-//! Reads a listener's `tls.options`: Sesame's keys, which set TLS parameters, and other keys, which
-//! have no effect.
+//! Reads a listener's `tls.options`. Sesame's own keys set TLS parameters; other keys have no
+//! effect.
 //!
-//! Authors who set Sesame's keys rely on their protection. An invalid option is therefore never
-//! ignored: the listener is not served, and its condition states the expected values.
+//! Authors who set Sesame's keys rely on their protection, so an invalid option is never ignored.
+//! Instead, the listener is not served, and its condition states the expected values.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,26 +26,27 @@ pub(super) const TICKET_KEYS: &str = "projectsesame.io/session-ticket-keys";
 const CLIENT_NAMES: &str = "projectsesame.io/client-subject-alt-names";
 /// Protocols that an HTTPS listener may offer.
 const HTTP_PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
-/// TLS versions, by name.
+/// Supported TLS versions, keyed by name.
 const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
-/// Maximum length of quoted values in messages, in characters.
+/// Maximum length of values quoted in messages, in characters.
 const MAX_REPORTED: usize = 100;
 
-/// TLS parameters from a listener's options.
+/// TLS parameters that a listener's options set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     min_version: Version,
     max_version: Version,
     cipher_suites: Vec<String>,
     alpn: Vec<String>,
-    /// Name of a Secret in the namespace of the listener's owner.
+    /// Name of the Secret that contains the session ticket keys. The Secret is in the namespace of
+    /// the object that defines the listener.
     pub(super) session_ticket_keys: Option<String>,
     client_names: AltNames,
     source: CertificateSource,
 }
 
 impl TlsOptions {
-    /// Reads Sesame's keys, and returns a message for each invalid key or value.
+    /// Reads the values of Sesame's keys. Also returns a message for each invalid key or value.
     pub(super) fn read(protocol: &Protocol, tls: &ListenerTls) -> (Self, Vec<String>) {
         let ListenerTls {
             mode,
@@ -84,7 +85,7 @@ impl TlsOptions {
         (read, faults)
     }
 
-    /// Sets one parameter. The error message follows `tls.options x: `.
+    /// Sets one parameter. The caller prefixes errors with `tls.options x: `.
     fn set(&mut self, protocol: &Protocol, key: &str, value: &str) -> Result<(), String> {
         match key {
             MIN_VERSION => self.min_version = version(value)?,
@@ -145,13 +146,13 @@ impl TlsOptions {
         Ok(())
     }
 
-    /// Returns the source of the certificates.
+    /// Returns whether the certificates come from Secrets or from files on hosts.
     pub(super) fn source(&self) -> CertificateSource {
         self.source
     }
 
-    /// Sets the parameters on a TLS termination, except session ticket keys: the caller sets these
-    /// after reading their Secret.
+    /// Sets the parameters on a TLS termination. The caller sets the session ticket keys, because
+    /// these are in a Secret.
     pub(super) fn apply(self, termination: &mut TlsTermination) {
         let Self {
             min_version,
@@ -178,8 +179,9 @@ impl TlsOptions {
         termination.alpn = alpn;
     }
 
-    /// Returns an error if client names are configured but this termination does not verify them.
-    /// The error rejects the listener, because its author wants to exclude other clients.
+    /// Returns an error if the options restrict client names but this termination does not verify
+    /// client certificates. The listener is then rejected, because its author wants to exclude
+    /// other clients.
     pub(super) fn unverified_names(&self, termination: &TlsTermination) -> Option<String> {
         let TlsTermination {
             client_trust_bundle,
@@ -198,7 +200,8 @@ impl TlsOptions {
         Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
-    /// Returns a warning if the cipher suites have no effect, or fit none of these key types.
+    /// Returns a warning if the cipher suites have no effect, or if none of them fits a key of
+    /// these types.
     pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
         if self.cipher_suites.is_empty() {
             return None;
@@ -224,13 +227,13 @@ impl TlsOptions {
     }
 }
 
-/// Returns the name of the Secret with session ticket keys from the options, even if the name is
-/// invalid.
+/// Returns the name of the Secret with session ticket keys, as the options state it. The name may
+/// be invalid.
 pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)
 }
 
-/// Returns the options of other projects, which have no effect.
+/// Returns the options with other projects' keys, which have no effect.
 pub(super) fn of_others(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let all = options.iter().map(|(key, value)| (&**key, &**value));
     all.filter(|(key, _)| !is_ours(key))
@@ -244,7 +247,8 @@ fn version(value: &str) -> Result<Version, String> {
     })
 }
 
-/// Parses a comma-separated list. For an invalid part, `check` returns the expected format.
+/// Parses a comma-separated list. `check` validates each part; its error describes the expected
+/// format.
 fn list(
     value: &str,
     most: usize,

@@ -1,5 +1,5 @@
-//! Listener hostnames for which clients reject all of the listener's certificates. The listener's
-//! condition, Events and metrics are all derived from these values.
+//! Listener hostnames that none of the listener's certificates covers, so clients reject the
+//! connection. The listener's condition, Events and metrics are derived from these values.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::fmt;
 use super::CheckedListener;
 use crate::world::ObjectKey;
 
-/// A listener hostname that no name in the listener's certificates covers.
+/// A hostname of a listener whose certificates do not cover it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UncoveredHostname {
     /// Name of the listener.
     pub listener: String,
-    /// The hostname as the API spells it.
+    /// The hostname, as the listener's spec has it.
     pub hostname: String,
 }
 
-/// The uncovered hostnames of each Gateway and ListenerSet, in listener order. Only objects with
-/// uncovered hostnames are present.
+/// The uncovered hostnames of each Gateway and ListenerSet, in the order of their listeners.
+/// Objects without uncovered hostnames are absent.
 pub type UncoveredHostnames = BTreeMap<ObjectKey, Vec<UncoveredHostname>>;
 
 impl fmt::Display for UncoveredHostname {
@@ -33,7 +33,7 @@ impl fmt::Display for UncoveredHostname {
     }
 }
 
-/// Returns the uncovered hostnames of listeners, keyed by the object that contains them.
+/// Returns the uncovered hostnames of listeners, keyed by the object that defines the listeners.
 pub(crate) fn collect<'l, 'w: 'l>(
     by_owner: impl Iterator<Item = (ObjectKey, &'l [CheckedListener<'w>])>,
 ) -> UncoveredHostnames {
