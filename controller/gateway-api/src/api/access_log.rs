@@ -1,4 +1,4 @@
-//! Access logs, as configured by a SesameConfiguration.
+//! Access log settings of a SesameConfiguration.
 
 use std::borrow::Cow;
 use std::fmt;

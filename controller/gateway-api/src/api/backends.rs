@@ -1,4 +1,4 @@
-//! `XBackend` and `XBackendTrafficPolicy`, and the parts of a Pod that an `XBackend` needs.
+//! `XBackend` and `XBackendTrafficPolicy`, and the parts of a Pod that matter to an `XBackend`.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +17,20 @@ pub type XBackendTrafficPolicy = Object<XBackendTrafficPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendSpec {
-    /// `ExternalHostname` or `EndpointSelector`.
+    /// Kind of backend: `ExternalHostname` or `EndpointSelector`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// For `EndpointSelector`: the Pods.
+    /// Selects the Pods that are the endpoints; for type `EndpointSelector`.
     pub endpoint_selector: Option<EndpointSelector>,
-    /// For `ExternalHostname`: the host.
+    /// The external host; for type `ExternalHostname`.
     pub external_hostname: Option<ExternalHostname>,
-    /// The port of every endpoint.
+    /// The port on which every endpoint serves.
     pub port: XBackendPort,
-    /// Protocol of the port. Defaults to the protocol of the route.
+    /// Protocol of the port; by default, the protocol of the route.
     pub protocol: Option<String>,
-    /// Session persistence across the endpoints.
+    /// Session persistence across the XBackend's endpoints.
     pub session_persistence: Option<SessionPersistence>,
-    /// TLS to the endpoints; no TLS if unset.
+    /// TLS to the endpoints. If unset, connections use no TLS.
     pub tls: Option<XBackendTls>,
 }
 
@@ -38,7 +38,7 @@ pub struct XBackendSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointSelector {
-    /// Labels that a Pod must have.
+    /// Labels that a Pod must have to be selected.
     pub match_labels: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ pub struct EndpointSelector {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalHostname {
-    /// The name of the host.
+    /// DNS name of the host.
     pub hostname: String,
 }
 
@@ -54,7 +54,7 @@ pub struct ExternalHostname {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct XBackendPort {
-    /// The number.
+    /// The port number.
     pub number: Option<i32>,
 }
 
@@ -64,9 +64,9 @@ pub struct XBackendPort {
 pub struct XBackendTls {
     /// `None`, `ServerOnly` or `ClientAndServer`.
     pub mode: String,
-    /// Validation of endpoint certificates; for all modes except `None`.
+    /// Validation of the endpoints' certificates; for all modes except `None`.
     pub validation: Option<BackendTlsValidation>,
-    /// Client certificate presented to endpoints; for `ClientAndServer`.
+    /// Client certificate that is presented to endpoints; for mode `ClientAndServer`.
     pub client_certificate_ref: Option<ObjectRef>,
 }
 
@@ -74,9 +74,9 @@ pub struct XBackendTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendTrafficPolicySpec {
-    /// Backends in the policy's own namespace.
+    /// Services and XBackends in the policy's own namespace.
     pub target_refs: Vec<LocalPolicyTargetRef>,
-    /// Limits on retries.
+    /// Limits on retries to each target.
     pub retry_constraint: Option<RetryConstraint>,
     /// Session persistence across the endpoints of each target.
     pub session_persistence: Option<SessionPersistence>,
@@ -86,9 +86,9 @@ pub struct XBackendTrafficPolicySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryConstraint {
-    /// Maximum share of retries among the requests of an interval.
+    /// Maximum percentage of retries among the requests of an interval.
     pub budget: Option<RetryBudget>,
-    /// Retries that are always allowed.
+    /// Rate of retries that is always allowed.
     pub min_retry_rate: Option<RetryRate>,
 }
 
@@ -106,29 +106,29 @@ pub struct RetryBudget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RetryRate {
-    /// Number of requests; 10 if unset.
+    /// Number of requests per interval; 10 if unset.
     pub count: Option<i32>,
-    /// Interval; 1 second if unset.
+    /// Length of the interval; 1 second if unset.
     pub interval: Option<String>,
 }
 
-/// `Pod` v1. A cluster has many Pods, so only the needed parts of their statuses are kept.
+/// `Pod` v1. A cluster has many Pods, so only a few fields of their status are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Metadata, with the labels that selectors match.
+    /// Metadata, including the labels that XBackends select.
     pub metadata: Metadata,
     /// State of the Pod.
     pub status: PodState,
 }
 
-/// The parts of a Pod's state that traffic depends on.
+/// The fields of a Pod's status that affect traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "PodStatus")]
 pub struct PodState {
-    /// First address of the Pod; empty until one is assigned.
+    /// The Pod's first address. Empty until an address is assigned.
     pub address: Box<str>,
-    /// True if the Pod can respond, even while it is terminating.
+    /// True if the Pod can respond to requests, even while it is terminating.
     pub serving: bool,
 }
 

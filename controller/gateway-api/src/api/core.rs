@@ -1,7 +1,8 @@
-//! The core kinds that resolution reads: Service, `EndpointSlice`, Secret, `ConfigMap`, Namespace.
+//! The core kinds that resolution reads: Service, `EndpointSlice`, Secret, `ConfigMap` and
+//! Namespace.
 //!
-//! Only needed fields are kept, in compact form, because a cluster has many of these objects.
-//! Secret values are never printed.
+//! Only the fields that resolution needs are kept, in compact form, because a cluster has many of
+//! these objects. Values of Secrets are never printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +18,10 @@ pub type Service = Object<ServiceSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceSpec {
-    /// Type; `ClusterIP` if empty.
+    /// Type of the Service; empty means `ClusterIP`.
     #[serde(rename = "type")]
     pub type_: Box<str>,
-    /// For `type: ExternalName`.
+    /// DNS name to which the Service refers; for `type: ExternalName`.
     pub external_name: Box<str>,
     /// The ports.
     pub ports: Box<[ServicePort]>,
@@ -30,11 +31,11 @@ pub struct ServiceSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServicePort {
-    /// Name of the port in `EndpointSlices`; may be empty if there is only one port.
+    /// Name of the port. Empty is allowed if the Service has only one port.
     pub name: Box<str>,
-    /// The Service's port.
+    /// Port number at the Service's own address.
     pub port: i32,
-    /// Protocol; TCP if empty.
+    /// Transport protocol; empty means TCP.
     pub protocol: Box<str>,
     /// Application protocol, for instance `kubernetes.io/h2c`.
     pub app_protocol: Option<Box<str>>,
@@ -44,21 +45,21 @@ pub struct ServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointSlice {
-    /// The label `kubernetes.io/service-name` names the Service.
+    /// Metadata, with the label `kubernetes.io/service-name`, which names the Service.
     pub metadata: Metadata,
-    /// IPv4, IPv6 or FQDN.
+    /// Type of the addresses: IPv4, IPv6 or FQDN.
     pub address_type: Box<str>,
     /// The endpoints.
     pub endpoints: Box<[SliceEndpoint]>,
-    /// The ports, by name.
+    /// The ports on which every endpoint serves.
     pub ports: Box<[SlicePort]>,
 }
 
 impl EndpointSlice {
-    /// The label that names the Service.
+    /// The label whose value is the name of the slice's Service.
     pub const SERVICE_NAME_LABEL: &'static str = "kubernetes.io/service-name";
 
-    /// Returns the name of the Service, or `None` if the label is missing.
+    /// Returns the name of the slice's Service, or `None` if the label is missing.
     pub fn service(&self) -> Option<&str> {
         self.metadata.labels.get(Self::SERVICE_NAME_LABEL)
     }
@@ -68,26 +69,25 @@ impl EndpointSlice {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SliceEndpoint {
-    /// The first address, which is the one that consumers use.
+    /// The first address in the list. Consumers of slices ignore the others.
     #[serde(rename = "addresses", deserialize_with = "first")]
     pub address: Option<Box<str>>,
     /// Conditions of the endpoint.
     pub conditions: EndpointConditions,
 }
 
-/// Reads a list of addresses and keeps only the first.
 fn first<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<str>>, D::Error> {
     let addresses = Vec::<Box<str>>::deserialize(deserializer)?;
     Ok(addresses.into_iter().next())
 }
 
-/// `EndpointConditions`; a missing `ready` counts as true.
+/// `EndpointConditions`. An unset `ready` counts as true.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EndpointConditions {
     /// True if the endpoint may receive new traffic.
     pub ready: Option<bool>,
-    /// True if the endpoint responds, whether ready or terminating.
+    /// True if the endpoint can respond, even while it is terminating.
     pub serving: Option<bool>,
     /// True if the endpoint is shutting down.
     pub terminating: Option<bool>,
@@ -97,11 +97,11 @@ pub struct EndpointConditions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SlicePort {
-    /// The Service port's name.
+    /// Name of the port, as in the Service.
     pub name: Option<Box<str>>,
-    /// The endpoint's port.
+    /// Port number on which the endpoints serve.
     pub port: Option<i32>,
-    /// Protocol; TCP if unset.
+    /// Transport protocol; unset means TCP.
     pub protocol: Option<Box<str>>,
 }
 
@@ -114,14 +114,14 @@ pub struct Secret {
     /// Type, for instance `kubernetes.io/tls`.
     #[serde(rename = "type")]
     pub type_: String,
-    /// Values, decoded from base64.
+    /// Values, already decoded from base64.
     pub data: BTreeMap<String, SecretBytes>,
-    /// Values as strings; they take precedence over `data`, as in the API server.
+    /// Values given as text. They take precedence over `data`, as in the API server.
     pub string_data: BTreeMap<String, SecretText>,
 }
 
 impl Secret {
-    /// Returns the value of `key`.
+    /// Returns the value of `key` from `string_data` or `data`.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         match self.string_data.get(key) {
             Some(text) => Some(text.0.as_bytes()),
@@ -130,7 +130,7 @@ impl Secret {
     }
 }
 
-/// Value of a Secret. Only its length is printed.
+/// A binary value of a Secret. `Debug` prints only its length.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SecretBytes(pub Vec<u8>);
 
@@ -150,12 +150,12 @@ impl<'de> Deserialize<'de> for SecretBytes {
         base64::engine::general_purpose::STANDARD
             .decode(packed)
             .map(Self)
-            // The library's own error quotes the offending byte, which must not appear in messages.
+            // The library's error quotes the invalid byte, which must not appear in messages.
             .map_err(|_| D::Error::invalid_value(Unexpected::Other("text"), &"base64"))
     }
 }
 
-/// Value of a Secret, given as a string. Only its length is printed.
+/// A text value of a Secret. `Debug` prints only its length.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct SecretText(pub String);
@@ -172,7 +172,7 @@ impl fmt::Debug for SecretText {
 pub struct ConfigMap {
     /// Metadata.
     pub metadata: Metadata,
-    /// Text values.
+    /// Text values, by key.
     pub data: BTreeMap<String, String>,
 }
 
@@ -183,7 +183,7 @@ pub type ClusterTrustBundle = Object<ClusterTrustBundleSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterTrustBundleSpec {
-    /// CA certificates in PEM.
+    /// CA certificates as PEM.
     pub trust_bundle: String,
 }
 
@@ -191,6 +191,6 @@ pub struct ClusterTrustBundleSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Namespace {
-    /// Metadata, with the labels that selectors match.
+    /// Metadata, including the labels that namespace selectors match.
     pub metadata: Metadata,
 }

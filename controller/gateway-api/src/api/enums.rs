@@ -1,7 +1,7 @@
-//! Open enums: known values, and unknown values as strings.
+//! Open enums, which keep unknown values as strings.
 //!
-//! An unknown value never makes an object undecodable; resolution reports it as `UnsupportedValue`
-//! or similar.
+//! An object with an unknown value can still be decoded. Resolution then reports the value as
+//! `UnsupportedValue` or similar.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,19 +9,20 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Declares an enum over strings with an `Other(String)` variant for unknown values.
+/// Declares an enum whose variants are strings in the API, with a variant `Other(String)` for
+/// unknown values.
 macro_rules! open_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal,)+ }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
             $($(#[$vdoc])* #[doc = concat!("`", $text, "`")] $variant,)+
-            /// An unknown value, as written.
+            /// An unknown value, as the object has it.
             Other(String),
         }
 
         impl $name {
-            /// The known values.
+            /// All known values.
             pub const WORDS: &'static [&'static str] = &[$($text),+];
 
             /// Returns the value as the API writes it.
@@ -199,7 +200,7 @@ open_enum! {
         Enabled = "Enabled",
         /// No spans are recorded.
         Disabled = "Disabled",
-        /// Other settings decide.
+        /// Other settings decide whether spans are recorded.
         ImplementationDefault = "ImplementationDefault",
     }
 }
@@ -207,9 +208,9 @@ open_enum! {
 open_enum! {
     /// `ParentBasedSampling.mode`.
     ParentSamplingMode {
-        /// The caller's decision is followed.
+        /// The gateway records a trace if the caller does.
         Enabled = "Enabled",
-        /// The caller's decision is ignored.
+        /// The gateway decides without regard to the caller.
         Disabled = "Disabled",
         /// Same as `Enabled`.
         ImplementationDefault = "ImplementationDefault",
@@ -223,7 +224,7 @@ open_enum! {
         Header = "Header",
         /// A constant string.
         Literal = "Literal",
-        /// A value known to the proxy, by its OpenTelemetry name.
+        /// A value that the proxy knows, by its OpenTelemetry name.
         Attribute = "Attribute",
     }
 }
@@ -231,9 +232,9 @@ open_enum! {
 open_enum! {
     /// `spec.gateway.mode` of a SesameConfiguration.
     SelectionMode {
-        /// All Gateways of all classes of the controller.
+        /// All Gateways of all the controller's classes are served.
         Multiple = "Multiple",
-        /// Only the oldest Gateway of the oldest class.
+        /// Only the oldest Gateway of the oldest class is served.
         Single = "Single",
     }
 }
@@ -241,7 +242,7 @@ open_enum! {
 open_enum! {
     /// `spec.publishing.type` of a SesameConfiguration.
     PublishingType {
-        /// A name that resolves to the hosts' own addresses.
+        /// A DNS name that resolves to the hosts' own addresses.
         Headless = "Headless",
         /// An address inside the cluster.
         ClusterIp = "ClusterIP",
@@ -249,9 +250,9 @@ open_enum! {
         NodePort = "NodePort",
         /// An address of a load balancer.
         LoadBalancer = "LoadBalancer",
-        /// An address of a second Gateway, whose class differs.
+        /// An address of a second Gateway in front, which has another class.
         UpstreamGateway = "UpstreamGateway",
-        /// No Service.
+        /// No Service is created.
         None = "None",
     }
 }
@@ -261,7 +262,7 @@ open_enum! {
     FleetManagement {
         /// The controller manages agents and Envoys for the Gateway.
         Managed = "Managed",
-        /// Agents and Envoys run in the cluster, but Sesame does not manage them.
+        /// Agents and Envoys run in the cluster, but not under the control of Sesame.
         Unmanaged = "Unmanaged",
         /// Agents and Envoys run on hosts outside the cluster.
         External = "External",
@@ -271,7 +272,7 @@ open_enum! {
 open_enum! {
     /// `spec.fleet.gateways` of a SesameConfiguration.
     FleetGateways {
-        /// Each Gateway has its dedicated Envoys.
+        /// Each Gateway is served by its own Envoys.
         Isolated = "Isolated",
         /// All Gateways of a class are served by the same Envoys.
         Merged = "Merged",
@@ -283,7 +284,7 @@ open_enum! {
 open_enum! {
     /// `spec.fleet.workload` of a SesameConfiguration.
     FleetWorkload {
-        /// One Pod on each node, on the node's network.
+        /// One Pod on each node, using the node's network.
         DaemonSet = "DaemonSet",
         /// Several Pods on the Pod network.
         Deployment = "Deployment",
@@ -319,9 +320,9 @@ open_enum! {
 open_enum! {
     /// `ServiceSpec.externalTrafficPolicy`, and `internalTrafficPolicy`.
     ServiceTraffic {
-        /// Any endpoint.
+        /// Traffic may go to any endpoint.
         Cluster = "Cluster",
-        /// Only endpoints on the node where the traffic arrives.
+        /// Traffic may only go to endpoints on the node where it arrives.
         Local = "Local",
     }
 }
@@ -329,7 +330,7 @@ open_enum! {
 open_enum! {
     /// `ServiceSpec.sessionAffinity`.
     SessionAffinity {
-        /// Requests from the same client address go to the same endpoint.
+        /// Connections from the same client address go to the same endpoint.
         ClientIp = "ClientIP",
         None = "None",
     }
@@ -355,13 +356,13 @@ open_enum! {
 open_enum! {
     /// `spec.edge.escapedSlashes` of a SesameConfiguration.
     EscapedSlashesAction {
-        /// Redirects the client to the path with unescaped slashes.
+        /// Redirects the client to the path with its slashes unescaped.
         Redirect = "Redirect",
         /// Responds with 400.
         Reject = "Reject",
-        /// Unescapes slashes before routing and forwarding.
+        /// Unescapes slashes in the path before the request is routed and forwarded.
         Unescape = "Unescape",
-        /// Keeps escaped slashes.
+        /// Keeps escaped slashes as they are.
         Keep = "Keep",
     }
 }
@@ -379,14 +380,14 @@ open_enum! {
     UnderscoresAction {
         /// Responds with 400.
         Reject = "Reject",
-        /// Forwards the request without the header.
+        /// Removes the header and forwards the request.
         Drop = "Drop",
         Allow = "Allow",
     }
 }
 
 impl PublishingType {
-    /// Types whose Services have a port on each node.
+    /// The Service types for which each node opens a port.
     pub const ON_NODES: &[Self] = &[Self::NodePort, Self::LoadBalancer];
 }
 

@@ -2,24 +2,24 @@
 
 use std::fmt;
 
-/// One step down into an object.
+/// One step from a value to a value inside it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathStep {
     /// The name of a field, or the key of a map entry.
     Field(Box<str>),
-    /// The index of a list element, 0-based.
+    /// The index of a list element, counted from 0.
     Index(usize),
 }
 
-/// The steps from the object to one of its fields.
+/// The steps from an object to a field inside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FieldPath(pub Box<[PathStep]>);
 
-/// Maximum number of characters of a key to print: keys are untrusted input.
+/// Maximum number of characters of a key that are printed, because keys are untrusted input.
 const MAX_KEY_CHARACTERS: usize = 64;
 
 impl FieldPath {
-    /// Returns the field names on the path, without list indices.
+    /// Returns the names and keys on the path, without list indices.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|step| match step {
             PathStep::Field(name) => Some(name.as_ref()),
@@ -27,8 +27,8 @@ impl FieldPath {
         })
     }
 
-    /// Returns the index in the list `spec.<list>`, or `None` if the path does not lead through
-    /// that list.
+    /// Returns the index of the element of the list `spec.<list>` that the path leads into. Returns
+    /// `None` if the path does not lead into that list.
     pub fn element_of(&self, list: &str) -> Option<usize> {
         match self.0.as_ref() {
             [

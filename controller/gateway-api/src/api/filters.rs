@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, FilterType, ObjectRef, PathModifierType};
 
-/// `HTTPRouteFilter` and `GRPCRouteFilter`. Members are boxed: only one is set, and together they
-/// would take a kilobyte.
+/// `HTTPRouteFilter` and `GRPCRouteFilter`. Members are boxed because only one is set, and unboxed
+/// members would take a kilobyte.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Filter {
-    /// Selects which member below is set.
+    /// Type of the filter, which selects the member below that must be set.
     #[serde(rename = "type")]
     pub type_: FilterType,
     /// For `RequestHeaderModifier`.
@@ -35,9 +35,9 @@ pub struct Filter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HeaderModifier {
-    /// Headers to overwrite.
+    /// Headers to set; existing values are replaced.
     pub set: Vec<Header>,
-    /// Headers to append.
+    /// Headers to add; existing values are kept.
     pub add: Vec<Header>,
     /// Headers to remove.
     pub remove: Vec<String>,
@@ -58,12 +58,12 @@ pub struct Header {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathModifier {
-    /// Selects which member below is set.
+    /// Type of the modifier, which selects the member below that must be set.
     #[serde(rename = "type")]
     pub type_: PathModifierType,
-    /// For `ReplaceFullPath`.
+    /// The new path; for type `ReplaceFullPath`.
     pub replace_full_path: Option<String>,
-    /// For `ReplacePrefixMatch`.
+    /// The text that replaces the matched prefix; for type `ReplacePrefixMatch`.
     pub replace_prefix_match: Option<String>,
 }
 
@@ -71,15 +71,15 @@ pub struct PathModifier {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RequestRedirect {
-    /// Scheme; defaults to the scheme of the request.
+    /// Scheme of the target; by default, the scheme of the request.
     pub scheme: Option<String>,
-    /// Host; defaults to the host of the request.
+    /// Host of the target; by default, the host of the request.
     pub hostname: Option<String>,
-    /// The path.
+    /// Path of the target; by default, the path of the request.
     pub path: Option<PathModifier>,
-    /// Port. Defaults to the port of the scheme or of the listener.
+    /// Port of the target; by default, the port of the scheme or of the listener.
     pub port: Option<i32>,
-    /// Status; 302 if unset.
+    /// Response status; 302 if unset.
     pub status_code: Option<i32>,
 }
 
@@ -97,11 +97,11 @@ pub struct UrlRewrite {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestMirror {
-    /// The backend that gets the copy.
+    /// The backend that receives copies of requests.
     pub backend_ref: BackendRef,
-    /// Percentage of requests; mutually exclusive with `fraction`.
+    /// Percentage of requests to copy. Cannot be combined with `fraction`.
     pub percent: Option<i32>,
-    /// Share of requests; mutually exclusive with `percent`.
+    /// Fraction of requests to copy. Cannot be combined with `percent`.
     pub fraction: Option<Fraction>,
 }
 
@@ -122,17 +122,17 @@ pub struct Fraction {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Cors {
-    /// Origins; `*` inside a host is greedy to the left.
+    /// Allowed origins. A `*` in a host matches one or more labels.
     pub allow_origins: Vec<String>,
-    /// True if credentials may be sent.
+    /// True if requests may include credentials.
     pub allow_credentials: Option<bool>,
-    /// Methods, or `*`.
+    /// Allowed methods, or `*`.
     pub allow_methods: Vec<String>,
-    /// Request headers, or `*`.
+    /// Allowed request headers, or `*`.
     pub allow_headers: Vec<String>,
-    /// Response headers, or `*`.
+    /// Response headers that pages may read, or `*`.
     pub expose_headers: Vec<String>,
-    /// How long preflights may be cached, in seconds; 5 if unset.
+    /// How long browsers may cache preflight responses, in seconds; 5 if unset.
     pub max_age: Option<i32>,
 }
 
@@ -140,13 +140,13 @@ pub struct Cors {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalAuth {
-    /// HTTP or GRPC.
+    /// Protocol of the authorization service: HTTP or GRPC.
     pub protocol: String,
     /// The authorization service.
     pub backend_ref: BackendRef,
-    /// For GRPC.
+    /// Settings for protocol GRPC.
     pub grpc: Option<ExternalAuthGrpc>,
-    /// For HTTP.
+    /// Settings for protocol HTTP.
     pub http: Option<ExternalAuthHttp>,
     /// The part of the request body to forward.
     pub forward_body: Option<ForwardBody>,

@@ -1,4 +1,4 @@
-//! `spec.fleet` of a SesameConfiguration: agents and Envoys that serve Gateways on cluster nodes.
+//! `spec.fleet` of a SesameConfiguration: the agents and Envoys that serve Gateways.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -143,10 +143,10 @@ pub struct Toleration {
 pub struct Quantity(pub String);
 
 impl Quantity {
-    /// Returns the quantity in billionths, or `None` if it is invalid.
+    /// Returns the quantity in billionths of its unit, or `None` if the quantity is invalid.
     ///
-    /// The API server rewrites quantities in a canonical form, so they cannot be compared as
-    /// strings.
+    /// Compare these numbers rather than the strings, because the API server rewrites quantities in
+    /// a canonical form.
     pub fn billionths(&self) -> Option<i128> {
         let text = self.0.as_str();
         let end = text
@@ -160,7 +160,7 @@ impl Quantity {
         };
         let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        // Quantities in the API are at most 2^63, and multiples of a billionth.
+        // The API limits quantities to 2^63 and to a precision of a billionth.
         let fits = whole.len() + part.len() <= 24
             && part.len() <= 9
             && digits != "."
@@ -178,7 +178,6 @@ impl Quantity {
     }
 }
 
-/// Factor that a suffix denotes.
 enum Factor {
     Times(i128),
     Part(i128),
@@ -214,7 +213,7 @@ fn factor(suffix: &str) -> Option<Factor> {
     })
 }
 
-/// Accepts a string or an integer, as in `cpu: 2`.
+/// Accepts a string, or an integer as in `cpu: 2`.
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrNumber;
@@ -230,7 +229,7 @@ impl<'de> Deserialize<'de> for Quantity {
                 Ok(Quantity(text.to_owned()))
             }
 
-            /// In a mapping, the API server treats null as an empty string.
+            /// The API server treats null in a mapping as an empty string.
             fn visit_unit<E: de::Error>(self) -> Result<Quantity, E> {
                 Ok(Quantity(String::new()))
             }

@@ -20,7 +20,7 @@ pub type ListenerSet = Object<ListenerSetSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayClassSpec {
-    /// The controller that manages Gateways of this class.
+    /// Name of the controller that manages Gateways of this class.
     pub controller_name: String,
     /// Parameters of the class.
     pub parameters_ref: Option<ObjectRef>,
@@ -32,18 +32,18 @@ pub struct GatewayClassSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewaySpec {
-    /// The class.
+    /// Name of the GatewayClass.
     pub gateway_class_name: String,
     /// The listeners.
     pub listeners: Vec<Listener>,
-    /// Requested addresses.
+    /// Addresses that the Gateway requests.
     #[serde(default)]
     pub addresses: Vec<GatewayAddress>,
-    /// Labels, annotations and parameters for the resources that are created for the Gateway.
+    /// Labels, annotations and parameters for the objects that are created for the Gateway.
     pub infrastructure: Option<Infrastructure>,
-    /// The `ListenerSets` that may attach.
+    /// Which `ListenerSets` may attach.
     pub allowed_listeners: Option<AllowedListeners>,
-    /// TLS to backends, and client validation.
+    /// The client certificate for backends, and the validation of clients' certificates.
     pub tls: Option<GatewayTls>,
     /// GEP-3951: the mesh to which a Gateway outside the cluster sends requests.
     pub mesh: Option<GatewayMesh>,
@@ -55,9 +55,9 @@ pub struct GatewaySpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerSetSpec {
-    /// The Gateway to which the listeners are added.
+    /// The Gateway to which the set adds its listeners.
     pub parent_ref: ObjectRef,
-    /// The listeners.
+    /// The listeners to add.
     pub listeners: Vec<Listener>,
 }
 
@@ -65,19 +65,20 @@ pub struct ListenerSetSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listener {
-    /// Name, unique within the object.
+    /// Name, which is unique within the object.
     pub name: String,
-    /// Hostname to match; matches all if missing or empty.
+    /// Hostname of the requests that the listener receives. If unset or empty, the listener
+    /// receives requests for all hosts.
     pub hostname: Option<String>,
-    /// The port that clients use.
+    /// The port to which clients connect.
     pub port: i32,
     /// The protocol.
     pub protocol: Protocol,
-    /// TLS, for HTTPS and TLS.
+    /// TLS settings; for protocols HTTPS and TLS.
     pub tls: Option<ListenerTls>,
-    /// The routes that may attach.
+    /// Which routes may attach.
     pub allowed_routes: Option<AllowedRoutes>,
-    /// Experimental: filters for requests before a route is chosen.
+    /// Experimental: filters that apply to requests before routing.
     pub filters: Option<ListenerFilters>,
 }
 
@@ -85,7 +86,7 @@ pub struct Listener {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListenerFilters {
-    /// The filters, in the order in which they are applied.
+    /// The filters, in the order in which they apply.
     pub requests: Vec<ListenerFilter>,
 }
 
@@ -93,7 +94,7 @@ pub struct ListenerFilters {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerFilter {
-    /// Selects which member below is set.
+    /// Type of the filter, which selects the member below that must be set.
     #[serde(rename = "type")]
     pub type_: FilterType,
     /// For `ExternalAuth`.
@@ -114,7 +115,8 @@ pub struct ListenerTls {
     pub options: BTreeMap<String, String>,
 }
 
-/// A reference to an object by group, kind, name and namespace. The defaults depend on the field.
+/// A reference to an object by group, kind, name and namespace. The defaults depend on the field
+/// that contains the reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
@@ -124,7 +126,7 @@ pub struct ObjectRef {
     pub kind: Option<String>,
     /// Name.
     pub name: String,
-    /// Namespace; defaults to the namespace of the referrer.
+    /// Namespace; by default, the namespace of the referring object.
     pub namespace: Option<String>,
 }
 
@@ -132,9 +134,9 @@ pub struct ObjectRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedRoutes {
-    /// The namespaces of the routes; `Same` if unset.
+    /// Namespaces whose routes may attach; `Same` if unset.
     pub namespaces: Option<AllowedNamespaces>,
-    /// Kinds of routes. Defaults to the kinds that the protocol supports.
+    /// Kinds of routes that may attach; by default, all kinds that the protocol supports.
     pub kinds: Vec<RouteGroupKind>,
 }
 
@@ -142,7 +144,7 @@ pub struct AllowedRoutes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedListeners {
-    /// The namespaces of the ListenerSets; `None` if unset.
+    /// Namespaces whose ListenerSets may attach; `None` if unset.
     pub namespaces: Option<AllowedNamespaces>,
 }
 
@@ -150,9 +152,9 @@ pub struct AllowedListeners {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AllowedNamespaces {
-    /// The namespaces.
+    /// Which namespaces are allowed: `All`, `Same`, `Selector` or `None`.
     pub from: Option<FromNamespaces>,
-    /// The selector for `from: Selector`.
+    /// Selects the allowed namespaces; for `from: Selector`.
     pub selector: Option<LabelSelector>,
 }
 
@@ -171,12 +173,13 @@ pub struct RouteGroupKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayAddress {
-    /// Type; `IPAddress` if unset.
+    /// Type of the address; `IPAddress` if unset.
     #[serde(rename = "type")]
     pub type_: Option<AddressType>,
-    /// The address; if empty, any address of the type.
+    /// The address. If empty, any address of the type will do.
     pub value: String,
-    /// Experimental: the scope of reachability; up to the implementation if missing or empty.
+    /// Experimental: from where the address must be reachable. If unset or empty, the
+    /// implementation chooses.
     pub routability: Option<String>,
 }
 
@@ -184,11 +187,11 @@ pub struct GatewayAddress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Infrastructure {
-    /// Labels for created resources.
+    /// Labels for the created objects.
     pub labels: BTreeMap<String, String>,
-    /// Annotations for created resources.
+    /// Annotations for the created objects.
     pub annotations: BTreeMap<String, String>,
-    /// Parameters.
+    /// Object that contains settings for this Gateway.
     pub parameters_ref: Option<ObjectRef>,
 }
 
@@ -196,9 +199,9 @@ pub struct Infrastructure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GatewayTls {
-    /// The client certificate presented to backends.
+    /// The client certificate that the Gateway presents to backends.
     pub backend: Option<GatewayBackendTls>,
-    /// Client validation.
+    /// Validation of clients' certificates.
     pub frontend: Option<FrontendTls>,
 }
 
@@ -214,9 +217,9 @@ pub struct GatewayBackendTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FrontendTls {
-    /// For every HTTPS listener whose port is not in `per_port`.
+    /// Settings for every HTTPS listener whose port is not in `per_port`.
     pub default: FrontendTlsConfig,
-    /// Configurations that replace the default, each for one port.
+    /// Settings for individual ports, which replace `default` there.
     #[serde(default)]
     pub per_port: Vec<FrontendTlsPort>,
 }
@@ -227,7 +230,7 @@ pub struct FrontendTls {
 pub struct FrontendTlsPort {
     /// The port.
     pub port: i32,
-    /// Configuration of the port.
+    /// Settings for this port.
     pub tls: FrontendTlsConfig,
 }
 
@@ -243,8 +246,8 @@ pub struct FrontendTlsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FrontendTlsValidation {
-    /// CA certificates.
+    /// CA certificates that verify clients' certificates.
     pub ca_certificate_refs: Vec<ObjectRef>,
-    /// Mode; `AllowValidOnly` if unset.
+    /// What happens to clients without a valid certificate; `AllowValidOnly` if unset.
     pub mode: Option<FrontendValidationMode>,
 }

@@ -1,6 +1,6 @@
 //! `HTTPProxy` of `projectcontour.io/v1`.
 //!
-//! Only the presence of unsupported fields is recorded: see [`Noted`].
+//! Unsupported fields are only recorded as present or absent: see [`Noted`].
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -31,7 +31,7 @@ pub struct HttpProxySpec {
 }
 
 impl HttpProxySpec {
-    /// Returns the Services of all routes and of `tcpproxy`.
+    /// Returns the Services that any of the routes or `tcpproxy` references.
     pub fn services(&self) -> impl Iterator<Item = &ProxyService> {
         let of_routes = self.routes.iter().flat_map(|route| &route.services);
         let of_connections = self.tcpproxy.iter().flat_map(|tcp| &tcp.services);

@@ -14,9 +14,9 @@ pub type IngressClass = Object<IngressClassSpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressClassSpec {
-    /// The controller that serves the class.
+    /// Name of the controller that serves the class.
     pub controller: Box<str>,
-    /// For Sesame: the Gateway that serves the class.
+    /// The Gateway that serves the class, if the controller is Sesame.
     pub parameters: Option<IngressClassParameters>,
 }
 
@@ -24,15 +24,15 @@ pub struct IngressClassSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressClassParameters {
-    /// The API group; core if empty.
+    /// API group of the object; empty for the core group.
     pub api_group: Option<Box<str>>,
     /// The kind.
     pub kind: Box<str>,
     /// The name.
     pub name: Box<str>,
-    /// `Cluster` (the default) or `Namespace`.
+    /// Scope of the object: `Cluster` (the default) or `Namespace`.
     pub scope: Option<Box<str>>,
-    /// Namespace; required with scope `Namespace`.
+    /// Namespace of the object; required with scope `Namespace`.
     pub namespace: Option<Box<str>>,
 }
 
@@ -40,11 +40,11 @@ pub struct IngressClassParameters {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressSpec {
-    /// The class; the annotation `kubernetes.io/ingress.class` takes precedence.
+    /// Name of the IngressClass. The annotation `kubernetes.io/ingress.class` takes precedence.
     pub ingress_class_name: Option<String>,
     /// The backend for requests that match no rule.
     pub default_backend: Option<IngressBackend>,
-    /// Certificates.
+    /// TLS hosts and their Secrets.
     pub tls: Vec<IngressTls>,
     /// The rules.
     pub rules: Vec<IngressRule>,
@@ -54,9 +54,9 @@ pub struct IngressSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressTls {
-    /// The hosts. An empty list means the hosts of all rules.
+    /// Hosts that the certificate is for. An empty list means the hosts of all rules.
     pub hosts: Vec<String>,
-    /// The Secret, in the namespace of the Ingress.
+    /// Name of the Secret with the certificate, in the Ingress's own namespace.
     pub secret_name: String,
 }
 
@@ -64,9 +64,10 @@ pub struct IngressTls {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressRule {
-    /// The host; a leading `*.` matches exactly one label. An empty host matches every host.
+    /// Host of the requests that the rule receives. A leading `*.` matches exactly one label, and
+    /// an empty host matches every host.
     pub host: String,
-    /// The paths; if unset, the default backend gets all requests for the host.
+    /// Paths and their backends. If unset, the default backend receives all requests for the host.
     pub http: Option<IngressHttp>,
 }
 
@@ -82,7 +83,7 @@ pub struct IngressHttp {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressPath {
-    /// The path; all paths if empty.
+    /// The path to match; an empty path matches all paths.
     pub path: String,
     /// `Exact`, `Prefix` or `ImplementationSpecific`.
     pub path_type: String,
@@ -94,9 +95,9 @@ pub struct IngressPath {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressBackend {
-    /// A Service in the namespace of the Ingress.
+    /// A Service in the Ingress's own namespace.
     pub service: Option<IngressService>,
-    /// An object of another kind, instead of a Service.
+    /// An object of another kind that receives requests instead of a Service.
     pub resource: Option<IngressResource>,
 }
 
@@ -114,9 +115,9 @@ pub struct IngressService {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressServicePort {
-    /// The name.
+    /// Name of the port, or empty if the number is set.
     pub name: String,
-    /// The number; 0 if unset.
+    /// Number of the port, or 0 if the name is set.
     pub number: i32,
 }
 
@@ -124,7 +125,7 @@ pub struct IngressServicePort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IngressResource {
-    /// The API group; core if empty.
+    /// API group of the object; empty for the core group.
     pub api_group: Option<String>,
     /// The kind.
     pub kind: String,

@@ -1,5 +1,5 @@
-//! A compact map of labels. A `BTreeMap` allocates half a kilobyte for its first entry. That is too
-//! much, because a cluster has as many labeled objects as endpoints.
+//! A compact map of labels. A `BTreeMap` would allocate half a kilobyte for its first entry, which
+//! is too much because a cluster has many objects with labels.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 pub struct Labels(Box<[(Box<str>, Box<str>)]>);
 
 impl Labels {
-    /// Returns the value of the label.
+    /// Returns the value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self
             .0
@@ -20,7 +20,7 @@ impl Labels {
         self.0.get(at).map(|(_, value)| value.as_ref())
     }
 
-    /// Returns all labels, ordered by key.
+    /// Returns all labels, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
@@ -28,7 +28,7 @@ impl Labels {
 
 impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        // The `BTreeMap` sorts the labels and keeps the last value for each key.
+        // The `BTreeMap` sorts the labels and keeps the last value of each key.
         let ordered: BTreeMap<Box<str>, Box<str>> = labels
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()))
@@ -37,42 +37,45 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
     }
 }
 
-/// The annotation for the class of an Ingress; takes precedence over `spec.ingressClassName`.
+/// Annotation that sets the class of an Ingress. It takes precedence over `spec.ingressClassName`.
 pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
-/// The annotation that makes an IngressClass the default for Ingresses without a class.
+/// Annotation that makes an IngressClass the default for Ingresses without a class.
 pub const DEFAULT_INGRESS_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
-/// The annotation that, if `false`, prevents an Ingress from being served in plaintext.
+/// Annotation that, if `false`, prevents plaintext service of an Ingress.
 pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
-/// The annotation that, if `true`, redirects plaintext requests for an Ingress to HTTPS.
+/// Annotation that, if `true`, redirects plaintext requests for an Ingress to HTTPS.
 pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 
-/// The annotation for the class of an HTTPProxy; takes precedence over all other sources.
+/// Annotation that sets the class of an HTTPProxy. It takes precedence over all other ways to set
+/// the class.
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 /// Prefix of Contour's annotations; Sesame reads some of them.
 pub const OF_CONTOUR: &str = "projectcontour.io/";
-/// Prefix of ingress-nginx's annotations. Sesame reads some of them if the IngressClass enables
-/// this.
+/// Prefix of ingress-nginx's annotations. Sesame reads some of them if the annotation
+/// `ANNOTATIONS_OF` of the IngressClass says so.
 pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
-/// The annotation of an IngressClass that names the other controller whose annotations apply.
+/// Annotation of an IngressClass. It names another controller whose annotations also apply to
+/// Ingresses of the class.
 pub const ANNOTATIONS_OF: &str = "projectsesame.io/annotations";
-/// Maximum number of characters kept from the value of a Contour annotation.
+/// Maximum number of characters that are kept of a Contour annotation's value.
 pub const MAX_CONTOUR_CHARACTERS: usize = 1024;
-/// Maximum number of characters kept from the value of an ingress-nginx annotation. A value of this
-/// length may have been truncated, so it is treated as invalid.
+/// Maximum number of characters that are kept of an ingress-nginx annotation's value. A value of
+/// this length may have been truncated, so it is treated as invalid.
 pub const MAX_NGINX_CHARACTERS: usize = 8 * 1024;
 
-/// Label on ConfigMaps with fetched key sets; its value is a digest of the controller's name.
+/// Label on ConfigMaps that contain fetched key sets. The value is a digest of the controller's
+/// name.
 pub const KEY_SET_LABEL: &str = "projectsesame.io/key-set";
 
 /// Annotation prefixes of other Ingress controllers, each with the maximum number of characters
-/// kept from a value.
+/// that are kept of a value.
 pub const OF_OTHERS: [(&str, usize); 2] = [
     (OF_NGINX, MAX_NGINX_CHARACTERS),
     (OF_CONTOUR, MAX_CONTOUR_CHARACTERS),
 ];
 
-/// Reads only the annotations of Sesame and of Ingress controllers, because other annotations may
-/// be as large as the object itself.
+/// Keeps only annotations of Sesame and of Ingress controllers, because other annotations may be
+/// very large.
 pub(super) fn own_annotations<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Labels, D::Error> {

@@ -1,8 +1,8 @@
-//! `GatewayMeshPolicy` and `MeshOCGPolicy`: what Gateways outside the cluster and a mesh must know
-//! about each other to speak mTLS.
+//! `GatewayMeshPolicy` and `MeshOCGPolicy`. They tell Gateways outside the cluster and a mesh about
+//! each other, so that they can use mTLS.
 //!
-//! The fields follow GEP-3951, for which there are no upstream types yet. The same fields are also
-//! read from Gateways and XMeshes themselves.
+//! The fields follow GEP-3951, for which no upstream types exist yet. Gateways and XMeshes can have
+//! the same fields themselves.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -23,10 +23,10 @@ pub struct GatewayMeshPolicySpec {
     pub mesh: GatewayMesh,
 }
 
-/// Group of experimental Gateway API kinds.
+/// API group of experimental Gateway API kinds.
 pub const EXPERIMENTAL_GATEWAY_GROUP: &str = "gateway.networking.x-k8s.io";
 
-/// Label of a ConfigMap written for a `MeshOCGPolicy`.
+/// Label on a ConfigMap that is written for a `MeshOCGPolicy`.
 pub const OCG_BUNDLE_LABEL: &str = "projectsesame.io/ocg-bundle";
 
 /// `MeshOCGPolicy` v1alpha1. Cluster-scoped, like the mesh.

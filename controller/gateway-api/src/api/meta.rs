@@ -10,16 +10,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{Labels, UnknownFields};
 
-/// The Gateway API group.
+/// API group of the Gateway API.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
-/// The group of HTTPProxy and TLSCertificateDelegation.
+/// API group of HTTPProxy and TLSCertificateDelegation.
 pub const CONTOUR_GROUP: &str = "projectcontour.io";
 
-/// The group of Ingress and IngressClass.
+/// API group of Ingress and IngressClass.
 pub const INGRESS_GROUP: &str = "networking.k8s.io";
 
-/// The part of `metadata` that resolution reads.
+/// The parts of `metadata` that resolution reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
@@ -38,15 +38,15 @@ pub struct Metadata {
     pub is_deleted: bool,
     /// `metadata.labels`.
     pub labels: Labels,
-    /// Unknown fields of a Gateway API object.
+    /// Unknown fields of the object, if all fields of its kind are modeled.
     #[serde(skip)]
     pub unknown: UnknownFields,
-    /// The entries of `metadata.annotations` that Sesame reads.
+    /// The entries of `metadata.annotations` that Sesame uses.
     #[serde(deserialize_with = "super::labels::own_annotations")]
     pub annotations: Labels,
 }
 
-/// Reads a timestamp and keeps only whether it is set.
+/// Reads a timestamp. Returns whether it is set.
 fn is_there<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<Timestamp>::deserialize(deserializer).map(|time| time.is_some())
 }
@@ -57,7 +57,7 @@ impl Metadata {
         NamespacedName::new(&self.namespace, &self.name)
     }
 
-    /// Compares competing objects as the specification does: by creation time, oldest first, then
+    /// Orders competing objects as the Gateway API specifies: by creation time, oldest first, then
     /// by the string `{namespace}/{name}`. Objects without a creation time count as oldest.
     pub fn by_age(&self, other: &Self) -> Ordering {
         let created = self.creation_timestamp.cmp(&other.creation_timestamp);
@@ -65,7 +65,8 @@ impl Metadata {
             if self.namespace == other.namespace {
                 self.name.cmp(&other.name)
             } else {
-                // Comparing the parts would sort `-` after `/`.
+                // Compare the joined strings: if the namespaces were compared first, `a` would
+                // precede `a-b`, although `-` sorts before `/`.
                 self.text().cmp(other.text())
             }
         })
@@ -77,7 +78,8 @@ impl Metadata {
     }
 }
 
-/// A namespace and a name; prints as `namespace/name`, or only the name if cluster-scoped.
+/// A namespace and a name. Displayed as `namespace/name`, or just as the name for cluster-scoped
+/// objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName {
     /// The namespace; empty for cluster-scoped objects.
@@ -106,7 +108,7 @@ impl fmt::Display for NamespacedName {
     }
 }
 
-/// An object with metadata and a specification, as most kinds have.
+/// An object with `metadata` and `spec`, like most kinds.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Object<S> {

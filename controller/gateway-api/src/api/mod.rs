@@ -1,8 +1,9 @@
-//! Gateway API v1.5 to v1.7 and the few core types that resolution reads, as plain values.
+//! The kinds of Gateway API v1.5 to v1.7, and the few other kinds that resolution reads, as plain
+//! values.
 //!
-//! One Rust type per concept, shared by every route kind. Enums are open: a value from a newer API
-//! reaches resolution and becomes a condition instead of failing the whole object. This module
-//! makes no decisions.
+//! Each concept has one Rust type, which all route kinds share. Enums are open: an unknown value
+//! from a newer API release does not make the object undecodable. Resolution reports it in a
+//! condition instead. This module makes no decisions.
 
 mod access_log;
 mod access_policy;

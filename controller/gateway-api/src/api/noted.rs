@@ -1,4 +1,4 @@
-//! Fields for which only presence matters.
+//! Fields of which only the presence matters.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// The presence of a field whose content is not read.
+/// Records that a field is present. The content of the field is not read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted;
 

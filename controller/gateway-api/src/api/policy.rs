@@ -16,9 +16,9 @@ pub type BackendTlsPolicy = Object<BackendTlsPolicySpec>;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReferenceGrantSpec {
-    /// Objects that may refer to others; any entry suffices.
+    /// Who may refer to the objects in `to`. A reference must match at least one entry.
     pub from: Vec<GrantFrom>,
-    /// Objects that may be referred to; any entry suffices.
+    /// Which objects may be referred to. A reference must match at least one entry.
     pub to: Vec<GrantTo>,
 }
 
@@ -42,7 +42,7 @@ pub struct GrantTo {
     pub group: String,
     /// Kind.
     pub kind: String,
-    /// Name; all objects of the kind if unset.
+    /// Name of the object. If unset, all objects of the kind.
     pub name: Option<String>,
 }
 
@@ -52,7 +52,7 @@ pub struct GrantTo {
 pub struct BackendTlsPolicySpec {
     /// The Services to which the policy applies.
     pub target_refs: Vec<PolicyTargetRef>,
-    /// Validation of backends.
+    /// How backend certificates are validated.
     pub validation: BackendTlsValidation,
     /// Implementation-specific options.
     #[serde(default)]
@@ -95,15 +95,15 @@ pub struct RequestKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendTlsValidation {
-    /// CA certificates in the policy's own namespace.
+    /// CA certificates, in the policy's own namespace.
     #[serde(default)]
     pub ca_certificate_refs: Vec<ObjectRef>,
-    /// A set of CA certificates known to the host.
+    /// A set of CA certificates that the host provides, used instead of `ca_certificate_refs`.
     #[serde(rename = "wellKnownCACertificates")]
     pub well_known_ca_certificates: Option<WellKnownCaCertificates>,
-    /// The SNI, and the name to verify unless `subject_alt_names` is set.
+    /// The SNI. Also the name that certificates must have, unless `subject_alt_names` is set.
     pub hostname: String,
-    /// The names to verify.
+    /// Names of which a certificate must have at least one.
     #[serde(default)]
     pub subject_alt_names: Vec<SubjectAltName>,
 }

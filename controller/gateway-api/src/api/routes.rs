@@ -15,17 +15,19 @@ pub type TcpRoute = Object<RouteSpec<L4Rule>>;
 /// `UDPRoute` v1.
 pub type UdpRoute = Object<RouteSpec<L4Rule>>;
 
-/// The specification of a route of any kind.
+/// The specification shared by all route kinds, with the kind's own type of rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RouteSpec<R> {
-    /// The Gateways and ListenerSets that the route attaches to.
+    /// The Gateways and ListenerSets to which the route attaches.
     pub parent_refs: Vec<ParentRef>,
-    /// Experimental: attach to default Gateways.
+    /// Experimental: the scope of the default Gateways to which the route attaches, too.
     pub use_default_gateways: Option<Box<str>>,
-    /// Hostnames; unused by `TCPRoute` and `UDPRoute`.
+    /// Hostnames of the requests that the route receives. `TCPRoute` and `UDPRoute` have no
+    /// hostnames.
     pub hostnames: Vec<String>,
-    /// The rules. By CRD default, an `HTTPRoute` without rules gets one that matches every path.
+    /// The rules. An `HTTPRoute` without rules gets one that matches every path, by a default in
+    /// its CustomResourceDefinition.
     pub rules: Vec<R>,
 }
 
@@ -44,10 +46,10 @@ pub struct ParentRef {
     pub namespace: Option<Box<str>>,
     /// The name.
     pub name: String,
-    /// Name of the only listener to attach to.
+    /// Name of a listener. If set, the route attaches only to this listener.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section_name: Option<Box<str>>,
-    /// Port of the only listeners to attach to.
+    /// Port of listeners. If set, the route attaches only to listeners with this port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 }
@@ -58,7 +60,7 @@ pub struct ParentRef {
 pub struct HttpRule {
     /// The rule's name.
     pub name: Option<Box<str>>,
-    /// Alternative matches; if empty, every request matches.
+    /// Matches, one of which a request must satisfy. If empty, every request matches.
     pub matches: Vec<HttpMatch>,
     /// Filters.
     pub filters: Vec<Filter>,
@@ -78,7 +80,7 @@ pub struct HttpRule {
 pub struct GrpcRule {
     /// The rule's name.
     pub name: Option<Box<str>>,
-    /// Alternative matches; if empty, every request matches.
+    /// Matches, one of which a request must satisfy. If empty, every request matches.
     pub matches: Vec<GrpcMatch>,
     /// Filters.
     pub filters: Vec<Filter>,
@@ -102,13 +104,13 @@ pub struct L4Rule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpMatch {
-    /// The path; prefix `/` if unset.
+    /// The path to match; every path if unset.
     pub path: Option<PathMatch>,
-    /// Headers; all must match.
+    /// Headers that must all match.
     pub headers: Vec<StringMatch>,
-    /// Query parameters; all must match.
+    /// Query parameters that must all match.
     pub query_params: Vec<StringMatch>,
-    /// The method.
+    /// Method that the request must have.
     pub method: Option<Box<str>>,
 }
 
@@ -116,10 +118,10 @@ pub struct HttpMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PathMatch {
-    /// Type; `PathPrefix` if unset.
+    /// Type of the match; `PathPrefix` if unset.
     #[serde(rename = "type")]
     pub type_: Option<PathMatchType>,
-    /// Value; `/` if unset.
+    /// The path, prefix or regular expression; `/` if unset.
     pub value: Option<Box<str>>,
 }
 
@@ -127,12 +129,12 @@ pub struct PathMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StringMatch {
-    /// Type; Exact if unset.
+    /// Type of the match; `Exact` if unset.
     #[serde(rename = "type")]
     pub type_: Option<StringMatchType>,
-    /// The header's or parameter's name.
+    /// Name of the header or query parameter.
     pub name: String,
-    /// The value or the expression.
+    /// The value or the regular expression.
     pub value: String,
 }
 
@@ -142,7 +144,7 @@ pub struct StringMatch {
 pub struct GrpcMatch {
     /// Service and method.
     pub method: Option<GrpcMethodMatch>,
-    /// Headers; all must match.
+    /// Headers that must all match.
     pub headers: Vec<StringMatch>,
 }
 
@@ -150,7 +152,7 @@ pub struct GrpcMatch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GrpcMethodMatch {
-    /// Type; Exact if unset.
+    /// Type of the match; `Exact` if unset.
     #[serde(rename = "type")]
     pub type_: Option<StringMatchType>,
     /// The service; any service if unset.
@@ -159,8 +161,8 @@ pub struct GrpcMethodMatch {
     pub method: Option<Box<str>>,
 }
 
-/// `BackendRef`, `HTTPBackendRef`, `GRPCBackendRef`, and, without weight and filters,
-/// `BackendObjectReference`.
+/// `BackendRef`, `HTTPBackendRef` and `GRPCBackendRef`. Also `BackendObjectReference`, which has
+/// neither weight nor filters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendRef {
@@ -172,11 +174,11 @@ pub struct BackendRef {
     pub name: String,
     /// Namespace; the route's namespace if unset.
     pub namespace: Option<Box<str>>,
-    /// The port of the Service; required for Services.
+    /// Port of the backend; required for Services.
     pub port: Option<i32>,
     /// Weight; 1 if unset.
     pub weight: Option<i32>,
-    /// Filters for this backend only.
+    /// Filters for requests to this backend only.
     #[serde(default)]
     pub filters: Vec<Filter>,
 }
@@ -195,11 +197,11 @@ pub struct Timeouts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Retry {
-    /// Statuses to retry; no other statuses are retried.
+    /// Statuses to retry. Responses with other statuses are not retried.
     pub codes: Vec<i32>,
-    /// Maximum number of retries, not counting the first attempt.
+    /// Maximum number of retries, in addition to the first attempt.
     pub attempts: Option<i32>,
-    /// Minimum pause before a retry.
+    /// Minimum pause before each retry.
     pub backoff: Option<Box<str>>,
 }
 
@@ -207,18 +209,18 @@ pub struct Retry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionPersistence {
-    /// Name of the cookie or header. Until 1.6.
+    /// Name of the cookie or header. Gateway API up to v1.6.
     pub session_name: Option<Box<str>>,
     /// Maximum lifetime of a session.
     pub absolute_timeout: Option<Box<str>>,
-    /// Cookie or Header.
+    /// How the session is tracked: `Cookie` or `Header`.
     #[serde(rename = "type")]
     pub type_: Option<Box<str>>,
-    /// Cookie details. Until 1.6.
+    /// Details of the cookie. Gateway API up to v1.6.
     pub cookie_config: Option<CookieConfig>,
-    /// For Cookie. Since 1.7.
+    /// Settings for type `Cookie`. Gateway API v1.7 and later.
     pub cookie: Option<SessionCookie>,
-    /// For Header. Since 1.7.
+    /// Settings for type `Header`. Gateway API v1.7 and later.
     pub header: Option<SessionHeader>,
 }
 
@@ -226,11 +228,11 @@ pub struct SessionPersistence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionCookie {
-    /// The name; if unset, a name specific to the rule.
+    /// Name of the cookie. If unset, a name that is specific to the rule.
     pub name: Option<Box<str>>,
-    /// The path for which browsers send the cookie; `/` if unset.
+    /// Path for which browsers send the cookie; `/` if unset.
     pub path: Option<Box<str>>,
-    /// Session or Permanent.
+    /// Lifetime of the cookie: `Session` or `Permanent`.
     pub lifetime_type: Option<Box<str>>,
 }
 
@@ -238,7 +240,7 @@ pub struct SessionCookie {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionHeader {
-    /// The name.
+    /// Name of the header.
     pub name: String,
 }
 
@@ -246,6 +248,6 @@ pub struct SessionHeader {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CookieConfig {
-    /// Session or Permanent.
+    /// Lifetime of the cookie: `Session` or `Permanent`.
     pub lifetime_type: Option<Box<str>>,
 }

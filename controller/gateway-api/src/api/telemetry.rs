@@ -1,4 +1,5 @@
-//! `XTelemetryPolicy`, and tracing as configured by it and by a SesameConfiguration.
+//! `XTelemetryPolicy`, and the tracing settings that an XTelemetryPolicy and a SesameConfiguration
+//! have in common.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
-//! Unknown fields of an object.
+//! The unknown fields of an object.
 //!
-//! Unknown fields result from newer API releases and from typos, so users must be told that they
-//! have no effect. If a field might be security-relevant, Sesame does not serve the part that
-//! contains it. The status reports all other unknown fields.
+//! Unknown fields come from newer API releases and from typos. They have no effect, so users must
+//! be told. If an unknown field might be security-relevant, Sesame does not serve the part of the
+//! object that contains the field. The status reports the other unknown fields.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::FieldPath;
 pub struct UnknownField {
     /// The path of the field.
     pub path: FieldPath,
-    /// The known field that was probably meant.
+    /// The known field that the author probably meant.
     pub similar: Option<&'static str>,
     /// True if the field might be security-relevant. The part that contains it is then not served.
     pub protects: bool,
@@ -30,22 +30,23 @@ impl fmt::Display for UnknownField {
     }
 }
 
-/// The unknown fields of one object. Boxed, because nearly all objects have none.
+/// The unknown fields of one object. They are boxed because nearly all objects have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownFields(Option<Box<Found>>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Found {
     fields: Vec<UnknownField>,
-    /// Number of further harmless fields.
+    /// Number of further harmless fields, which `fields` does not list.
     harmless: usize,
-    /// True if further fields, whose paths were dropped, might be security-relevant.
+    /// True if further unknown fields might be security-relevant.
     protecting: bool,
 }
 
 impl UnknownFields {
-    /// Creates the list from `fields` and the number of further harmless ones. `protecting` is true
-    /// if further fields might be security-relevant.
+    /// Creates the list. `harmless` is the number of harmless unknown fields that are not in
+    /// `fields`. `protecting` is true if unknown fields that are not in `fields` might be
+    /// security-relevant.
     pub fn new(fields: Vec<UnknownField>, harmless: usize, protecting: bool) -> Self {
         if fields.is_empty() {
             return Self::default();
@@ -57,13 +58,14 @@ impl UnknownFields {
         })))
     }
 
-    /// Returns the fields that were kept.
+    /// Returns the fields in the list.
     pub fn iter(&self) -> impl Iterator<Item = &UnknownField> {
         self.0.iter().flat_map(|found| &found.fields)
     }
 
-    /// Returns an explanation if an unknown field prevents serving the object as a whole. Fields in
-    /// elements of the list `spec.<parts>` do not count, because each element has its own verdict.
+    /// Returns an explanation if an unknown field prevents serving the object as a whole. Fields
+    /// inside elements of the list `spec.<parts>` are ignored, because each element is judged
+    /// separately.
     pub fn refusal(&self, parts: &str) -> Option<String> {
         let found = self.0.as_deref()?;
         if found.protecting {
@@ -76,15 +78,15 @@ impl UnknownFields {
         refusal(self.iter(), |field| field.path.element_of(parts).is_none())
     }
 
-    /// Returns an explanation if an unknown field prevents serving an element of `spec.<parts>`.
+    /// Returns an explanation if an unknown field prevents serving this element of `spec.<parts>`.
     pub fn refusal_of(&self, parts: &str, index: usize) -> Option<String> {
         refusal(self.iter(), |field| {
             field.path.element_of(parts) == Some(index)
         })
     }
 
-    /// Like [`Self::refusal_of`], but returns separate explanations for unknown fields inside and
-    /// outside the element's field `within`.
+    /// Like [`Self::refusal_of`], but returns two explanations: for unknown fields inside the
+    /// element's field `within`, and for other unknown fields of the element.
     pub fn refusals_of(
         &self,
         parts: &str,
@@ -100,8 +102,9 @@ impl UnknownFields {
         (refusal(true), refusal(false))
     }
 
-    /// Appends ignored unknown fields to the message of a True condition. These are the fields in
-    /// element `of` of `spec.<parts>` or, if `of` is `None`, the fields outside these elements.
+    /// Appends harmless unknown fields to the message of a condition that is True. If `of` is set,
+    /// appends the fields in this element of `spec.<parts>`; otherwise, appends the fields outside
+    /// all of these elements.
     pub fn beside<'m>(&self, message: &'m str, parts: &str, of: Option<usize>) -> Cow<'m, str> {
         let own = |field: &&UnknownField| !field.protects && field.path.element_of(parts) == of;
         let told = list(self.iter().filter(own));

@@ -85,24 +85,21 @@ use crate::world::{LastGoodKeys, ServedTogether, World};
 /// The result of [`resolve`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resolution {
-    /// The accepted Gateways of Sesame's GatewayClasses, sorted by the name under which they are
-    /// published.
+    /// The accepted Gateways of Sesame's classes, sorted by published name.
     pub gateways: Vec<ResolvedGateway>,
     /// The statuses of all objects that belong to this controller.
     pub statuses: Statuses,
-    /// Gateways of Sesame classes that are not served because their class serves only one Gateway.
+    /// Gateways that are not served because their class serves only one Gateway.
     pub unserved: BTreeSet<NamespacedName>,
-    /// All Gateways that are published together with other Gateways of their class, including
-    /// Gateways that are not accepted.
+    /// Gateways published together with others of their class, including Gateways not accepted.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
-    /// Names under which nothing can be published now, because parameters are invalid. What was
-    /// last published under these names remains in effect.
+    /// Names under which nothing can be published now, because parameters are invalid. The last
+    /// publication under these names remains in effect.
     pub retained: BTreeSet<NamespacedName>,
     /// Settings of the Gateways that use a Sesame class and have valid parameters. Gateways that
     /// are published together have an additional entry under their shared name.
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
-    /// What Gateways request for their Services, keyed by the name under which the Gateways are
-    /// published.
+    /// Service requests, keyed by the name under which the Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
     /// Hostnames of listeners that none of the listener's own certificates covers.
     pub uncovered: UncoveredHostnames,
@@ -161,8 +158,7 @@ impl Resolution {
                 let expiries: Vec<Expiry> = keys
                     .filter_map(|key| pairs.get(key.as_str()))
                     .flatten()
-                    // Skip staples that the certificate does not require: the certificate is valid
-                    // without them.
+                    // Unless the certificate requires its staple, it is valid without one.
                     .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
                     .cloned()
                     .collect();
@@ -179,8 +175,8 @@ impl Resolution {
     }
 }
 
-/// Resolves a sequence of worlds. Values that were parsed for the previous world are cached. The
-/// cache never affects the result.
+/// Resolves a sequence of worlds. Caches values parsed for the previous world, which never affects
+/// the result.
 #[derive(Debug, Default)]
 pub struct Resolver {
     certificates: CertificateCache,
@@ -205,7 +201,7 @@ impl Resolver {
         self.run(world, options, Shadowed::by_host())
     }
 
-    // This function is long because it contains all the steps that the module header describes.
+    // This function is long because it contains the whole flow that the module header describes.
     fn run(
         &mut self,
         world: &World,

@@ -7,18 +7,20 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 open_enum! {
-    /// Strategy of a `BackendPolicy`.
+    /// Load balancing strategy of a `BackendPolicy`.
     #[derive(Default)]
     BalancerType {
-        /// Each endpoint in turn.
+        /// Requests go to each endpoint in turn.
         #[default]
         RoundRobin = "RoundRobin",
-        /// Of two random endpoints, the one with fewer requests.
+        /// Picks two random endpoints and uses the one with fewer active requests.
         LeastRequest = "LeastRequest",
         Random = "Random",
-        /// By a hash of the request; endpoint changes move few requests.
+        /// Picks an endpoint by a hash of the request. If endpoints change, few requests move to
+        /// another endpoint.
         RingHash = "RingHash",
-        /// By a hash of the request; faster than RingHash, but endpoint changes move more requests.
+        /// Picks an endpoint by a hash of the request. This is faster than RingHash, but more
+        /// requests move if endpoints change.
         Maglev = "Maglev",
     }
 }
@@ -38,11 +40,11 @@ open_enum! {
         /// The client's address.
         #[default]
         ClientAddress = "ClientAddress",
-        /// The header `name`.
+        /// The value of the header `name`.
         Header = "Header",
-        /// The cookie `name`.
+        /// The value of the cookie `name`.
         Cookie = "Cookie",
-        /// The query parameter `name`.
+        /// The value of the query parameter `name`.
         QueryParameter = "QueryParameter",
     }
 }
@@ -73,9 +75,9 @@ open_enum! {
 open_enum! {
     /// Responses that error pages replace.
     ErrorPageSource {
-        /// Responses of the gateway itself.
+        /// Only responses that the gateway itself generates.
         Gateway = "Gateway",
-        /// Responses of the gateway and of backends.
+        /// Responses of the gateway and responses of backends.
         All = "All",
     }
 }
@@ -87,27 +89,27 @@ open_enum! {
         ClientAddress = "ClientAddress",
         /// Identifier of the request, which is also in `x-request-id`.
         RequestId = "RequestID",
-        /// Protocol of the request, for instance `HTTP/2`.
+        /// HTTP version of the request, for instance `HTTP/2`.
         Protocol = "Protocol",
-        /// TLS version.
+        /// TLS version of the connection.
         TlsVersion = "TLSVersion",
-        /// TLS cipher suite.
+        /// TLS cipher suite of the connection.
         TlsCipher = "TLSCipher",
         /// Subject of the client's certificate.
         ClientCertificateSubject = "ClientCertificateSubject",
-        /// URIs in the client's certificate.
+        /// URIs in the subject alternative names of the client's certificate.
         ClientCertificateUri = "ClientCertificateURI",
-        /// SHA-256 of the client's certificate, in hexadecimal.
+        /// SHA-256 digest of the client's certificate, in hexadecimal.
         ClientCertificateFingerprint = "ClientCertificateFingerprint",
     }
 }
 
 open_enum! {
-    /// Address that an `AccessPolicy` compares.
+    /// The address that an `AccessPolicy` compares with its networks.
     AddressSource {
-        /// The client address that trusted proxies report.
+        /// The client's address, as trusted proxies report it.
         Client = "Client",
-        /// The peer address of the connection.
+        /// The address of the connection's peer, which may be a proxy.
         Peer = "Peer",
     }
 }

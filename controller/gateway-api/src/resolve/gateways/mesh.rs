@@ -1,5 +1,4 @@
-//! Determines the mesh to which a Gateway outside the cluster sends traffic: which routes are
-//! meshed, and which TLS settings apply to their backends.
+//! Determines which routes of a Gateway outside the cluster are meshed, and their backends' TLS.
 //!
 //! If the mesh settings are unusable, all traffic of meshed routes is rejected. It is never sent in
 //! plaintext or to an unverified peer.
@@ -63,8 +62,7 @@ impl CheckedMesh<'_> {
         self.policy == Some(&policy.object.metadata)
     }
 
-    /// Returns the combined verdict on fields and references, as the Gateway and its routes report
-    /// it.
+    /// Returns the combined verdict on fields and references, for statuses.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = Verdict::default();
         for part in [&self.accepted, &self.resolved] {
@@ -131,8 +129,7 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // Each peer is an endpoint itself, and the proposal does not define a server name for
-            // it.
+            // Each peer is an endpoint, and the proposal defines no server name for it.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()

@@ -26,8 +26,7 @@ pub(crate) struct TrustingMesh<'w> {
     pub(crate) mesh: &'w str,
     /// Metadata of the policy that configures the trust, or `None` if the XMesh's own field does.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on the fields that configure the trust. `resolved` is the verdict on their
-    /// references.
+    /// Verdict on the configuring fields. `resolved` is the verdict on their references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     /// Describes the configuring object for messages; `bundle` describes the trust bundle.
@@ -37,8 +36,7 @@ pub(crate) struct TrustingMesh<'w> {
     gateways: &'w [GatewayRef],
     /// True if Sesame writes the trust bundle itself.
     is_published: bool,
-    /// Gateways whose certificates the bundle trusts. `untrusted` lists the other Gateways with
-    /// certificates.
+    /// Gateways whose certificates the bundle trusts. `untrusted` names the others.
     trusted: Vec<SignatureTrust>,
     untrusted: Vec<String>,
 }
@@ -279,8 +277,7 @@ impl<'w> TrustingMesh<'w> {
     }
 }
 
-/// Returns the XMeshes that a policy targets, without duplicates. Targets of other kinds are
-/// reported as errors.
+/// Returns the distinct XMeshes that a policy targets. Reports other kinds of targets.
 fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Vec<&'w str> {
     let mut found: Vec<&str> = Vec::new();
     let targets = policy.spec.target_refs.iter();

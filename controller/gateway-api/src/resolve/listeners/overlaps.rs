@@ -9,8 +9,8 @@ use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Maximum number of certificate overlaps that are reported per listener. Without a limit, a
-/// certificate that all listeners on a port share would cause a report for each pair.
+/// Maximum number of certificate overlaps per listener. Otherwise, listeners that share a
+/// certificate would all list each other.
 const MAX_NAMED: usize = 8;
 
 /// Returns the index, port and hostname of each accepted HTTPS listener.
@@ -73,8 +73,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
         }
     }
     let hostname = |i: usize| listeners.get(i)?.hostname.as_ref();
-    // True if a client may request this name over a connection to `owner` although `other` serves
-    // the name.
+    // True if clients may request this name over a connection to `owner`, but `other` serves it.
     let differs = |owner: usize, other: usize, name: &Hostname| {
         let both = hostname(owner).zip(hostname(other));
         both.is_some_and(|(own, of_other)| {

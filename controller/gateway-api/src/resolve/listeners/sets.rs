@@ -53,8 +53,7 @@ pub(crate) struct CheckedListenerSet<'w> {
 }
 
 /// Returns the objects that add listeners to each Gateway, keyed by the Gateway's namespace and
-/// name. ListenerSets come first, then HTTPProxies, then Ingresses; objects of the same kind are
-/// sorted by age.
+/// name. ListenerSets come first, then HTTPProxies, then Ingresses, each sorted by age.
 pub(crate) fn by_gateway<'w>(
     world: &'w World,
     implicit: &'w [ImplicitListeners<'w>],

@@ -38,8 +38,7 @@ pub(super) struct TlsOptions {
     max_version: Version,
     cipher_suites: Vec<String>,
     alpn: Vec<String>,
-    /// Name of the Secret that contains the session ticket keys. The Secret is in the namespace of
-    /// the object that defines the listener.
+    /// Secret with session ticket keys, in the namespace of the object that defines the listener.
     pub(super) session_ticket_keys: Option<String>,
     client_names: AltNames,
     source: CertificateSource,
