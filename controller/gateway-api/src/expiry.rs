@@ -19,7 +19,7 @@ use crate::ocsp_response::{self, OcspResponse};
 /// Length of the warning period before expiry, in seconds.
 const WARNING: i64 = 14 * 24 * 60 * 60;
 
-/// When a certificate, revocation list or OCSP staple is valid, as Unix timestamps.
+/// The validity period of a certificate, revocation list or OCSP staple, as Unix timestamps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// The object that contains the item: `Secret/namespace/name` or `ConfigMap/namespace/name`.

@@ -18,8 +18,8 @@ pub const MAX_BYTES: usize = 16 * 1024;
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The certificate extension that requires a staple, and the only value of it that Envoy supports:
-/// a list that contains just `status_request`.
+/// The certificate extension that requires a staple, and the only value of it that Envoy
+/// recognizes: a list that contains just `status_request`.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
 
@@ -157,7 +157,7 @@ impl<'d> Elements<'d> {
         Some(element)
     }
 
-    /// Returns the content of the next element, or an error if its tag differs.
+    /// Returns the content of the next element, or `None` if the element has another tag.
     fn expect(&mut self, tag: Tag) -> Option<&'d [u8]> {
         let element = self.next()?;
         (element.class() == Class::Universal && element.tag() == tag).then_some(element.data)

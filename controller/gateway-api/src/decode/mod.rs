@@ -68,7 +68,7 @@ impl Default for DecodeLimits {
 /// One object, and the fields of its document that the object's type does not model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The object. If the document omits the namespace, it is `default`, or empty for
+    /// The object. Its namespace is `default` if the document omits it, and empty for
     /// cluster-scoped kinds.
     pub object: AnyObject,
     /// The line on which the object starts, counted from 1 within the document.

@@ -175,8 +175,8 @@ impl Resolution {
     }
 }
 
-/// Resolves a sequence of worlds. Caches values parsed for the previous world, which never affects
-/// the result.
+/// Resolves a sequence of worlds. Values parsed for the previous world are cached, which never
+/// affects the result.
 #[derive(Debug, Default)]
 pub struct Resolver {
     certificates: CertificateCache,
@@ -185,8 +185,8 @@ pub struct Resolver {
     /// Total size in bytes of each published Gateway's routes, including routes that exceed the
     /// limit and are excluded.
     sizes: BTreeMap<NamespacedName, u64>,
-    /// Separate resolver for the reduced worlds of incremental resolution. Resolving those with
-    /// this resolver would evict the cached values of the whole world.
+    /// Separate resolver for the reduced worlds of incremental resolution, which would otherwise
+    /// evict the cached values of the whole world.
     neighbours: Option<Box<Resolver>>,
 }
 

@@ -21,8 +21,8 @@ pub(super) fn objects() -> Vec<Json> {
         .collect()
 }
 
-/// In maps with arbitrary keys, a null value is the empty string, as in Go. These fields are such
-/// maps.
+/// Fields that are maps with arbitrary keys. In these maps, a null value is the empty string, as in
+/// Go.
 pub(super) const MAPS: &[&str] = &[
     "annotations",
     "data",

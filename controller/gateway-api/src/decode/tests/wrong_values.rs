@@ -106,8 +106,8 @@ fn wrong_value_error_names_path_value_and_line() {
         let mut all = Vec::new();
         places(&object, "", &mut all);
         for place in all {
-            // Skip `metadata` fields: errors need some to name the object, and unknown fields there
-            // are ignored.
+            // Skip these fields: errors need the kind and name to identify the object, and unknown
+            // fields of `metadata` are ignored.
             let is_head = ["/kind", "/apiVersion", "/metadata"].contains(&place.as_str());
             if is_head || place == "/metadata/name" || is_noted(&kind, &place) {
                 continue;
@@ -116,7 +116,7 @@ fn wrong_value_error_names_path_value_and_line() {
             let value = wrong.pointer_mut(&place).expect("is there");
             let is_quantity = place.contains("/resources/");
             let (instead, shown, expected) = match value {
-                // A number is not a wrong value for a quantity.
+                // A number would be a valid quantity.
                 Json::String(_) if is_quantity => (json!(true), "true", &["is not a quantity"][..]),
                 Json::String(_) => (
                     json!(7),

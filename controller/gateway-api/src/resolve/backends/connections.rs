@@ -14,7 +14,7 @@ use crate::api::{MAX_CONTOUR_CHARACTERS, NamespacedName, Service, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::status::{Grounds, Reason};
 
-/// An upstream protocol, under Contour's name. If an HTTPProxy or Ingress sets it, it takes
+/// An upstream protocol, as Contour names it. If an HTTPProxy or Ingress sets one, it takes
 /// precedence over `appProtocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
@@ -141,7 +141,7 @@ impl<'w> Backends<'w> {
         mut connection: Connection,
         cx: &ResolveContext<'w, '_>,
     ) -> ResolvedRef<'w> {
-        // Ignore the annotations for passed-through TLS, which the client negotiates itself.
+        // Annotations are irrelevant to passed-through TLS, which the client negotiates itself.
         if traffic.heeds_policies()
             && connection.protocol.is_none()
             && let Some(object) = cx.world.services.get(service.0, service.1)

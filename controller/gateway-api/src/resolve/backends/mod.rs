@@ -68,8 +68,8 @@ impl BackendTarget {
 
 /// A resolved backend reference.
 pub(crate) struct ResolvedRef<'w> {
-    /// One entry for each kind of status in which the Gateways that send traffic to the object are
-    /// listed.
+    /// One entry for each kind of status that must list the Gateways sending traffic to the
+    /// backend.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) target: Result<BackendTarget, Grounds>,
 }

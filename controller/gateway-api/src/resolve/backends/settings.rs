@@ -149,7 +149,7 @@ pub(crate) fn http_check(
 
 type Limit = fn(&mut CircuitBreaker) -> &mut u32;
 
-/// Contour's annotations on Services, each with the limit that it sets.
+/// Contour's annotations on Services, and the limit that each sets.
 const ANNOTATIONS: [(&str, Limit); 5] = [
     ("projectcontour.io/max-connections", |it| {
         &mut it.max_connections

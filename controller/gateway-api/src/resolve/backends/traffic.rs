@@ -12,11 +12,10 @@ pub(crate) enum Traffic {
     Grpc,
     /// Connections that a listener in Passthrough mode routes by TLSRoutes.
     Connections,
-    /// Connections routed by TCPRoutes. They carry raw bytes, or TLS to the backend if a policy
-    /// requires it.
+    /// Connections routed by TCPRoutes. Their bytes are sent over TLS if a policy requires it.
     Bytes,
-    /// Connections that a TLS-terminating listener routes by TLSRoutes. A policy determines whether
-    /// TLS is used to the backend.
+    /// Connections that a TLS-terminating listener routes by TLSRoutes. Their bytes are sent over
+    /// TLS if a policy requires it.
     Terminated,
     /// Datagrams routed by UDPRoutes.
     Datagrams,

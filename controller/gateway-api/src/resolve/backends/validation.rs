@@ -1,5 +1,5 @@
-//! Reads how BackendTLSPolicies and XBackends want backend certificates validated. An unreadable
-//! check is an error, never skipped.
+//! Reads the settings with which BackendTLSPolicies and XBackends validate backend certificates. A
+//! setting that cannot be read is an error: no check is ever skipped.
 
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ impl<'w> Validation<'w> {
         (tls, bundle)
     }
 
-    /// Returns the bundle of CA certificates, or `None` to use the system's CA certificates. Errors
-    /// are added to the verdicts.
+    /// Returns the bundle of CA certificates. Returns `None` if the system's CA certificates are
+    /// used. Errors are added to the verdicts.
     fn trust_bundle(
         &self,
         accepted: &mut Verdict,

@@ -224,7 +224,7 @@ impl CheckedXBackend<'_> {
             let message = format!("XBackend {key} has protocol {protocol}; expected {expected}");
             return Err((Reason::UnsupportedProtocol, message));
         };
-        // Ignore TLS settings for passed-through TLS, which the client negotiates itself.
+        // The client itself negotiates passed-through TLS, so no TLS settings apply.
         let tls = self.tls.clone().filter(|_| traffic.heeds_policies());
         let plain = format!("XBackend/{key}/{}", self.port);
         let mut backend = Backend {

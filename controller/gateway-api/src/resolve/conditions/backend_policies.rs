@@ -8,7 +8,7 @@ use crate::resolve::routes::attachments::AttachedGateway;
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Returns the statuses of all policies that affect a Gateway.
+/// Returns the statuses of BackendPolicies with a target to which a Gateway sends traffic.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,

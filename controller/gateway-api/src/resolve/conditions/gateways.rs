@@ -99,7 +99,8 @@ fn accepted(gateway: &CheckedGateway<'_>, verdict: &Verdict) -> Condition {
     }
 }
 
-/// Returns the condition AddressesAssigned, or `None` unless a requested address is unavailable.
+/// Returns the condition AddressesAssigned with status False if a requested address is unavailable,
+/// and otherwise `None`.
 fn unassigned(gateway: &CheckedGateway<'_>) -> Option<Condition> {
     let addresses = &gateway.addresses;
     let reason = if addresses.nowhere() {

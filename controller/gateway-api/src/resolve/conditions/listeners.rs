@@ -36,14 +36,15 @@ pub(super) fn status(
     }
 }
 
-/// Returns the condition OverlappingTLSConfig if it is true. The condition is never set to False.
+/// Returns the condition OverlappingTLSConfig with status True if hostnames or certificates
+/// overlap, and otherwise `None`.
 fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Option<Condition> {
     let CheckedListener {
         overlaps,
         certificate_overlaps,
         ..
     } = listener;
-    // If both overlap, report the certificates rather than the hostnames (Gateway API,
+    // If both overlap, the reason names the certificates (Gateway API,
     // `ListenerConditionOverlappingTLSConfig`).
     let reason = if !certificate_overlaps.is_empty() {
         Reason::OverlappingCertificates
@@ -74,8 +75,7 @@ fn overlapping_tls_config(listener: &CheckedListener<'_>, generation: i64) -> Op
     Some(Condition::new(type_, status, reason, &message, generation))
 }
 
-/// Returns the condition ResolvedRefs. Its message includes warnings about certificates that are
-/// served despite flaws.
+/// Returns the condition ResolvedRefs. Its message includes warnings about flawed certificates.
 fn resolved_refs(listener: &CheckedListener<'_>, generation: i64) -> Condition {
     let condition = listener.resolved.resolved_refs(generation);
     if listener.advice.is_empty() {

@@ -95,7 +95,7 @@ impl<'w> PolicyInput<'_, 'w> {
     }
 }
 
-/// Returns the statuses of all policies that affect a Gateway.
+/// Returns the statuses of all BackendTLSPolicies with a target to which a Gateway sends traffic.
 fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,
@@ -140,7 +140,7 @@ fn statuses(
     statuses
 }
 
-/// A policy's index, and the error with which it applies to a target, if any.
+/// A policy's index, and the error that keeps the policy from applying to a target, if any.
 pub(super) type Judged = (usize, Option<Grounds>);
 
 /// A Gateway, the index of a policy that affects this Gateway, and the policy's errors for this
@@ -180,8 +180,8 @@ pub(super) fn of_backends<'r>(
     })
 }
 
-/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the entry
-/// has this message, and its condition Programmed remains Unknown until a host reports.
+/// Adds a Gateway's entry to the status of a Sesame policy. If the policy is accepted, the
+/// condition Accepted has this `message`, and Programmed remains Unknown until a host reports.
 pub(super) fn add_programmed(
     statuses: &mut StatusesOfKind,
     policy: &Metadata,
@@ -219,8 +219,8 @@ pub(super) fn ancestor(
     }
 }
 
-/// Returns the backends to which the Gateway's routes, authorization filters, tracing and access
-/// log send traffic, if a status must list the Gateway for them.
+/// Returns the backends for which a status must list the Gateway: the backends of its routes,
+/// authorization filters, tracing and access log.
 pub(super) fn backends<'r>(
     gateway: &AttachedGateway<'_, 'r>,
     routes: &'r Routes<'_>,

@@ -10,7 +10,7 @@ use crate::resolve::routes::Routes;
 use crate::resolve::routes::attachments::AttachedGateway;
 use crate::world::Kind;
 
-/// Returns the statuses of all policies of one kind that affect a Gateway.
+/// Returns the statuses of all policies of one kind that affect a Gateway's requests.
 pub(crate) fn statuses(
     gateways: &[AttachedGateway<'_, '_>],
     routes: &Routes<'_>,

@@ -83,7 +83,7 @@ pub(crate) fn of_policies(
 
 /// Rejects session persistence settings that would be invalid in every rule.
 fn check_session(session: Option<&SessionPersistence>, verdict: &mut Verdict) {
-    // Any name will do: the session name of a rule does not affect the validation.
+    // Any session name will do here, because the name does not affect the validation.
     let fault = session.and_then(|session| sessions::read(session, "", 0).err());
     let fault = fault.map(|why| format!("spec.{why}"));
     verdict.refuse_if(Reason::UnsupportedValue, fault);

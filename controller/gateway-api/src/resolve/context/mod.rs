@@ -30,7 +30,7 @@ pub struct Options {
     /// Allows endpoints on loopback, link-local and unspecified addresses.
     pub allow_local_endpoints: bool,
     /// Supports Gateways outside the cluster that send traffic to the cluster's mesh. If false,
-    /// objects that configure this are rejected.
+    /// objects that configure such traffic are rejected.
     pub extra_minimal_ocg: bool,
     /// Source of the objects.
     pub resolved_for: ResolvedFor,

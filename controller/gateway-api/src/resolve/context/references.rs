@@ -88,7 +88,7 @@ impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
 pub(crate) struct Expected {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
-    /// Kind of references that do not specify one.
+    /// Kind that is assumed if a reference does not specify one.
     pub(crate) default: &'static str,
     /// Reason reported for a reference to another kind.
     pub(crate) wrong_kind: Reason,

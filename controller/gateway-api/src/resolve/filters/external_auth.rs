@@ -20,7 +20,7 @@ pub(crate) struct AuthorizeBy<'w> {
     pub(crate) backend: &'w BackendRef,
     /// Protocol used to send requests to the service.
     pub(crate) traffic: Traffic,
-    /// The authorization settings; the Backend name is still missing.
+    /// The authorization settings, in which the Backend's name is still missing.
     pub(crate) asks: schema::ExternalAuth,
 }
 

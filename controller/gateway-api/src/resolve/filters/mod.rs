@@ -48,8 +48,8 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at index `i`. The caller has checked that the field for its type is set. All
-    /// fields are destructured so that the compiler flags new ones.
+    /// Adds the filter at index `i`. The caller must have checked that the field for its type is
+    /// set. All fields are destructured so that the compiler flags new ones.
     fn add(
         &mut self,
         i: usize,
@@ -289,7 +289,7 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets a value unless one is already set. Returns false if one was.
+/// Sets a value. Returns false if this replaced another value.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()

@@ -109,7 +109,7 @@ pub(crate) fn read_redirect(
 pub(crate) enum BackendRewrites {
     /// No rewrites, as in GRPCRoutes.
     Unsupported,
-    /// Only rewrites equal to the rule's own rewrite.
+    /// The same kinds of rewrites as in the rule's own filters.
     Supported { one_prefix: bool },
 }
 

@@ -28,7 +28,7 @@ impl CheckedClass<'_> {
         self.metadata.labels.get(name)
     }
 
-    /// Returns whether the class's Gateways are served separately or together.
+    /// Returns how Gateways of this class are served: separately, together, or only the oldest.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         self.settings.gateways()
     }
@@ -77,7 +77,7 @@ impl<'w> Classes<'w> {
         }
     }
 
-    /// Returns the class with this name, or `None` if it does not belong to this controller.
+    /// Returns the class with this name if it belongs to this controller.
     pub(crate) fn get(&self, name: &str) -> Option<&CheckedClass<'w>> {
         self.all.get(name)
     }

@@ -16,7 +16,7 @@ use crate::world::Kind;
 /// A Gateway's access log.
 #[derive(Debug, Default)]
 pub(crate) struct GatewayLog<'w> {
-    /// Format and receivers in the snapshot. `None` means the defaults.
+    /// Format and receivers in the snapshot. `None` if the defaults apply.
     pub(crate) output: Option<LogOutput>,
     /// Backends of the receivers. Statuses must list the Gateway for these Backends.
     pub(crate) policed: Vec<PolicedBackend<'w>>,

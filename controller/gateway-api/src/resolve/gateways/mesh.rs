@@ -1,4 +1,5 @@
-//! Determines which routes of a Gateway outside the cluster are meshed, and their backends' TLS.
+//! Determines which routes of a Gateway outside the cluster are meshed, and the TLS settings for
+//! their backends.
 //!
 //! If the mesh settings are unusable, all traffic of meshed routes is rejected. It is never sent in
 //! plaintext or to an unverified peer.

@@ -229,7 +229,7 @@ impl<'w> TrustingMesh<'w> {
         self.bundle = bundle.name;
     }
 
-    /// Returns how the bundle trusts the certificate of this Gateway, or `None` if it does not.
+    /// Returns the signature paths that make the mesh trust this Gateway's certificate, if any.
     fn trust_in(&self, gateway: &str) -> Option<&SignatureTrust> {
         self.trusted.iter().find(|trust| trust.of == gateway)
     }

@@ -7,8 +7,7 @@ use crate::api::{FleetGateways, Gateway, Metadata, NamespacedName};
 use crate::status::{GatewayStatus, Reason};
 use crate::world::World;
 
-/// Returns the Gateways that are not served because their class serves an older Gateway. Each has
-/// its status.
+/// Returns the statuses of Gateways that are not served because their class has an older Gateway.
 pub(crate) fn unserved(
     classes: &Classes<'_>,
     world: &World,

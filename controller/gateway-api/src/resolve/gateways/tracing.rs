@@ -44,7 +44,7 @@ pub(super) struct TracedGateway<'g> {
     pub(super) configured: Option<&'g ConfiguredTracing>,
 }
 
-/// Resolves the tracing of a Gateway. Also returns an error if the Gateway's settings for tracing
+/// Resolves the tracing of a Gateway. Also returns an error if the Gateway's own tracing settings
 /// cannot be used.
 pub(super) fn check<'w>(
     gateway: &TracedGateway<'_>,

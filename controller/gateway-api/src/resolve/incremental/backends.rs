@@ -119,7 +119,7 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if adding or removing this Backend here implies the same for the whole world.
+    /// Returns true if a change to this Backend's existence here also applies to the whole world.
     /// Returns `None` if no Backend here has this name.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
@@ -140,7 +140,7 @@ pub(super) fn difference(
 ) -> Option<(BackendDelta, EndpointDelta)> {
     let mut services = BTreeSet::new();
     let mut changes = |backend: &Backend| {
-        // Objects that are missing here may use the same TLS settings and session keys.
+        // Objects outside the reduced world may use the same TLS settings and session keys.
         let is_plain = backend.tls.is_none() && backend.session_key.is_empty();
         let service = service_of(backend).filter(|service| is_plain && known.contains(service))?;
         services.insert(service);

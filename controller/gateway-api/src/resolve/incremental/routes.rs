@@ -115,9 +115,9 @@ pub fn resolve(
 }
 
 /// Returns the total size of each Gateway's routes after a change. `then` and `now` are the sizes
-/// in the reduced world before and after it. Returns `None` if a Gateway may exceed its limit, or
-/// if all Gateways together may exceed `most`: which routes are excluded would then depend on all
-/// routes.
+/// in the reduced world, before and after the change. Returns `None` if a Gateway may exceed its
+/// limit, or if all Gateways together may exceed `most`: which routes are excluded would then
+/// depend on all routes.
 fn sizes_after(
     known: &BTreeMap<NamespacedName, u64>,
     then: &BTreeMap<NamespacedName, u64>,
@@ -196,7 +196,7 @@ fn differences(
 }
 
 /// Returns the changed statuses. Returns `None` if the status of an unchanged route differs,
-/// because that status may depend on neighbors that are missing here.
+/// because that status may depend on neighbors outside the reduced world.
 fn status_changes(
     changed: &PreviousRoutes,
     mut before: BTreeMap<ObjectKey, RouteStatus>,
@@ -248,7 +248,8 @@ fn differences_of(
         return None;
     }
     let route_tables = RouteTableDelta::between(old_tables, new_tables)?;
-    // A match that uses a Backend or its sessions here may be unreachable in the whole world.
+    // A match that uses a Backend or its sessions in the reduced world may be unreachable in the
+    // whole world.
     let names = |version: fn(&ChangedHost) -> &VirtualHost| {
         let (mut reached, mut with_sessions) = (BTreeSet::new(), BTreeSet::new());
         for host in route_tables.hosts().iter().map(version) {

@@ -50,8 +50,8 @@ impl<'w> IngressClasses<'w> {
     /// Checks all classes.
     pub(crate) fn check(world: &'w World, options: &'w Options) -> Self {
         let settings = settings::ingress::settings(world, options);
-        // A class must name its Gateway. A default of "the only Gateway" would break as soon as a
-        // second Gateway is created.
+        // A Gateway must be named, in the class or in the settings. A default of "the only Gateway"
+        // would break as soon as a second Gateway is created.
         let default_gateway = settings.and_then(|it| it.gateway_ref.as_ref()).map(named);
         let ours = world.ingress_classes.iter().filter(|class| is_ours(class));
         let by_name = ours.map(|class| {
@@ -181,7 +181,7 @@ fn named(reference: &GatewayRef) -> (&str, &str) {
     (&reference.namespace, &reference.name)
 }
 
-/// Returns the Gateway that a class names.
+/// Returns the Gateway that a class names, or else the default Gateway from the settings.
 fn gateway_of<'w>(
     spec: &'w IngressClassSpec,
     default_gateway: Option<(&'w str, &'w str)>,

@@ -83,8 +83,8 @@ pub(super) fn widened(
 ) -> RouteMatch {
     let by_characters = settings.paths().is_some_and(|it| it.are_expressions);
     if by_characters {
-        // A path prefix cannot cover a regular expression, which ignores case and does not stop at
-        // path elements.
+        // No path prefix covers a regular expression, which ignores case and may end within a path
+        // element.
         return RouteMatch::all();
     }
     let fixed = if path.path_type == "ImplementationSpecific" {
@@ -96,8 +96,8 @@ pub(super) fn widened(
     matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
 }
 
-/// Restricts a wildcard host to one label in place of the wildcard, by a match on the number of
-/// labels. The virtual host's domain checks the other labels.
+/// Restricts the wildcard of a host to one label, with a match on the number of labels. The virtual
+/// host's domain checks the other labels.
 pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 
 pub(crate) fn one_label(host: &Hostname) -> OneLabel {

@@ -45,7 +45,7 @@ pub(super) struct IngressFaults {
     pub(super) references: Verdict,
 }
 
-/// Fails if a list has too many entries.
+/// Fails if the Ingress has too many rules, paths or TLS hosts.
 pub(super) fn check_limits(spec: &IngressSpec) -> Result<(), String> {
     limits::entries("spec.rules", spec.rules.len(), 0..=MAX_INGRESS_RULES)?;
     let paths = spec.rules.iter().filter_map(|rule| rule.http.as_ref());

@@ -1,10 +1,10 @@
 //! Finds conflicts between listeners that are not distinct (Gateway API, "Distinct Listeners").
 //!
-//! If listeners of one object conflict, all of them are rejected. Between objects, the Gateway
-//! takes precedence over its ListenerSets, and each ListenerSet over later ones. Among Gateways
-//! that are served together, the first Gateway and its ListenerSets take precedence. A rejected
-//! listener does not affect other listeners. The input must only contain valid listeners with a
-//! supported protocol.
+//! If listeners of one object conflict, all these listeners are rejected. Between objects, the
+//! Gateway takes precedence over its ListenerSets, and each ListenerSet over later ones. Among
+//! Gateways that are served together, the first Gateway and its ListenerSets take precedence. A
+//! rejected listener does not affect other listeners. The input must only contain valid listeners
+//! with a supported protocol.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,5 @@
-//! Keeps the hostnames of listeners that cannot be served away from listeners with wider hostnames.
+//! Prevents listeners with wider hostnames from serving the hostnames of listeners that cannot be
+//! served.
 //!
 //! Without this protection, requests for the hostname would reach a listener with a wider hostname
 //! on the same port. They would then get that listener's certificate, filters and routes. A served

@@ -116,7 +116,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
     }
 }
 
-/// Returns the hosts of a listener that a certificate with this name covers, as a hostname. A
+/// Returns the hostname of those of a listener's hosts that a certificate with this name covers. A
 /// wildcard in the certificate's name covers one label.
 fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname> {
     if listener.covers(name) {

@@ -42,8 +42,8 @@ pub(in super::super) struct Canary<'w> {
 /// Decides which requests a canary receives.
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
-    /// Matches with their costs, in order of precedence. True if the canary receives the matching
-    /// requests; false if it never does.
+    /// Matches with their costs, in order of precedence. The boolean is true if the canary receives
+    /// the matching requests, and false if it receives none of them.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
     /// Sum of the weights of the canary and the other backend, at least 1.
