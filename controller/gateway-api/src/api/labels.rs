@@ -41,7 +41,7 @@ impl<K: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(K, V)> for Labels {
 pub const INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 /// Annotation that makes an IngressClass the default for Ingresses without a class.
 pub const DEFAULT_INGRESS_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
-/// Annotation that, if `false`, prevents plaintext service of an Ingress.
+/// Annotation that, if `false`, prevents an Ingress from being served in plaintext.
 pub const ALLOW_HTTP: &str = "kubernetes.io/ingress.allow-http";
 /// Annotation that, if `true`, redirects plaintext requests for an Ingress to HTTPS.
 pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
@@ -51,8 +51,8 @@ pub const FORCE_SSL_REDIRECT: &str = "ingress.kubernetes.io/force-ssl-redirect";
 pub const CONTOUR_CLASS: &str = "projectcontour.io/ingress.class";
 /// Prefix of Contour's annotations; Sesame reads some of them.
 pub const OF_CONTOUR: &str = "projectcontour.io/";
-/// Prefix of ingress-nginx's annotations. Sesame reads some of them if the annotation
-/// `ANNOTATIONS_OF` of the IngressClass says so.
+/// Prefix of ingress-nginx's annotations. Sesame reads some of them if `ANNOTATIONS_OF` is set on
+/// the IngressClass.
 pub const OF_NGINX: &str = "nginx.ingress.kubernetes.io/";
 /// Annotation of an IngressClass. It names another controller whose annotations also apply to
 /// Ingresses of the class.

@@ -21,7 +21,7 @@ pub type UdpRoute = Object<RouteSpec<L4Rule>>;
 pub struct RouteSpec<R> {
     /// The Gateways and ListenerSets to which the route attaches.
     pub parent_refs: Vec<ParentRef>,
-    /// Experimental: the scope of the default Gateways to which the route attaches, too.
+    /// Experimental: scope of the default Gateways to which the route also attaches.
     pub use_default_gateways: Option<Box<str>>,
     /// Hostnames of the requests that the route receives. `TCPRoute` and `UDPRoute` have no
     /// hostnames.
