@@ -1,4 +1,5 @@
-//! Stores the state that Envoy accepted last, for a cold start: each Gateway's snapshot and keys.
+//! Stores each Gateway's last accepted snapshot and keys, so that Envoy can start without the
+//! source.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -22,16 +23,17 @@ use crate::host::durable::replace_file;
 use crate::host::{create_directory, remove_directory_if_exists, remove_if_exists};
 use crate::seal::SealingKeys;
 
-/// Name of the file that marks a Gateway's state as withdrawn. It contains the Gateway's name.
+/// Name of the marker file in a withdrawn Gateway's state directory. The file contains the
+/// Gateway's name.
 const WITHDRAWN: &str = "withdrawn";
 /// Maximum size in bytes of a decompressed snapshot.
 const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
-/// Memory limit in bytes for a decoded snapshot, which usually takes about seven times its encoded
-/// size.
+/// Maximum memory in bytes for a decoded snapshot. Decoding usually multiplies the size by about
+/// seven.
 const MAX_DECODED_BYTES: u64 = 8 * MAX_SNAPSHOT_BYTES;
 
 /// Stores `wanted` for the next cold start, and returns the Gateway's state directory. `config` is
-/// the digest of everything except the endpoints.
+/// the digest of `wanted` without its endpoints.
 pub(super) fn save(
     directory: &Path,
     wanted: &Target,
@@ -55,8 +57,8 @@ pub(super) fn save(
     Ok(state)
 }
 
-/// Removes all keys that `wanted` does not contain from older generations, because they were
-/// withdrawn or replaced.
+/// Removes withdrawn and replaced keys: older generations keep only keys that `wanted` also
+/// contains.
 pub(super) fn revoke_others(state: &StateDir, wanted: &Target) -> anyhow::Result<()> {
     kept_keys::revoke_others(state, &wanted.encoded.without_route_tables().keys)
         .context("cannot remove withdrawn or replaced keys from older generations")
@@ -73,8 +75,8 @@ pub(super) fn seal_anew(directories: &Directories, sealing: &SealingKeys) {
     }
 }
 
-/// Returns each Gateway's accepted state, and the addresses it was served on. Skips withdrawn
-/// Gateways. Logs and skips Gateways whose state cannot be read.
+/// Returns each Gateway's accepted state and the addresses on which the Gateway was served. Skips
+/// withdrawn Gateways. Logs and skips Gateways whose state cannot be read.
 pub(super) fn load_all(
     directories: &Directories,
     sealing: &SealingKeys,
@@ -110,8 +112,8 @@ pub(super) fn load_all(
     (gateways, addresses)
 }
 
-/// Marks a Gateway as withdrawn on disk. It then stays withdrawn even if the agent dies before the
-/// Gateway's Envoy has exited.
+/// Marks a Gateway as withdrawn on disk, so that the next agent does not serve it even if this
+/// agent dies before the Gateway's Envoy has exited.
 pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
     let noted = create_directory(&directory)
@@ -121,7 +123,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Removes the withdrawal mark of a Gateway that exists again, in case [`forget`] failed.
+/// Removes the withdrawal mark of a Gateway that was declared again, in case [`forget`] failed.
 pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     let note = directories.gateway(gateway).state.join(WITHDRAWN);
     if let Err(error) = remove_if_exists(&note) {
@@ -129,8 +131,8 @@ pub(super) fn take_back(directories: &Directories, gateway: &NamespacedName) {
     }
 }
 
-/// Returns the withdrawn Gateways whose Envoys were still running when the previous agent died,
-/// with their addresses.
+/// Returns the withdrawn Gateways whose Envoys may have outlived the previous agent, with the
+/// addresses of each Gateway.
 pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, Vec<IpAddr>> {
     let states = directories.gateway_states().into_iter();
     let named = states.filter_map(|directory| {
@@ -143,7 +145,7 @@ pub(super) fn withdrawn(directories: &Directories) -> BTreeMap<NamespacedName, V
         .collect()
 }
 
-/// Returns the Gateway that a directory belongs to, if that Gateway was withdrawn.
+/// Returns the Gateway whose state directory this is, or `None` if the Gateway was not withdrawn.
 fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<NamespacedName> {
     let text = open::read_text(&directory.join(WITHDRAWN), Rule::Own, 1024).ok()?;
     let (namespace, name) = text.split_once('/')?;
@@ -154,8 +156,8 @@ fn name_of_withdrawn(directories: &Directories, directory: &Path) -> Option<Name
 /// Removes the state of a withdrawn Gateway whose Envoy has exited.
 pub(super) fn forget(directories: &Directories, gateway: &NamespacedName) {
     let directory = directories.gateway(gateway).state;
-    // Rename first, because a half-removed directory might contain only an older generation. An
-    // agent that died in between has left a renamed directory behind.
+    // Rename first: if removal stopped halfway, an older generation might look like the accepted
+    // one. A renamed directory remains if an earlier agent died before removing it.
     let withdrawn = directories.withdrawn();
     let removed = remove_directory_if_exists(&withdrawn)
         .and_then(|()| std::fs::rename(&directory, &withdrawn))
@@ -283,20 +285,20 @@ mod tests {
 
         withdraw(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
-        // A state that is stored just after the withdrawal does not bring the Gateway back.
+        // State that is stored after the withdrawal must not restore the Gateway.
         accept(&directories, &gone);
         assert_eq!(loaded(), std::slice::from_ref(&kept));
         let left = BTreeMap::from([(gone.clone(), vec![IpAddr::from([127, 0, 0, 9])])]);
         assert_eq!(withdrawn(&directories), left);
-        // Simulates an agent that died while removing the state of another Gateway.
+        // Simulates an agent that died while it removed another Gateway's state.
         std::fs::create_dir_all(directories.withdrawn().join("generations")).unwrap();
         forget(&directories, &gone);
         assert_eq!(withdrawn(&directories), BTreeMap::new());
         assert!(!directories.gateway(&gone).state.exists());
         assert!(!directories.withdrawn().exists());
 
-        // A Gateway can be withdrawn without an accepted state. It can return even if its state
-        // could not be removed.
+        // A Gateway without accepted state can be withdrawn, too. It can be declared again even if
+        // removing its state failed.
         withdraw(&directories, &gone);
         assert_eq!(withdrawn(&directories).get(&gone), Some(&Vec::new()));
         take_back(&directories, &gone);

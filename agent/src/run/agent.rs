@@ -1,5 +1,5 @@
-//! The agent: starts the source, the services and the instances, keeps the instances in line with
-//! the source, and stops everything in order.
+//! The agent: starts the source, the services and the instances, makes the instances follow the
+//! source, and stops everything in order.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -48,7 +48,7 @@ pub(super) async fn run(
     reading: SettingsReading,
     reader: Arc<dyn ReadSettings>,
 ) -> anyhow::Result<()> {
-    // Register first, so that SIGHUP no longer terminates the process.
+    // Register the signal handler first, so that SIGHUP no longer terminates the process.
     let hangups = signal(SignalKind::hangup())?;
     let live = watch::Sender::new(LiveSettings::new(&reading));
     let (started, options) = (reading.settings, Arc::new(reading.options));
@@ -110,8 +110,8 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Announces to the service manager and in the log that the agent is stopping, and whether Envoy
-/// keeps serving. If Envoy is drained, the agent is no longer ready.
+/// Reports to the service manager and in the log that the agent is stopping, and whether Envoy
+/// keeps serving. Marks the agent as unready if Envoy is drained.
 fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {
@@ -141,7 +141,7 @@ fn spans(options: &RunOptions) -> Result<Spans, CollectorError> {
     Spans::start(options.spans.clone(), reporting)
 }
 
-/// Locks the state and the runtime directory against other agents.
+/// Locks the state and runtime directories, so that no other agent uses them.
 fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     Ok([
         Lock::acquire(directories.state())?,
@@ -149,8 +149,8 @@ fn locked(directories: &Directories) -> anyhow::Result<[Lock; 2]> {
     ])
 }
 
-/// Returns the keys that seal private keys on disk, and reseals stored keys with them. Logs where
-/// the sealing keys come from, and any problem with them.
+/// Returns the keys that seal private keys on disk, and reseals the stored private keys with them.
+/// Logs the location of the sealing keys and any problem with them.
 async fn prepare_sealing(options: &RunOptions, directories: &Directories) -> Arc<SealingKeys> {
     let sealing = SealingKeys::prepare(&options.seal).await;
     match sealing.place() {
@@ -174,7 +174,7 @@ fn local_files(
         .context("cannot follow local files")
 }
 
-/// Returns the settings that all instances share, or an error if no Envoy binary is found.
+/// Returns the settings that all instances share, or an error if there is no Envoy binary.
 async fn instance_settings(
     options: &Arc<RunOptions>,
     directories: &Directories,
@@ -203,8 +203,7 @@ async fn instance_settings(
     })
 }
 
-/// Starts rotating session ticket keys, for as long as the agent runs. Returns `None` if Envoy
-/// manages the keys.
+/// Starts the rotation of session ticket keys. Returns `None` if Envoy manages the keys.
 fn tickets(
     options: &RunOptions,
     directories: &Directories,
@@ -218,8 +217,8 @@ fn tickets(
     Ok(Some(tickets))
 }
 
-/// Keeps the instances in line with the source, and keeps the service manager informed, until the
-/// agent is asked to stop.
+/// Makes the instances follow the source and reports to the service manager, until the agent is
+/// asked to stop.
 async fn serve(
     gateways: &mut Gateways,
     mut known: watch::Receiver<SourceState>,
@@ -230,7 +229,7 @@ async fn serve(
     loop {
         let targets = known.borrow_and_update().gateways.clone();
         gateways.reconcile(&targets);
-        // Drop the targets, so that outdated ones do not stay in memory while waiting.
+        // Drop the reference, so that outdated targets do not stay in memory during the wait.
         drop(targets);
         tokio::select! {
             changed = known.changed() => {
@@ -248,8 +247,8 @@ async fn serve(
     }
 }
 
-/// Returns the settings that apply to all Gateways on the host. `held` contains the addresses on
-/// which each Gateway was served before.
+/// Returns the settings that all Gateways on the host share. `held` contains the addresses on which
+/// each Gateway was last served.
 fn host_settings(
     options: &RunOptions,
     directories: &Directories,
@@ -290,9 +289,9 @@ fn host_settings(
     })
 }
 
-/// Returns the limits for each Envoy. The open-file limit comes from the Envoy's launcher. The heap
-/// limit is the configured one, or else fits the launcher's memory. Without a separate launcher,
-/// this process's limits apply.
+/// Returns the limits for each Envoy. The open-file limit is the launcher's. The heap limit is the
+/// configured one, or else derived from the launcher's memory. Without a separate launcher, the
+/// limits of this process apply.
 fn envoy_limits(
     options: &RunOptions,
     directories: &Directories,

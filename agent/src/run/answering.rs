@@ -1,7 +1,7 @@
 //! Answers certificate requests automatically, so that no operator has to copy files. Passes each
-//! request to a command or to a signer in the cluster, and writes the answer to the file that an
-//! operator would write. The reader of that file decides whether to accept the answer. This module
-//! must never be given a private key.
+//! request to a command or to a signer in the cluster, and writes the answer to the file where an
+//! operator would put it. The code that reads this file decides whether to accept the answer. Must
+//! never have access to a private key.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,16 +15,16 @@ use super::cluster::{self, Clients};
 use crate::host::durable::replace_file;
 use crate::source::local::{Answerer, CertificateRequest, LocalFile, LocalFiles, Troubles};
 
-/// Timeout for a command.
+/// Timeout for a command that answers a request.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Time to wait for an answer to be accepted before the request is sent again.
+/// How long an answer may remain unaccepted before the request is submitted again.
 const LOOKED_AT: Duration = Duration::from_secs(5);
-/// Pauses between two attempts.
+/// Pauses between failed attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(300));
 /// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// Answers the requests for as long as the agent runs.
+/// Starts a task per request; the tasks run as long as the agent.
 pub(super) fn start(
     entries: &[LocalFile],
     local: &LocalFiles,
@@ -53,7 +53,6 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Obtains the answer to one request.
 struct Asker {
     object: String,
     request: CertificateRequest,
@@ -134,7 +133,8 @@ async fn command(words: &[String], pem: &str) -> Result<String, String> {
     let mut stdin = child.stdin.take();
     let answer = async {
         if let Some(mut stdin) = stdin.take() {
-            // A program that stops reading early explains why on standard error.
+            // Ignore write errors: a program that exits without reading all input explains why on
+            // standard error.
             let _ = stdin.write_all(pem.as_bytes()).await;
         }
         child.wait_with_output().await

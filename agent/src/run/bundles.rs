@@ -1,5 +1,5 @@
-//! Runs the engine thread for a bundle source: scans the directory when it changes, and when the
-//! trusted keys change.
+//! Runs the engine thread for a bundle source. Scans the directory when its files or the trusted
+//! keys change.
 
 use std::sync::Arc;
 
@@ -17,14 +17,14 @@ use crate::source::bundles::{
 };
 use crate::source::watch::{Timing, Watch};
 
-/// Starts the engine's thread.
 pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::Result<()> {
     let EngineInputs {
         limits,
         host,
         known,
         accepted,
-        // Snapshots are already resolved, and removing a bundle does not withdraw its Gateway.
+        // Unused, because snapshots are already resolved, and removing a bundle does not withdraw
+        // its Gateway.
         resolve: _,
         sealing,
         withdrawal: _,
@@ -66,7 +66,8 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 again: after,
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
-            // Publish targets first: a reader that sees a bundle as accepted must find its target.
+            // Publish targets first, so that a reader that sees an accepted bundle also finds the
+            // bundle's target.
             engine.take(update, seen);
             publish(&engine.known, files);
             record_polling(&engine.known, &watch);
@@ -74,7 +75,7 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
     })
 }
 
-/// Publishes the reports on all files. Logs an outdated bundle when it is first found.
+/// Publishes the reports on all files. Logs each outdated bundle once.
 fn publish(known: &watch::Sender<SourceState>, files: Vec<BundleReport>) {
     let before = Arc::clone(&known.borrow().bundles);
     if *before == files {

@@ -1,6 +1,6 @@
 //! Reports the certificates and trust bundles that Envoys use: their contents, sources and users.
 //!
-//! Must never reveal any part of a private key.
+//! A report must never contain any part of a private key.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::envoy::admin::{Admin, serial};
 
 /// Path on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
-/// Timeout for an Envoy to list the certificates it serves.
+/// Timeout for an Envoy's response to the query for its certificates.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A certificate that a Gateway uses.
@@ -30,9 +30,10 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct CertificateReport {
     /// The Gateway, as `namespace/name`.
     pub(crate) gateway: String,
-    /// The source object: `Secret/namespace/name`, or ConfigMaps with `+` between them.
+    /// Object that provides the certificate: `Secret/namespace/name`, or ConfigMaps with `+`
+    /// between them.
     pub(crate) object: String,
-    /// Files that define the object, if the source is manifests or the object is a local file.
+    /// Files that define this object, if it comes from manifests or local files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     pub(crate) role: CertificateRole,
@@ -46,11 +47,11 @@ pub(crate) struct CertificateReport {
     pub(crate) key: String,
     pub(crate) not_before: Timestamp,
     pub(crate) not_after: Timestamp,
-    /// When trust in a CA certificate ends, if a rotation removed it from its bundle; `None` for a
-    /// declared certificate.
+    /// When trust in a CA certificate ends, if a rotation removed the certificate from its bundle;
+    /// `None` if the bundle contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trusted_until: Option<Timestamp>,
-    /// Listeners and backends, by their names in the snapshot.
+    /// Listeners and backends that use the certificate, by their names in the snapshot.
     pub(crate) used_by: Vec<String>,
     /// True if Envoy serves the certificate. `None` if Envoy was not queried, did not respond, or
     /// does not list certificates with this role.
@@ -62,15 +63,15 @@ pub(crate) struct CertificateReport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CertificateRole {
-    /// Presented to clients or to backends.
+    /// The certificate is presented to clients or backends.
     Leaf,
-    /// Intermediate certificate, presented after a leaf.
+    /// The certificate is presented together with the leaf that it signed.
     Chain,
-    /// Trusted: clients or backends must present a certificate that it signed.
+    /// The certificate is trusted: clients or backends must present a certificate that it signed.
     Authority,
 }
 
-/// Receivers for the data that certificate reports are built from.
+/// Receivers of the values from which certificate reports are built.
 #[derive(Clone)]
 pub(super) struct CertificatesSource {
     known: watch::Receiver<SourceState>,
@@ -92,12 +93,12 @@ impl CertificatesSource {
     /// certificates it serves.
     pub(super) async fn report(&self) -> Vec<CertificateReport> {
         let observed: BTreeMap<NamespacedName, Observed> = newest(&self.observed);
-        // Query all Envoys concurrently, so that several hanging Envoys take no longer than one.
+        // Query all Envoys concurrently, so that several unresponsive Envoys cost only one timeout.
         let served = futures::future::join_all(observed.values().map(serials)).await;
         self.list(&observed, served)
     }
 
-    /// Like [`Self::report`], but does not query Envoys.
+    /// Like [`Self::report`], but without queries to Envoys.
     pub(super) fn unasked(&self) -> Vec<CertificateReport> {
         let observed = newest(&self.observed);
         let served = vec![None; observed.len()];
@@ -134,8 +135,8 @@ impl CertificatesSource {
     }
 }
 
-/// Returns the serial numbers of the certificates that a Gateway's Envoy serves, or `None` if Envoy
-/// is down or does not respond.
+/// Returns the serial numbers of the certificates that a Gateway's Envoy serves. Returns `None` if
+/// Envoy is down or does not respond.
 async fn serials(observed: &Observed) -> Option<Vec<String>> {
     if !observed.live {
         return None;
@@ -144,7 +145,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     admin.certificate_serials().await.ok()
 }
 
-/// Reports the certificates of accepted Gateways without querying an agent.
+/// Reports the certificates in accepted configurations, without a running agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
         of_gateway(&ReportInputs {
@@ -175,7 +176,7 @@ struct ReportInputs<'a> {
     keys: &'a [KeyPair],
     retained: &'a [RetainedCertificate],
     served: Option<&'a [String]>,
-    /// Files that define objects, by object name.
+    /// Files that define objects, by `Kind/namespace/name`.
     files: &'a BTreeMap<String, String>,
 }
 
@@ -235,7 +236,7 @@ fn one(
     let of_envoy = |all: &[String]| all.contains(&serial(&number));
     let served = inputs.served.map(of_envoy);
     let time = |seconds| Timestamp::from_second(seconds).ok();
-    // Several ConfigMaps form one bundle, each with its own file.
+    // Several ConfigMaps may form one bundle; each may have its own file.
     let files = object.split('+').filter_map(|part| inputs.files.get(part));
     let files: Vec<&str> = files.map(String::as_str).collect();
     Some(CertificateReport {
@@ -251,13 +252,13 @@ fn one(
         not_after: time(not_after)?,
         trusted_until: None,
         used_by: used_by.get(object).cloned().unwrap_or_default(),
-        // Envoy lists only leaf certificates.
+        // Envoy reports the serial numbers of leaf certificates only.
         served: served.filter(|_| role == CertificateRole::Leaf),
         serial: number,
     })
 }
 
-/// Returns the listeners and backends that use each key pair and bundle, by name.
+/// Returns the names of the listeners and backends that use each key pair and bundle.
 fn uses(snapshot: &Snapshot) -> BTreeMap<&str, Vec<String>> {
     let mut uses: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let listeners = snapshot.ports.iter().flat_map(|port| &port.listeners);

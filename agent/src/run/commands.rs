@@ -11,7 +11,7 @@ use crate::envoy::restart::Strategy;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CommandRequest {
-    /// `namespace/name`; all Gateways if absent.
+    /// `namespace/name` of the Gateway; if absent, all Gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
     /// The command.
@@ -19,7 +19,7 @@ pub struct CommandRequest {
     pub command: InstanceCommand,
 }
 
-/// Command that an instance executes.
+/// Command for an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InstanceCommand {
@@ -29,18 +29,18 @@ pub enum InstanceCommand {
         #[serde(default)]
         strategy: Strategy,
     },
-    /// Stop being ready, and ask clients to leave.
+    /// Drain: become unready, and ask clients to disconnect.
     Drain(DrainLimits),
-    /// Become ready again.
+    /// End the drain: become ready again.
     Undrain,
-    /// Apply the revision that is held because it removes too much.
+    /// Apply a revision that is held because it removes too much.
     Accept,
-    /// Return to an accepted generation, and stay there.
+    /// Roll back to an accepted generation, and ignore the source until `Resume`.
     Rollback {
         /// Number of the generation.
         generation: u64,
     },
-    /// Follow the source again.
+    /// End the rollback: follow the source again.
     Resume,
 }
 
@@ -48,11 +48,11 @@ pub enum InstanceCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainLimits {
-    /// Timeout of the drain.
+    /// Maximum time to wait for connections to close.
     pub timeout_seconds: u64,
-    /// Time between becoming unready and asking clients to leave.
+    /// Time between becoming unready and asking clients to disconnect.
     pub lame_duck_seconds: u64,
-    /// Number of connections at which the host is considered drained.
+    /// Number of connections at or below which the host is considered drained.
     pub until_connections: u64,
 }
 
@@ -60,11 +60,11 @@ pub struct DrainLimits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
-    /// Gateway that the line is about.
+    /// The Gateway that the line is about.
     pub gateway: String,
-    /// Progress or outcome, as text.
+    /// Progress or outcome, for people.
     pub message: String,
-    /// On the last line: whether the command succeeded.
+    /// Set on the last line only: true if the command succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<bool>,
 }
@@ -76,7 +76,7 @@ pub(super) struct QueuedCommand {
     pub(super) replies: ReplySink,
 }
 
-/// Sender for the replies to one command. The receiver may already be dropped.
+/// Sends the replies to one command. The receiver may already be dropped.
 #[derive(Clone, Debug)]
 pub(super) struct ReplySink {
     pub(super) gateway: String,

@@ -1,4 +1,5 @@
-//! Locates a running agent's directories. Names of objects are hashed before they become paths.
+//! Locates a running agent's directories. The names of objects are hashed before they become path
+//! components.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,7 +15,7 @@ use crate::envoy::process::identity::{Identity, PID_FILE};
 use crate::host::{create_directory, entries, remove_directory_if_exists};
 use sesame_render::layout::{XdsLayout, file_name};
 
-/// The state and the runtime directory.
+/// An agent's state and runtime directories.
 #[derive(Clone, Debug)]
 pub(super) struct Directories {
     state: PathBuf,
@@ -24,21 +25,21 @@ pub(super) struct Directories {
 /// The directories of one Gateway.
 #[derive(Clone, Debug)]
 pub(super) struct GatewayDirectories {
-    /// Accepted generations; survives reboots.
+    /// Directory of the accepted generations, which survive a reboot.
     pub(super) state: PathBuf,
-    /// Sockets, pid file, log.
+    /// Directory of the sockets, the PID file and Envoy's files.
     pub(super) runtime: PathBuf,
 }
 
 /// Error for a directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoriesError {
-    /// A directory cannot be created, or does not belong to this user.
+    /// A directory cannot be created, or is not owned by the agent's user.
     #[error("{path}: {source}; set another one with {flag}")]
     Io {
         /// Path of the directory.
         path: PathBuf,
-        /// Option that sets the directory.
+        /// Option that sets the directory's path.
         flag: &'static str,
         /// The system error.
         source: io::Error,
@@ -46,32 +47,32 @@ pub enum DirectoriesError {
     /// Other users can write to a directory.
     #[error("{flag} {source}; or set another one with {flag}")]
     Untrusted {
-        /// Option that sets the directory.
+        /// Option that sets the directory's path.
         flag: &'static str,
-        /// The problem with the directory.
+        /// What is wrong with the directory.
         source: OpenError,
     },
-    /// The paths of Unix sockets would be too long.
+    /// The paths of Unix sockets in the runtime directory would be too long.
     #[error(
         "{path} is too long: the paths of Unix sockets in it would have {length} characters, maximum {MAX_SOCKET_PATH}; set a shorter one with --runtime-dir"
     )]
     TooLong {
         /// The runtime directory.
         path: PathBuf,
-        /// Length of the longest socket path, in characters.
+        /// Length in bytes of the longest socket path.
         length: usize,
     },
 }
 
 impl Directories {
-    /// Creates both directories, for this user only.
+    /// Creates both directories, accessible to this user only.
     pub(super) fn create(state: &Path, runtime: &Path) -> Result<Self, DirectoriesError> {
         for (path, flag) in [(state, "--state-dir"), (runtime, "--runtime-dir")] {
-            // A symbolic link to a directory is fine: an operator made it on purpose.
+            // A directory may be a symbolic link, because only an operator can have created it.
             if !path.is_dir() {
                 create_directory(path).map_err(at(path, flag))?;
             }
-            // Another user with write access could plant links, pipes and forged generations.
+            // A user with write access could plant links, pipes and forged generations.
             open::check_directory(path, Rule::Named)
                 .map_err(|source| DirectoriesError::Untrusted { flag, source })?;
         }
@@ -103,7 +104,7 @@ impl Directories {
         &self.state
     }
 
-    /// Returns the directory that stores the last good manifests.
+    /// Returns the directory of the last good manifests.
     pub(super) fn last_good(&self) -> PathBuf {
         self.state.join("last-good")
     }
@@ -113,7 +114,7 @@ impl Directories {
         self.state.join("key-sets")
     }
 
-    /// Returns the directory to which a Gateway's state is moved before it is removed.
+    /// Returns the directory to which a withdrawn Gateway's state is moved before it is removed.
     pub(super) fn withdrawn(&self) -> PathBuf {
         self.state.join("withdrawn")
     }
@@ -123,13 +124,12 @@ impl Directories {
         Self::states_below(&self.state)
     }
 
-    /// Returns the state directories of all Gateways in `state`, a directory that an agent may be
-    /// using.
+    /// Returns the state directories of all Gateways in `state`, even if an agent is using it.
     pub(super) fn states_below(state: &Path) -> Vec<PathBuf> {
         entries(&state.join("gateways")).unwrap_or_default()
     }
 
-    /// Returns the PIDs of the Envoys that an earlier agent left running, according to its pid
+    /// Returns the PIDs of the Envoys that an earlier agent left running, according to their PID
     /// files.
     pub(super) fn envoy_pids(&self) -> Vec<u32> {
         Self::envoys_below(&self.runtime, None)
@@ -145,8 +145,8 @@ impl Directories {
         identities.map(|identity| identity.pid).collect()
     }
 
-    /// Removes the files that a withdrawn Gateway's Envoy watched, including keys. The Envoy must
-    /// have exited.
+    /// Removes the files in a withdrawn Gateway's runtime directory, including keys. The Gateway's
+    /// Envoy must have exited.
     pub(super) fn forget_runtime(&self, gateway: &NamespacedName) {
         let directory = self.gateway(gateway).runtime;
         if let Err(error) = remove_directory_if_exists(&directory) {
@@ -162,8 +162,8 @@ impl Directories {
         }
     }
 
-    /// Returns the runtime directories of all Gateways, or of one, in a runtime directory that an
-    /// agent may be using.
+    /// Returns the runtime directories of all Gateways or of one Gateway, even if an agent is using
+    /// them.
     pub(super) fn runtimes_below(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
         let all = runtime.join("gateways");
         match gateway {
@@ -172,7 +172,7 @@ impl Directories {
         }
     }
 
-    /// Returns one Gateway's state directory in `state`, a directory that an agent may be using.
+    /// Returns one Gateway's state directory in `state`, even if an agent is using it.
     pub(super) fn state_of(state: &Path, gateway: &NamespacedName) -> PathBuf {
         state.join("gateways").join(short_name(gateway))
     }
@@ -200,7 +200,7 @@ impl GatewayDirectories {
         self.runtime.join(ACCESS_LOG)
     }
 
-    /// Returns the name of this Gateway's directories, which is a hash.
+    /// Returns the name that this Gateway's directories share: a hash.
     pub(super) fn name(&self) -> String {
         let name = self.runtime.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()

@@ -1,10 +1,10 @@
-//! The manifest engine: turns manifests into each Gateway's configuration. It runs on one thread,
+//! The manifest engine: turns manifests into each Gateway's configuration. Runs on one thread,
 //! because all of its work is CPU-bound.
 //!
-//! It first publishes the configurations that were accepted earlier, so that Envoys start
-//! immediately. It then publishes the manifests' configurations, and after that every change to
-//! them. If only a few routes or endpoints change, it resolves only these, with the same result as
-//! a full resolution. It must never wait for an Envoy.
+//! The engine first publishes the previously accepted configurations, so that Envoys start
+//! immediately. Then it publishes the configurations from the manifests, and updates them after
+//! each change. If only a few routes or endpoints change, it resolves only these, with the same
+//! result as a full resolution. It must never wait for an Envoy.
 
 mod classless;
 mod incremental;
@@ -40,35 +40,35 @@ use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// The newest state of the source, for everything that reports or serves it.
+/// The latest state of the source, for everything that reports or serves it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
-    /// The configuration of each Gateway.
+    /// Each Gateway's configuration.
     pub(super) gateways: Targets,
-    /// The objects that were resolved last; `None` until the first read of the manifests. Statuses
-    /// are resolved again on request, because they are rarely needed and take more memory than
-    /// everything else.
+    /// The objects that were resolved last; `None` until the manifests have been read. Readers
+    /// compute the statuses from the world when needed, because stored statuses would take more
+    /// memory than everything else.
     pub(super) world: Option<World>,
-    /// Number of published worlds.
+    /// Number of worlds published so far.
     pub(super) worlds: u64,
     /// The time of each condition's last transition.
     pub(super) transitions: Arc<Transitions>,
-    /// Number of listener hostnames that none of their listener's certificates covers; `None` if
-    /// the source does not define listeners.
+    /// Number of listener hostnames that no certificate of their listener covers; `None` if the
+    /// source does not define listeners.
     pub(super) uncovered_hostnames: Option<usize>,
     /// All problems with the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,
     /// True if the last read of the source succeeded.
     pub(super) available: bool,
-    /// Why accepted configurations are served instead of the source's current ones.
+    /// Why previously accepted configurations are served instead of the source's current ones.
     pub(super) held: Option<String>,
-    /// The Gateways that `held` applies to; `None` means all.
+    /// The Gateways that are affected by `held`; `None` means all.
     pub(super) held_gateways: Option<Arc<BTreeSet<NamespacedName>>>,
     /// Why the source is polled instead of watched.
     pub(super) polling: Option<String>,
-    /// True if served Gateways vanished from the source, and their withdrawal is not confirmed yet.
+    /// True if served Gateways vanished from the source, and their withdrawal is still held.
     pub(super) withdrawn: bool,
-    /// Newer, incomplete revisions, if the source has revisions.
+    /// Incomplete revisions that are newer than the served ones, if the source has revisions.
     pub(super) incomplete: Arc<BTreeMap<NamespacedName, IncompleteRevision>>,
     /// The manifests that declare Secrets, ConfigMaps and ClusterTrustBundles, by
     /// `Kind/namespace/name`.
@@ -77,14 +77,14 @@ pub(super) struct SourceState {
     pub(super) local: Arc<LocalMaterial>,
     /// Copies of fetched key sets.
     pub(super) key_sets: Arc<KeySetCopies>,
-    /// The files in a bundle directory.
+    /// Reports on the files in a bundle directory.
     pub(super) bundles: Arc<Vec<BundleReport>>,
-    /// When the engine began to process the current change; `None` while it is idle.
+    /// When the engine began to process the current change; `None` if the engine is idle.
     pub(super) busy_since: Option<Instant>,
 }
 
 impl SourceState {
-    /// Returns why this Gateway's accepted configuration is served, or `None` if nothing is held.
+    /// Returns why the source's configuration of this Gateway is held, or `None` if it is not held.
     pub(super) fn held(&self, gateway: &NamespacedName) -> Option<&String> {
         let all_or_this = match &self.held_gateways {
             Some(some) => some.contains(gateway),
@@ -94,7 +94,7 @@ impl SourceState {
     }
 }
 
-/// Everything the engine's thread owns.
+/// The state of the engine's thread.
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     /// Key sets that the manifests' policies request.
@@ -103,9 +103,9 @@ pub(super) struct Engine {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Gateways whose configurations were accepted before this agent started.
+    /// Configurations that were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
-    /// Problems found by the last resolution, each with its object's last known location.
+    /// Problems found by the last resolution, each with the last known location of its object.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
     /// Decides when Gateways that vanished from the source are withdrawn.
     pub(super) withdrawal: Withdrawal,
@@ -113,17 +113,17 @@ pub(super) struct Engine {
     pub(super) times: EngineTimes,
 }
 
-/// Statuses after a resolution.
+/// The statuses after a resolution.
 enum ResolvedStatuses {
-    /// The statuses and problems of all objects, and the hostnames without a certificate.
+    /// A full resolution: all statuses and problems, and the listener hostnames that no certificate
+    /// covers.
     Whole(Box<Statuses>, Vec<Problem>, UncoveredHostnames),
-    /// The statuses of changed routes; no other status has changed.
+    /// An incremental resolution: the statuses of changed routes. No other statuses changed.
     Routes(Vec<RouteStatusChange>),
 }
 
 impl Engine {
-    /// Runs until the watch stops, waiting for changes on `runtime`. The first change covers
-    /// everything.
+    /// Runs until the watch stops. `runtime` drives the waits. The first change covers everything.
     pub(super) fn run(mut self, mut watch: Watch, runtime: &Runtime) {
         self.restore();
         while let Some(change) = self.next(&mut watch, runtime) {
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Waits for the next change to the source or the host, or for the decision on a withdrawal.
+    /// Waits until the source or the host changes, or a held withdrawal may be decided.
     fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
             withdrawal,
@@ -168,8 +168,8 @@ impl Engine {
         })
     }
 
-    /// Requests the key sets that the world needs, unless its manifests may have vanished by
-    /// mistake. Publishes the present copies.
+    /// Requests the key sets that the world needs, unless configurations are held, because the
+    /// manifests may have vanished by mistake. Publishes the present copies.
     fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
         if self.known.borrow().held.is_none() {
             let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);
@@ -182,7 +182,7 @@ impl Engine {
         });
     }
 
-    /// Serves the configurations that were accepted earlier until the manifests are read.
+    /// Serves the previously accepted configurations until the manifests are read.
     fn restore(&mut self) {
         let accepted = std::mem::take(&mut self.accepted);
         if accepted.is_empty() {
@@ -217,7 +217,8 @@ impl Engine {
             return;
         }
         let serves = !self.known.borrow().gateways.is_empty();
-        // An unmounted directory is also empty, so waiting would confirm nothing.
+        // Hold without a time limit: an unmounted directory is empty for as long as it is
+        // unmounted.
         if self.manifests.file_count() == 0 && serves && !self.withdrawal.begin(None) {
             self.hold(scan, "the manifests contain no objects; the last accepted configuration is served until an object appears, or until `sesame-agent accept`");
             self.known.send_modify(|known| known.withdrawn = true);
@@ -269,13 +270,14 @@ impl Engine {
             known.held = held;
             known.held_gateways = held_gateways;
         });
-        // The targets are published, so the work below does not delay them.
+        // Targets are already published, so the work below delays no Gateway.
         drop((before, offers));
         self.note(statuses, now);
         self.publish_problems(scan);
     }
 
-    /// Resolves everything. A Gateway with invalid parameters keeps its `served` configuration.
+    /// Resolves everything. A Gateway with invalid parameters keeps its configuration from
+    /// `served`.
     fn resolve(&mut self, served: &Targets) -> (Vec<GatewayRevision>, ResolvedStatuses) {
         let Resolution {
             gateways,
@@ -285,10 +287,11 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // Merged Gateways are served as part of another Gateway, and unserved ones not at all.
+            // Neither has a target: merged Gateways are part of another Gateway, and unserved ones
+            // are not served.
             unserved: _,
             merged: _,
-            // Only a controller maintains Services, fleets and ConfigMaps.
+            // Used only by a controller, which maintains Services, fleets and ConfigMaps.
             settings: _,
             services: _,
             ocg_bundles: _,
@@ -303,7 +306,7 @@ impl Engine {
         )
     }
 
-    /// Publishes the resolved world and the transition times of its conditions.
+    /// Publishes the resolved world, and when each of its conditions last changed.
     fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
         match statuses {
@@ -328,7 +331,7 @@ impl Engine {
         }
     }
 
-    /// Publishes the files that keys and trust bundles come from, for reports on certificates.
+    /// Publishes which files define keys and trust bundles, for certificate reports.
     fn publish_key_files(&self) {
         let world = self.manifests.world();
         let secrets = world.secrets.iter().map(|it| (Kind::Secret, &it.metadata));
@@ -349,10 +352,10 @@ impl Engine {
             .send_modify(|known| known.key_files = Arc::new(files));
     }
 
-    /// Publishes the current problems; logs new ones.
+    /// Publishes the current problems, and logs new ones.
     fn publish_problems(&mut self, scan: &ScanReport) {
-        // Edits above an object move it. A held object that is no longer declared keeps its last
-        // known location.
+        // Update the locations, because an edit may have moved the objects. An object that is held
+        // but no longer declared keeps its last known location.
         for (problem, place) in &mut self.found {
             if let Some((file, line)) = self.manifests.location(&problem.object) {
                 *place = Some((file.to_owned(), line));
@@ -393,7 +396,7 @@ impl Engine {
     }
 }
 
-/// Publishes why the source is polled, if it is.
+/// Publishes why the source is polled, or `None` if it is watched.
 pub(super) fn record_polling(known: &watch::Sender<SourceState>, watch: &Watch) {
     known.send_if_modified(|known| {
         let now = watch.polling();
@@ -403,7 +406,7 @@ pub(super) fn record_polling(known: &watch::Sender<SourceState>, watch: &Watch) 
     });
 }
 
-/// Records when the engine became busy, or that it is idle, without waking receivers.
+/// Sets or clears `busy_since`, without waking receivers.
 pub(super) fn record_busy(known: &watch::Sender<SourceState>, busy: bool) {
     known.send_if_modified(|known| {
         known.busy_since = busy.then(Instant::now);
@@ -438,7 +441,7 @@ pub(super) fn report_changes(before: &Targets, after: &Targets) {
     }
 }
 
-/// Returns the Gateways' revisions as they were served before. Skips Gateways that were not served.
+/// Returns the served revisions of these Gateways. Skips Gateways that are not served.
 fn as_before<'a>(
     gateways: impl IntoIterator<Item = &'a NamespacedName>,
     before: &'a Targets,

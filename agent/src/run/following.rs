@@ -1,5 +1,5 @@
-//! Tracks all instances for one task: which instances exist, and which have reported something new
-//! since the task last checked.
+//! Tracks all instances for one task: which instances exist, and which have published new
+//! observations since the task last checked.
 //!
 //! Must never keep a stopped instance alive.
 
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::observed::{AllObserved, Observed};
 
-/// The instances, each with a receiver that remembers what this task has seen.
+/// The instances, each with a receiver that marks what this task has seen.
 pub(super) struct FollowedInstances {
     all: watch::Receiver<AllObserved>,
     followed: AllObserved,
@@ -22,7 +22,7 @@ impl FollowedInstances {
         }
     }
 
-    /// Follows the current instances. Reports of a new instance count as unseen.
+    /// Updates the list of followed instances. Observations of a new instance count as unseen.
     pub(super) fn follow(&mut self) {
         let all = self.all.borrow_and_update();
         self.followed.retain(|name, followed| {
@@ -36,12 +36,12 @@ impl FollowedInstances {
         }
     }
 
-    /// Waits until instances are added or removed, or a followed instance reports something new.
+    /// Waits until instances are added or removed, or a followed instance publishes an observation.
     pub(super) async fn changed(&mut self) {
         let observed = self.followed.values_mut().map(|observed| {
             Box::pin(async {
                 if observed.changed().await.is_err() {
-                    // The instance has stopped. The list shows whether there is a new one.
+                    // The instance has stopped. A change to the list of instances ends the wait.
                     std::future::pending::<()>().await;
                 }
             })
@@ -59,7 +59,7 @@ impl FollowedInstances {
         }
     }
 
-    /// Returns the last report of a followed instance.
+    /// Returns the latest observations of a followed instance.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "only reports to a cluster look")
@@ -68,7 +68,7 @@ impl FollowedInstances {
         self.followed.get(name).map(watch::Receiver::borrow)
     }
 
-    /// Returns the last report of each instance, and marks it as seen.
+    /// Returns the latest observations of each instance, and marks them as seen.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "only reports to a cluster look")

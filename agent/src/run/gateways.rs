@@ -24,8 +24,8 @@ use super::shutdown::Ending;
 use super::target::{Target, Targets};
 use crate::envoy::{Supervisor, SupervisorConfig};
 
-/// Timeout for an instance to finish its work when the agent leaves Envoys running. A restart of
-/// Envoy can take a minute.
+/// Maximum time for an instance to finish its work when the agent leaves Envoys running. The limit
+/// is needed because restarting an Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
 /// Every Gateway that has an Envoy on this host.
@@ -33,17 +33,17 @@ pub(super) struct Gateways {
     settings: Arc<InstanceSettings>,
     directories: Directories,
     known: watch::Receiver<SourceState>,
-    /// Observations of the running instances.
+    /// The latest observations of the running instances.
     observed: watch::Sender<AllObserved>,
     /// Command queues of the running instances.
     queues: watch::Sender<CommandQueues>,
     running: BTreeMap<NamespacedName, RunningGateway>,
-    /// Withdrawn Gateways whose Envoys have not exited, with the addresses they listen on.
+    /// Withdrawn Gateways whose Envoys have not exited, with the addresses on which they listen.
     draining: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Drain tasks of withdrawn Gateways. Each returns the Gateway's name, and whether its Envoy is
-    /// known to have exited.
+    /// Tasks that drain withdrawn Gateways. Each returns the Gateway's name, and true if the
+    /// Gateway's Envoy is known to have exited.
     drains: JoinSet<(NamespacedName, bool)>,
-    /// Gateways that waited in the last plan, each with a Gateway that it waits for.
+    /// Gateways that wait according to the last plan, each with a Gateway that it waits for.
     waiting: BTreeMap<NamespacedName, NamespacedName>,
 }
 
@@ -53,13 +53,13 @@ struct RunningGateway {
     commands: mpsc::Sender<QueuedCommand>,
     stop: watch::Sender<Option<Ending>>,
     task: JoinHandle<()>,
-    /// Addresses that the Gateway listens on.
+    /// Addresses on which the Gateway listens.
     addresses: Vec<IpAddr>,
 }
 
 impl Gateways {
-    /// Creates the instance manager, and starts draining the Gateways that an earlier agent
-    /// withdrew without stopping their Envoys.
+    /// Creates the manager. Starts to drain Envoys of withdrawn Gateways that an earlier agent left
+    /// running.
     pub(super) fn new(
         settings: InstanceSettings,
         directories: Directories,
@@ -88,17 +88,18 @@ impl Gateways {
         }
     }
 
-    /// Returns the observations of each instance; updated as instances start and stop.
+    /// Returns the latest observations of each instance; the map changes as instances start and
+    /// stop.
     pub(super) fn observed(&self) -> watch::Receiver<AllObserved> {
         self.observed.subscribe()
     }
 
-    /// Returns the command queue of each instance; updated as instances start and stop.
+    /// Returns the command queue of each instance; the map changes as instances start and stop.
     pub(super) fn queues(&self) -> watch::Receiver<CommandQueues> {
         self.queues.subscribe()
     }
 
-    /// Starts and withdraws Gateways so that each target has an instance, and publishes the
+    /// Starts and withdraws Gateways so that each target has an instance, and publishes the list of
     /// instances.
     pub(super) fn reconcile(&mut self, targets: &Targets) {
         let wanted = targets.iter();
@@ -152,7 +153,7 @@ impl Gateways {
             observed: sender,
         };
         let (known, first) = (self.known.clone(), Arc::clone(target));
-        // An error-level span, so that no filter drops the Gateway from the events in it.
+        // Use the error level, so that no filter removes the Gateway's name from the messages.
         let span = tracing::error_span!("instance", gateway = %name);
         let instance = instance.run(known, first, queue, stopped);
         RunningGateway {
@@ -187,8 +188,8 @@ impl Gateways {
         self.queues.send_replace(queues.collect());
     }
 
-    /// Waits until a withdrawn Gateway's Envoy has exited, and removes its files. Waits forever
-    /// while no Envoy is draining. Cancel-safe.
+    /// Waits until the Envoy of a withdrawn Gateway has exited, and removes the Gateway's files.
+    /// Waits forever while no Envoy is draining. Cancel-safe.
     pub(super) async fn drained(&mut self) {
         let Some(Ok((name, ended))) = self.drains.join_next().await else {
             return std::future::pending().await;
@@ -200,13 +201,13 @@ impl Gateways {
         }
     }
 
-    /// Stops every instance. Waits for withdrawn Gateways, unless Envoys are left running.
+    /// Stops every instance. Also waits for withdrawn Gateways, unless Envoys are left running.
     pub(super) async fn stop(mut self, ending: Ending) {
         let stops = self.running.into_iter().map(|(name, running)| async move {
             running.stop(&name, ending).await;
         });
         futures::future::join_all(stops).await;
-        // With `Ending::Leave`, the next agent continues these drains.
+        // If Envoys are left running, the next agent continues to drain withdrawn Gateways.
         while ending != Ending::Leave
             && let Some(ended) = self.drains.join_next().await
         {
@@ -218,16 +219,15 @@ impl Gateways {
 }
 
 impl RunningGateway {
-    /// Stops the instance, and waits until its Envoy has exited or was left running. Returns false
-    /// if that is uncertain.
+    /// Stops the instance. Waits until its Envoy has exited or is left running. Returns false if
+    /// the outcome is unknown.
     async fn stop(mut self, name: &NamespacedName, ending: Ending) -> bool {
         self.stop.send_replace(Some(ending));
         let ended = match ending {
             Ending::Drain(_) => (&mut self.task).await,
             Ending::Leave => {
                 let Ok(ended) = timeout(LEAVING, &mut self.task).await else {
-                    // The next agent continues the unfinished work, as it would after a crash of
-                    // this agent.
+                    // The next agent completes the unfinished work, as after a crash of this agent.
                     self.task.abort();
                     return false;
                 };
@@ -242,7 +242,7 @@ impl RunningGateway {
     }
 }
 
-/// Stops a withdrawn Gateway's Envoy that an earlier agent left running.
+/// Stops the Envoy that an earlier agent left running for a withdrawn Gateway.
 async fn end_leftover(
     name: NamespacedName,
     config: SupervisorConfig,

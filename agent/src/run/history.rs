@@ -1,7 +1,7 @@
-//! Lists a Gateway's accepted generations, compares two of them, and rolls back to one.
+//! Lists a Gateway's accepted generations, compares two of them, and rolls back to one of them.
 //!
-//! A Gateway that was rolled back keeps that generation, even across restarts of the agent, until
-//! it is resumed.
+//! A rolled-back Gateway keeps the selected generation until it is resumed, even across restarts of
+//! the agent.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +26,7 @@ use crate::seal::SealingKeys;
 
 const PINNED: &str = "pinned";
 
-/// Returns the generation that a Gateway was rolled back to, or `None` if it was not rolled back.
+/// Returns the generation that the Gateway was rolled back to, or `None` if it follows the source.
 pub(super) fn pinned(directory: &Path) -> Option<u64> {
     let text = open::read_text(&directory.join(PINNED), Rule::Own, 64).ok()?;
     text.strip_suffix('\n')?.parse().ok()
@@ -49,7 +49,7 @@ pub struct History {
 }
 
 impl History {
-    /// Opens the history of `gateway`, or of the only Gateway if none is given.
+    /// Opens the history of `gateway`. `gateway` may be absent if the host has only one Gateway.
     pub fn open(state_dir: &Path, gateway: Option<&NamespacedName>) -> anyhow::Result<Self> {
         let directory = match gateway {
             Some(gateway) => Directories::state_of(state_dir, gateway),
@@ -99,7 +99,7 @@ impl History {
             .collect())
     }
 
-    /// Returns how two generations differ, object by object.
+    /// Returns the differences between two generations, by object.
     pub fn difference(&self, from: u64, to: u64) -> anyhow::Result<Difference> {
         let (_, old) = accepted::read_snapshot(&self.state.load(from)?)?;
         let (_, new) = accepted::read_snapshot(&self.state.load(to)?)?;
@@ -107,7 +107,7 @@ impl History {
     }
 }
 
-/// Handles `history` and `diff` requests from callers that cannot read the state directory. Returns
+/// Handles `history` and `diff` requests, for callers that cannot read the state directory. Returns
 /// `None` for any other path.
 ///
 /// The paths are `/history` and `/diff/FROM/TO`, with an optional `/NAMESPACE/NAME` that selects
@@ -139,7 +139,7 @@ fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// One configuration that Envoy accepted.
+/// A generation: one configuration that Envoy accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AcceptedGeneration {
@@ -149,16 +149,16 @@ pub struct AcceptedGeneration {
     pub accepted_at: String,
     /// Revision of the snapshot.
     pub revision: String,
-    /// Cause of the change.
+    /// Cause of the change that led to this generation.
     pub cause: String,
-    /// True for the generation that a cold start serves.
+    /// True if a cold start serves this generation.
     pub accepted_last: bool,
-    /// True if the Gateway was rolled back to it.
+    /// True if the Gateway is rolled back to this generation.
     pub rolled_back_to: bool,
 }
 
-/// Loads a generation from a Gateway's own directory. If the generation no longer has a key pair,
-/// uses the current pair with the same name.
+/// Loads a generation from a Gateway's state directory. Uses the Gateway's current key pair where
+/// the generation's own pair is no longer stored.
 pub(super) fn load(
     directory: &Path,
     number: u64,
@@ -168,14 +168,14 @@ pub(super) fn load(
     accepted::read(&state, &state.load(number)?, sealing)
 }
 
-/// The objects, and parts of objects, that differ between two generations.
+/// The objects and parts of objects that differ between two generations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
     /// Names that exist only in the second generation.
     pub added: Vec<String>,
     /// Names that exist only in the first generation.
     pub removed: Vec<String>,
-    /// Names that exist in both generations, with different content.
+    /// Names that exist in both generations with different content.
     pub changed: Vec<String>,
 }
 

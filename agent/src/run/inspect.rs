@@ -1,5 +1,5 @@
-//! Inspects the directories of an agent, whether or not it is running: accepted configurations,
-//! access logs and Envoys. Changes nothing.
+//! Inspects an agent's directories without changing them: accepted configurations, access logs and
+//! Envoys. The agent may be running.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,15 +18,15 @@ use super::directories::Directories;
 use crate::access_log;
 use crate::apply::state::StateDir;
 
-/// A Gateway's last accepted configuration, or one that was resolved but never served.
+/// A Gateway's last accepted configuration, or a resolved configuration that was never served.
 #[derive(Clone, Debug)]
 pub(crate) struct InspectedGateway {
     pub(crate) gateway: NamespacedName,
-    /// Ports as clients see them, each with the port to open.
+    /// Ports as clients see them, each with the port that Envoy binds.
     pub(crate) ports: BTreeMap<(Transport, u32), u32>,
-    /// Addresses that the Gateway was served on.
+    /// Addresses on which the Gateway was served.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Number of files that Envoy would watch without the host's limits.
+    /// Number of files that Envoy would watch if the host set no limit.
     pub(crate) files: usize,
     pub(crate) expiries: Vec<Expiry>,
     pub(crate) accepted_at: Option<Timestamp>,
@@ -34,7 +34,7 @@ pub(crate) struct InspectedGateway {
 }
 
 impl InspectedGateway {
-    /// Describes a Gateway that was resolved and never served.
+    /// Describes a resolved Gateway that was never served.
     pub(crate) fn of(resolved: ResolvedGateway) -> Self {
         let encoded = EncodedSnapshot::new(&resolved.snapshot, resolved.keys.clone());
         let counts = encoded.counts();
@@ -42,8 +42,8 @@ impl InspectedGateway {
             gateway: resolved.gateway.clone(),
             ports: encoded.ports().clone(),
             addresses: Vec::new(),
-            // One file each for listeners and clusters, a route table per listener, a secret per
-            // key, and an endpoint file per backend.
+            // Listeners and clusters have one file each. There is also one route table per
+            // listener, one secret per key, and one endpoint file per backend.
             files: 2
                 + counts.listeners
                 + resolved.keys.len()
@@ -55,7 +55,7 @@ impl InspectedGateway {
     }
 }
 
-/// Returns the access logs of all Gateways, or of one, that are kept in files.
+/// Returns the access log files of all Gateways or of one Gateway.
 pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<PathBuf> {
     let runtimes = Directories::runtimes_below(runtime, gateway).into_iter();
     runtimes
@@ -63,8 +63,7 @@ pub(crate) fn access_logs(runtime: &Path, gateway: Option<&NamespacedName>) -> V
         .collect()
 }
 
-/// Returns the PIDs of all Gateways' Envoys, or of one Gateway's Envoy, according to their pid
-/// files.
+/// Returns the PIDs of all Gateways' Envoys, or of one Gateway's Envoy, according to the PID files.
 pub(crate) fn envoys(runtime: &Path, gateway: Option<&NamespacedName>) -> Vec<u32> {
     Directories::envoys_below(runtime, gateway)
 }

@@ -1,5 +1,5 @@
-//! Finds this host's addresses: all of them, or only addresses in given networks, or only addresses
-//! that clients can reach.
+//! Finds this host's addresses: all addresses, addresses in given networks, or addresses that
+//! clients can reach.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
@@ -8,7 +8,6 @@ use sesame_proto::network::Network;
 
 use super::interfaces::Interfaces;
 
-/// Maximum number of addresses that `in_networks` returns.
 const MAX_POOL: usize = 256;
 
 /// Returns the unspecified addresses: IPv4, and IPv6 if the host supports it.
@@ -20,20 +19,20 @@ pub(in crate::run) fn all() -> Vec<IpAddr> {
     all
 }
 
-/// Returns this host's addresses that are in any of the networks, sorted, and limited to the
-/// maximum number of Gateways per host.
+/// Returns this host's addresses that are in any of the networks, sorted. Returns at most
+/// `MAX_POOL` addresses.
 pub(crate) fn in_networks(networks: &[Network]) -> Vec<IpAddr> {
     let held = |ip: &IpAddr| networks.iter().any(|network| network.holds(*ip));
     let found: BTreeSet<IpAddr> = by_interface().map(|(_, ip)| ip).filter(held).collect();
     found.into_iter().take(MAX_POOL).collect()
 }
 
-/// Returns every address that this host has now.
+/// Returns the current addresses of all interfaces.
 pub(in crate::run) fn every() -> Vec<IpAddr> {
     by_interface().map(|(_, ip)| ip).collect()
 }
 
-/// Returns every address with the name of its interface.
+/// Returns each address with the name of its interface.
 fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     interfaces.filter_map(|interface| {
@@ -44,8 +43,8 @@ fn by_interface() -> impl Iterator<Item = (String, IpAddr)> {
     })
 }
 
-/// Returns the addresses where clients reach this host: the configured ones, else those on
-/// interfaces that lead to other hosts, else any global address, else loopback.
+/// Returns the addresses where clients reach this host: the configured addresses, or else addresses
+/// on interfaces that lead to other hosts, or else any global address, or else loopback.
 pub(in crate::run) fn usable(told: &[IpAddr]) -> Vec<IpAddr> {
     if !told.is_empty() {
         return told.to_vec();

@@ -1,19 +1,20 @@
 //! Finds the interfaces of this host that lead to other hosts.
 //!
-//! A node has addresses that clients cannot reach: container bridges, the host ends of Pod links,
-//! tunnels. An interface leads outside if it is hardware (real or virtual) or has a default route.
-//! So does an interface that is stacked on hardware: a bond, a VLAN, a bridge with a network card.
-//! Non-loopback addresses on `lo` are meant for clients.
+//! Clients cannot reach every address of a node: not those of container bridges, the host ends of
+//! Pod links, or tunnels. An interface leads to other hosts if it is hardware (real or virtual), if
+//! it has a default route, or if it is stacked on hardware (a bond, a VLAN, or a bridge with a
+//! network card). Non-loopback addresses on `lo` also count as reachable, because they are assigned
+//! for clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum depth to which stacked interfaces are searched.
+/// Maximum number of stacked interfaces that are searched for hardware.
 const MAX_DEPTH: usize = 4;
 /// The route flag `RTF_UP`.
 const UP: u32 = 1;
 
-/// The host's interfaces, as described in `/sys` and `/proc`.
+/// The interfaces of this host, according to `/sys` and `/proc`.
 pub(super) struct Interfaces {
     /// Path to `/sys/class/net`.
     sys: PathBuf,
@@ -31,7 +32,7 @@ impl Interfaces {
         }
     }
 
-    /// Returns true if clients can connect through the interface with this name.
+    /// Returns true if other hosts can connect through the interface with this name.
     pub(super) fn lead_outside(&self, name: &str) -> bool {
         name == "lo" || self.default.contains(name) || stands_on_hardware(&self.sys.join(name), 0)
     }
@@ -105,7 +106,7 @@ mod tests {
             )
             .unwrap();
         }
-        // The search terminates even if the kernel reports a cycle.
+        // The search must terminate even if the kernel reports a cycle.
         symlink(sys.join("veth1"), sys.join("veth1/lower_veth1")).unwrap();
         let interfaces = Interfaces {
             sys: sys.to_owned(),

@@ -1,4 +1,4 @@
-//! Tracks this host's addresses, and decides whether endpoints may use them.
+//! Tracks this host's addresses, and decides whether endpoints may have them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,7 +8,6 @@ use clap::ValueEnum;
 use sesame_proto::addresses;
 use tokio::time::sleep_until;
 
-/// Interval for rereading the addresses.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// Rule for endpoints that have an address of this host, other than loopback.
@@ -24,8 +23,8 @@ pub enum HostEndpoints {
 }
 
 impl HostEndpoints {
-    /// Returns true if endpoints with this host's addresses are rejected. In a cluster, Pods on the
-    /// host network legitimately have the host's addresses.
+    /// Returns true if endpoints with this host's addresses are rejected. In a Kubernetes cluster,
+    /// Pods on the host network legitimately have such addresses.
     pub fn refused(self, in_pod: bool) -> bool {
         match self {
             Self::Auto => !in_pod,
@@ -53,8 +52,8 @@ impl OwnAddresses {
         }
     }
 
-    /// Returns the host's known addresses. Omits addresses that no endpoint may have, because they
-    /// change with every Pod.
+    /// Returns the host's addresses as of the last read. Omits addresses that are rejected for
+    /// every endpoint anyway, because such addresses change whenever a Pod starts.
     pub(in crate::run) fn known(&self) -> &BTreeSet<IpAddr> {
         &self.known
     }

@@ -1,4 +1,4 @@
-//! Reports this host's status to the cluster, based on the current observations of its instances.
+//! Reports this host's status to the cluster, based on the latest observations of its instances.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -60,7 +60,7 @@ fn told_period(live: &watch::Receiver<LiveSettings>) -> Option<u32> {
     seconds.and_then(|seconds| u32::try_from(seconds).ok())
 }
 
-/// Receivers and facts that reports are built from.
+/// Receivers and facts from which reports are built.
 struct ObservedReports {
     known: watch::Receiver<SourceState>,
     followed: FollowedInstances,
@@ -97,7 +97,8 @@ impl HostReports for ObservedReports {
         statuses
     }
 
-    /// Exports a span for the report, if its target is still the newest.
+    /// Exports a span for a sent report, unless the instance has applied another revision since
+    /// then.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus) {
         let Some(observed) = self.followed.newest(gateway) else {
             return;
@@ -111,7 +112,7 @@ impl HostReports for ObservedReports {
     }
 
     async fn changed(&mut self) {
-        // The loop marks the change as seen when it calls `follow`.
+        // Use a clone, because only `follow` may mark the change as seen.
         let mut live = self.live.clone();
         let newer = async {
             if live.changed().await.is_err() {

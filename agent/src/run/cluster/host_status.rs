@@ -1,5 +1,5 @@
-//! Builds this host's report on one Gateway: the values that `status` shows, as the status of a
-//! `GatewayAgent`. Pure.
+//! Builds this host's report on one Gateway: the values that the command `status` shows, as the
+//! status of a `GatewayAgent`. Pure.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::AgentState;
@@ -15,13 +15,13 @@ use crate::run::report::GatewayReport;
 use crate::run::report::compose::reachable;
 use crate::source::update::IncompleteRevision;
 
-/// Message for a host whose agent was stopped.
+/// Message of the report by a stopping agent that leaves its Envoys running.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
 /// Facts about the host that every report includes.
 #[derive(Clone, Debug)]
 pub(super) struct HostInventory {
-    /// Addresses to report if a Gateway listens on all addresses.
+    /// Addresses to report for Gateways that listen on all addresses.
     pub(super) addresses: Vec<String>,
     /// Zone of the host; empty if not configured.
     pub(super) zone: String,
@@ -29,11 +29,12 @@ pub(super) struct HostInventory {
     pub(super) cores: u32,
     /// Memory in MiB that the host's Envoys may use.
     pub(super) memory_mib: u64,
-    /// Seconds between reports; `None` for the default.
+    /// Seconds between reports; `None` means the default.
     pub(super) report_seconds: Option<u32>,
 }
 
-/// Returns the status to report, without a heartbeat time. `before` is the previous status.
+/// Returns the status to report, without a heartbeat time. `before` is the status that was reported
+/// last.
 pub(super) fn host_status(
     report: &GatewayReport,
     observed: &Observed,
@@ -45,18 +46,18 @@ pub(super) fn host_status(
         state: _,
         message: _,
         addresses,
-        // These digests include the endpoints, which differ between hosts.
+        // Omitted because these digests include the endpoints, which differ between hosts.
         wanted: _,
         applied: _,
         wanted_revision,
         applied_revision,
         applied_at,
         stored: _,
-        // Reported below, by location in the snapshot.
+        // Reported below, with locations from the snapshot.
         refused: _,
         unshown: _,
         refusal: _,
-        // Shown on the host only.
+        // Omitted because only commands on the host show these values.
         retained: _,
         inline_backends: _,
         draining: _,
@@ -65,7 +66,7 @@ pub(super) fn host_status(
     let (wanted_revision, applied_revision) = (short(wanted_revision), short(applied_revision));
     let is_applied = !applied_revision.is_empty() && wanted_revision == applied_revision;
     let (state, message) = state_of(report, is_applied);
-    // The time at which this revision was accepted. Endpoint changes do not affect it.
+    // When this revision was first accepted: endpoint changes do not affect this time.
     let applied_at = before
         .filter(|before| before.applied_revision == applied_revision)
         .map_or(*applied_at, |before| before.applied_at);
@@ -129,10 +130,11 @@ pub(super) fn unserved_status(
     }
 }
 
-/// Returns the state and its message. Pending endpoint changes are not reported.
+/// Returns the state and its message. Endpoint changes that are not applied yet do not affect
+/// either.
 fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     if let Some(draining) = &report.draining {
-        // Envoy still serves, but not for long.
+        // Envoy still serves, but may stop soon.
         let message = format!("is being drained: {draining}");
         return (AgentState::Degraded, text(&message));
     }
@@ -143,9 +145,9 @@ fn state_of(report: &GatewayReport, is_applied: bool) -> (AgentState, String) {
     (report.state, text(&report.message))
 }
 
-/// Returns the message, with a note if the agent was stopped.
+/// Returns the message, with a note if the agent has stopped and left its Envoy running.
 fn if_left(message: String, observed: &Observed) -> String {
-    // Envoy still serves. If no agent returns, the host is considered lost after a while.
+    // Envoy still serves. If no agent starts, the controller considers the host lost after a while.
     match (observed.left && observed.live, message.as_str()) {
         (false, _) => message,
         (true, "") => LEFT.to_owned(),
@@ -153,8 +155,8 @@ fn if_left(message: String, observed: &Observed) -> String {
     }
 }
 
-/// Returns the addresses where clients reach the Gateway on this host; empty while its Envoy is
-/// down.
+/// Returns the addresses where clients reach the Gateway on this host. Returns none while its Envoy
+/// is down.
 fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) -> Vec<String> {
     if !observed.live {
         return Vec::new();
@@ -165,7 +167,7 @@ fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) ->
     all
 }
 
-/// Returns the ports that Envoy has open; empty while Envoy is down.
+/// Returns the ports on which Envoy listens. Returns none while Envoy is down.
 fn open_ports(observed: &Observed) -> Vec<String> {
     let served = observed.applied.as_ref().filter(|_| observed.live);
     let ports = served.map(|served| served.open_ports()).unwrap_or_default();
@@ -191,12 +193,12 @@ fn refused_object(refused: &Refused) -> RefusedObject {
     }
 }
 
-/// Converts the entries, up to the maximum number per report.
+/// Converts the rejected rules, up to the maximum number per report.
 fn bounded<I: IntoIterator, T>(all: I, entry: impl Fn(I::Item) -> T) -> Vec<T> {
     all.into_iter().take(MAX_ENTRIES).map(entry).collect()
 }
 
-/// Returns the time at which the first certificate that Envoy serves expires.
+/// Returns when the first certificate in Envoy's accepted configuration expires.
 fn next_expiry(observed: &Observed) -> Option<Timestamp> {
     Timestamp::from_second(observed.applied.as_ref()?.encoded.first_expiry()?).ok()
 }
@@ -219,7 +221,7 @@ fn text(text: &str) -> String {
     }
 }
 
-/// Rounds a time down to whole seconds, as the API server stores it.
+/// Rounds down to whole seconds, because the API server stores no fractions.
 fn whole_seconds(time: Timestamp) -> Option<Timestamp> {
     Timestamp::from_second(time.as_second()).ok()
 }

@@ -1,8 +1,9 @@
-//! Renews the credential of a host that joined from outside, at about half its lifetime.
+//! Renews the credential of a host outside the cluster that joined it, after about half of the
+//! credential's lifetime.
 //!
-//! Only a token that `join` stored is renewed. The new token is sealed and replaces the file by
-//! rename. Clients reread the token file on their own, and the old token stays valid until it
-//! expires. A failed renewal is simply retried, because nothing else in the agent waits for it.
+//! Renews only tokens that `join` stored. The new token is sealed and replaces the file by rename.
+//! Clients reread the token file on their own, and the old token stays valid until it expires. A
+//! failed renewal is simply retried, because nothing else in the agent waits for the renewal.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,18 +20,19 @@ use crate::source::cluster::backoff::{USUAL, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval for reading the clock, which may jump while the host is suspended or its time is set.
+/// Interval for checking whether renewal is due. Polled, because the clock may jump while the host
+/// is suspended or its time is set.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Renews this kubeconfig's credential for as long as the agent runs.
+/// Renews the credential in this kubeconfig for as long as the agent runs.
 pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Clients) {
     let mut backoff = USUAL;
     let mut failing = false;
     let mut renewed: Option<Instant> = None;
     loop {
         tokio::time::sleep(jittered(POLL_INTERVAL)).await;
-        // Another `join` may have replaced the token.
+        // Read the token again, because another `join` may have replaced it.
         let Some((path, credential, uid)) = of_join(&kubeconfig, &stored) else {
             continue;
         };
@@ -67,8 +69,8 @@ pub(super) async fn renew(kubeconfig: PathBuf, stored: StoredToken, clients: Cli
     }
 }
 
-/// Returns the token's file, its claims and the UID of its Secret, or `None` if the token was not
-/// stored by `join`.
+/// Returns the token's file, its claims and the UID of its Secret. Returns `None` if `join` did not
+/// store the token.
 fn of_join(kubeconfig: &Path, stored: &StoredToken) -> Option<(PathBuf, Credential, String)> {
     let path = kubeconfig::token_file(kubeconfig)?;
     let text = stored.read(&path).ok()??;
@@ -87,9 +89,9 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// Returns true once half of the credential's lifetime has passed, according to the host's clock or
-/// to `renewed`, the time since the last renewal. Returns false if `renewed` is less than a quarter
-/// of the lifetime, whatever the clock shows.
+/// Returns true once half of the credential's lifetime has passed since it was issued, by the
+/// host's clock, or since the last renewal. `renewed` is the time since that renewal. Returns false
+/// during the first quarter of the lifetime after a renewal, whatever the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();
     let passed = renewed.map(|passed| i64::try_from(passed.as_secs()).unwrap_or(i64::MAX));
@@ -145,12 +147,12 @@ mod tests {
         };
         assert!(!due(10_499, None));
         assert!(due(10_500, None));
-        // A renewal is due even after the credential has expired: the clock may be wrong, and the
-        // API server decides.
+        // A renewal is due even if the credential looks expired: the host's clock may be wrong, and
+        // the API server decides.
         assert!(due(20_000, None));
         assert!(!due(20_000, Some(249)));
         assert!(due(20_000, Some(250)));
-        // The clock was set back.
+        // The host's clock was set back.
         assert!(!due(0, Some(499)));
         assert!(due(0, Some(500)));
     }

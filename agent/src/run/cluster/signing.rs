@@ -1,5 +1,5 @@
-//! Gets a certificate request signed by a signer in the cluster, through a
-//! CertificateSigningRequest that must be approved.
+//! Has a certificate request signed by a signer in the cluster, through a CertificateSigningRequest
+//! that must be approved.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::source::local::RequestedUsage;
 
 /// Timeout per request to the API server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Interval for polling the CertificateSigningRequest.
+/// Polling interval at first.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Polling interval once approval has taken a while.
+/// Polling interval after `PATIENCE`.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
 /// Time after which polling slows down.
 const A_WHILE: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ pub(in crate::run) async fn sign(
     let client = clients.borrow().clone();
     let client = client.ok_or_else(|| "the cluster has not been reached yet".to_owned())?;
     let api: Api<CertificateSigningRequest> = Api::all(client);
-    // The name is a digest of the request, so that a restarted agent finds its object again.
+    // Name the object by a digest of the request, so that a restarted agent finds its object again.
     let mut digest = sha256(pem.as_bytes());
     digest.truncate(32);
     let name = format!("sesame-{digest}");

@@ -1,5 +1,5 @@
-//! Finds Gateways that are still declared but whose GatewayClass is gone from the manifests. Such
-//! Gateways are withdrawn only once the removal is known to be intentional. Pure.
+//! Finds Gateways that are still declared although their GatewayClass is gone from the manifests.
+//! Such Gateways are withdrawn only once the removal is known to be intentional. Pure.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) fn orphans(
         .collect()
 }
 
-/// Describes the missing classes of these Gateways. Returns `None` if `orphans` is empty.
+/// Describes the missing classes of `orphans`. Returns `None` if `orphans` is empty.
 pub(super) fn classes(world: &World, orphans: &BTreeSet<NamespacedName>) -> Option<String> {
     let classes: BTreeSet<&str> = orphans
         .iter()
@@ -54,7 +54,7 @@ fn class_of<'w>(world: &'w World, gateway: &NamespacedName) -> Option<&'w str> {
     if let Some(named) = named {
         return Some(class(named));
     }
-    // Merged Gateways are named after their class.
+    // The published name of merged Gateways contains their class's name.
     let mut classes = world.gateways.iter().map(|gateway| class(gateway));
     classes.find(|class| merged_name(class, &Options::default()) == *gateway)
 }

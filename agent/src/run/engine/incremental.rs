@@ -22,7 +22,8 @@ impl Engine {
     ) -> Option<(Vec<GatewayRevision>, Vec<RouteStatusChange>)> {
         let delta = {
             let known = self.known.borrow();
-            // While configurations are held, the wanted ones may differ from the resolved ones.
+            // While configurations are held, the published targets may differ from the last
+            // resolution.
             if known.held.is_some() {
                 return None;
             }

@@ -9,23 +9,23 @@ use super::{HostEvent, HostEventKind};
 use crate::run::report::{GatewayReport, Report};
 use crate::source::problem::Severity;
 
-/// Maximum number of events per comparison.
+/// Maximum number of events from one comparison.
 const MAX_EVENTS: usize = 100;
-/// Maximum number of characters kept from a message.
+/// Maximum number of characters of a message that are kept.
 const MAX_CHARACTERS: usize = 500;
 
-/// All facts that are currently true, by kind, Gateway and subject, each with a message.
+/// The facts that are currently true, by kind, Gateway and subject, each with a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EventFacts(BTreeMap<FactKey, String>);
 
 type FactKey = (HostEventKind, String, String);
 
-/// Certificates that Envoys serve, by Gateway and name. Each value describes when the certificate
-/// expires.
+/// Certificates that Envoys serve, by Gateway and name. Each value describes the certificate's
+/// expiry.
 pub(super) type ServedCertificates = BTreeMap<(String, String), String>;
 
 impl EventFacts {
-    /// Returns the facts that are true after these events.
+    /// Returns the facts that remain true after these events.
     pub(super) fn after(events: &[HostEvent]) -> Self {
         let mut facts = BTreeMap::new();
         for event in events {
@@ -39,8 +39,8 @@ impl EventFacts {
         Self(facts)
     }
 
-    /// Returns the facts that are true now. Keeps the earlier facts of a Gateway whose Envoy has
-    /// not been queried yet.
+    /// Returns the facts that are true now. Keeps the previous facts of a Gateway until its Envoy
+    /// has been queried.
     pub(super) fn of(report: &Report, certificates: &ServedCertificates, before: &Self) -> Self {
         let mut facts = Self::default();
         let Report {
@@ -193,13 +193,13 @@ impl EventFacts {
 }
 
 impl HostEventKind {
-    /// Returns true if a new fact of this kind is an event. A Gateway's first certificates are not
-    /// events.
+    /// Returns true if a new fact of this kind is recorded as an event. The first certificates of a
+    /// Gateway are not recorded.
     fn begins(self) -> bool {
         self != Self::CertificateChanged
     }
 
-    /// Returns true if a changed message is an event.
+    /// Returns true if a changed message of this kind is recorded as an event.
     fn changes(self) -> bool {
         matches!(
             self,
@@ -210,7 +210,7 @@ impl HostEventKind {
         )
     }
 
-    /// Returns true if the end of a fact of this kind is an event.
+    /// Returns true if the end of a fact of this kind is recorded as an event.
     fn ends(self) -> bool {
         !self.changes() && self != Self::MoreOmitted
     }
@@ -303,7 +303,7 @@ mod tests {
             look(&report(8, "2"), &one("2")),
             ["EnvoyStarted", "RevisionApplied", "CertificateChanged"]
         );
-        // Until an Envoy has been queried, it counts as the previous Envoy.
+        // Until a new Envoy has been queried, the facts of the previous Envoy remain.
         assert!(look(&report(0, ""), &none).is_empty());
         let mut lost = report(8, "2");
         lost.source.available = false;

@@ -1,10 +1,10 @@
 //! Records this host's history: revisions applied, rejected and held, Envoys started, certificates
 //! changed, a source lost.
 //!
-//! Events are the differences between two reports by the agent, so other code never emits them.
-//! They include changes made while no agent was running. They are kept in the state directory,
-//! within size limits. Events must never contain any part of a key, and recording them must never
-//! prevent serving.
+//! Events are the differences between two reports by the agent, so other code never emits events.
+//! Differences since the previous agent's last report are included. Events are kept in the state
+//! directory, within size limits. Events must never contain any part of a key, and recording events
+//! must never prevent serving.
 
 mod facts;
 mod recorder;
@@ -26,28 +26,28 @@ pub(crate) const EVENTS_PATH: &str = "/events";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct HostEvent {
-    /// Number of the event, higher than all earlier ones.
+    /// Number of the event, higher than the numbers of all earlier events.
     pub(crate) number: u64,
-    /// When the agent saw it.
+    /// When the agent noticed the event.
     pub(crate) time: Timestamp,
     /// Kind of the event.
     pub(crate) event: HostEventKind,
     /// `namespace/name` of the Gateway; empty for events that concern the whole host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) gateway: String,
-    /// Name of the affected part, if not the Gateway as a whole.
+    /// Name of the affected part; empty if the event concerns the whole Gateway or host.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) about: String,
     /// Details, as text.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
-    /// True if the condition has ended.
+    /// True if a previously reported condition has ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ended: bool,
 }
 
 impl HostEvent {
-    /// Returns the time, the event, the Gateway and the details, as text.
+    /// Writes one line: the time, the kind, the Gateway and the details.
     pub(crate) fn cells(&self) -> [String; 4] {
         let Self {
             number: _,

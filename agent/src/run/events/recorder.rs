@@ -1,4 +1,4 @@
-//! The task that compares successive reports of the agent and records the events between them.
+//! Compares successive reports of the agent, and records the differences as events.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,13 +17,13 @@ use crate::run::following::FollowedInstances;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Time for which changes are gathered. Conditions that end sooner may be missed.
+/// Delay between a change and the comparison, so that several changes share one comparison.
+/// Conditions that end sooner may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Interval for comparing reports even if nothing has changed, because certificates approach their
-/// expiry.
+/// Interval for comparisons without any change, because warnings about expiry depend on the time.
 const LATER: Duration = Duration::from_secs(60);
 
-/// Records events, and keeps the facts of the last comparison.
+/// Records events. Remembers the facts of the last comparison.
 pub(in crate::run) struct Recorder {
     report: ReportSource,
     known: watch::Receiver<SourceState>,
@@ -31,7 +31,7 @@ pub(in crate::run) struct Recorder {
     followed: FollowedInstances,
     store: EventStore,
     facts: EventFacts,
-    /// Number of the last event.
+    /// Number of the last recorded event.
     last: u64,
     failing: bool,
     /// True once the source has been read.
@@ -39,7 +39,7 @@ pub(in crate::run) struct Recorder {
 }
 
 impl Recorder {
-    /// Continues after the last event in this state directory.
+    /// Creates the recorder, which continues after the last event in this state directory.
     pub(in crate::run) fn new(
         state_dir: &Path,
         report: ReportSource,
@@ -81,8 +81,8 @@ impl Recorder {
     fn look(&mut self) {
         let report = (self.report)(false);
         self.read |= report.source.available;
-        // Before the first read of the source, a missing fact does not mean that the fact has
-        // ended. Compare anyway if the source reports why it cannot be read.
+        // Before the first read of the source, missing facts do not mean that conditions have
+        // ended. If the source reports why it cannot be read, compare anyway.
         if !self.read && report.source.reason.is_empty() {
             return;
         }
@@ -101,7 +101,7 @@ impl Recorder {
                 self.last += events.len() as u64;
                 self.facts = facts;
             }
-            // The next comparison tries to store these events again.
+            // The facts are not updated, so the next comparison produces these events again.
             Err(error) => {
                 if !std::mem::replace(&mut self.failing, true) {
                     tracing::warn!("cannot store the events of this host: {error}");

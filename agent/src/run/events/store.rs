@@ -1,8 +1,7 @@
-//! Stores events on disk: one JSON object per line, in two files in the state directory. A full
-//! file replaces the older one.
+//! Stores events on disk: one JSON object per line, in two files in the state directory. When the
+//! current file is full, it replaces the older one.
 //!
-//! Every reader skips lines that it cannot parse: a line may be truncated, or written by a newer
-//! agent.
+//! Readers skip lines that they cannot parse: a line may be truncated, or written by a newer agent.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,7 +17,7 @@ use crate::host::written_by_agent;
 const EVENTS: &str = "events.jsonl";
 /// Name of the older file.
 const OLDER: &str = "events.jsonl.1";
-/// Size in bytes at which a new file is started.
+/// Size in bytes at which a new current file is started.
 const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of bytes read from a file.
 const MAX_READ: u64 = 4 << 20;
@@ -63,7 +62,7 @@ impl EventStore {
         if fs::symlink_metadata(&path).is_ok_and(|meta| meta.len() >= MAX_BYTES) {
             fs::rename(&path, self.directory.join(OLDER))?;
         }
-        // The leading newline terminates a truncated line.
+        // The leading newline terminates a line that an earlier write left truncated.
         let mut lines = vec![b'\n'];
         for event in events {
             serde_json::to_writer(&mut lines, event)?;

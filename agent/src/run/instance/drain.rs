@@ -1,9 +1,9 @@
-//! Drains an Envoy's connections without stopping it, so that a host can be taken out of service
-//! and put back.
+//! Drains connections without stopping Envoy, so that a host can be taken out of service and put
+//! back.
 //!
-//! First, the agent becomes unready, so that load balancers send no new clients. Once they have had
-//! time to notice, Envoy asks every client to leave. Envoy still accepts new connections, so late
-//! clients are served. All of this can be undone until Envoy exits.
+//! First, the agent becomes unready, so that load balancers send no new clients. Once load
+//! balancers have had time to notice, Envoy asks every client to disconnect. Envoy still accepts
+//! new connections, so late clients are served. The drain can be undone as long as Envoy runs.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::run::observed::Observed;
 
 const POLL: Duration = Duration::from_millis(250);
 
-/// A drain, in progress or done. Dropping it aborts its task.
+/// A drain that is in progress or done. Dropping the value aborts the drain's task.
 #[derive(Debug)]
 pub(super) struct Drain {
     task: JoinHandle<()>,
@@ -77,7 +77,7 @@ async fn run(
     let mut replies = Some(replies);
     let mut last = None;
     loop {
-        // Repeated each time, because Envoy may be a new process.
+        // Repeat the request in each round, because Envoy may be a new process.
         let asked = admin.post("/healthcheck/fail").await;
         let left = match asked {
             Ok(_) => admin.active_connections().await.map_err(|e| e.to_string()),

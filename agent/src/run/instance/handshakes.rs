@@ -1,5 +1,5 @@
 //! Verifies in the background, by TLS handshakes, that Envoy presents changed certificates. Starts
-//! once a change was accepted, retries failures, and reports persistent failures.
+//! after each accepted change, retries failures, and reports persistent failures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use tokio::task::JoinHandle;
 use crate::handshake::{CertificateProof, ChangedKeys, Unproven, proofs, prove};
 use crate::run::target::Target;
 
-/// Number of failed attempts before a failure is reported.
+/// Number of consecutive failed attempts after which failures are reported.
 const QUIET: u32 = 3;
-/// Pauses between two attempts.
+/// Pauses between attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
 /// The handshakes of one instance.
 pub(super) struct Handshakes {
-    /// The last target whose certificates were verified, or that was served when the agent started;
+    /// The last target for which verification began, or the target served when the agent started;
     /// `None` before the first target.
     known: Option<Arc<Target>>,
-    /// Key pairs that are not verified yet.
+    /// Changed key pairs that are not verified yet.
     open: ChangedKeys,
     failures: u32,
     task: Option<JoinHandle<Vec<Unproven>>>,
@@ -40,14 +40,14 @@ impl Handshakes {
         }
     }
 
-    /// Starts verifying the key pairs that have changed since the previous target.
+    /// Starts to verify the key pairs that have changed since the previous target.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // All key pairs are new, so their serial numbers are sufficient proof.
+            // Envoy has only new key pairs. Comparing their serial numbers is sufficient proof.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {
-            // Other listeners may present the unverified key pairs now.
+            // The listeners that present the unverified key pairs may have changed.
             if !self.open.is_empty() {
                 self.start(served, Duration::ZERO);
             }
@@ -69,8 +69,8 @@ impl Handshakes {
         self.start(served, Duration::ZERO);
     }
 
-    /// Waits until the current attempt's handshakes have finished, and returns the failures. Waits
-    /// forever if no attempt is in progress.
+    /// Waits for the current attempt to end, and returns the listeners that failed. Waits forever
+    /// if no attempt is in progress.
     pub(super) async fn finished(&mut self) -> Vec<Unproven> {
         let Some(task) = &mut self.task else {
             return std::future::pending().await;
@@ -83,8 +83,8 @@ impl Handshakes {
         })
     }
 
-    /// Processes the outcome of an attempt, and starts the next attempt if it failed. Returns the
-    /// failures to report, by listener, once they persist.
+    /// Processes the failures of an attempt, and schedules the next attempt if there are any.
+    /// Returns the failures to report, by listener, once they persist.
     pub(super) fn take(&mut self, unproven: &[Unproven]) -> BTreeMap<String, String> {
         self.open = unproven.iter().map(|it| it.proof.key.clone()).collect();
         if unproven.is_empty() {

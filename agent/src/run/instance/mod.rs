@@ -2,7 +2,8 @@
 //!
 //! `start` adopts or starts an Envoy. `serving` is the main loop: it selects the newest target, and
 //! `publisher` applies that target to Envoy. The target is applied again if a new Envoy process
-//! starts or a port becomes free. A served configuration is never dropped because a new one fails.
+//! starts or a port becomes free. A served configuration is never dropped because its successor
+//! fails.
 
 mod drain;
 mod handshakes;
@@ -54,15 +55,15 @@ pub(super) struct Instance {
     pub(super) observed: watch::Sender<Observed>,
 }
 
-/// Everything that all instances of the agent share.
+/// The settings and services that all instances of the agent share.
 pub(super) struct InstanceSettings {
     pub(super) options: Arc<RunOptions>,
-    /// Envoy to run.
+    /// Path of the Envoy binary.
     pub(super) binary: PathBuf,
-    /// Version of that Envoy.
+    /// Version of the Envoy binary.
     pub(super) version: String,
     pub(super) launcher: Launcher,
-    /// Number of times that an operator has accepted the withdrawal of Gateways.
+    /// Counts how often an operator has accepted the withdrawal of Gateways.
     pub(super) released: watch::Sender<u64>,
     /// Settings that may change while the agent runs.
     pub(super) live: watch::Receiver<LiveSettings>,
@@ -72,17 +73,17 @@ pub(super) struct InstanceSettings {
     pub(super) sealing: Arc<SealingKeys>,
     /// Exporter of spans.
     pub(super) spans: Spans,
-    /// Reserve of inotify instances for all Envoys.
+    /// Reserve of inotify instances that all Envoys share.
     pub(super) reserve: InotifyReserve,
 }
 
 impl Instance {
-    /// Returns the inotify instances of the Gateway's Envoys.
+    /// Returns this Gateway's part of the inotify instances.
     fn instances(&self) -> EnvoyInstances {
         self.settings.reserve.envoy(self.gateway.to_string())
     }
 
-    /// Serves until `stop` is set, then leaves Envoy running or stops it.
+    /// Serves until `stop` is set, then stops Envoy or leaves it running.
     pub(super) async fn run(
         self,
         known: watch::Receiver<SourceState>,
@@ -116,7 +117,7 @@ impl Instance {
         let (layout, tickets) = (self.directories.layout(), self.settings.tickets.clone());
         let started = loop {
             self.record_busy(true);
-            // Envoy rejects listeners whose log it cannot open.
+            // Prepare the log first, because Envoy rejects listeners whose log it cannot open.
             if create_directory(&self.directories.runtime).is_ok() {
                 logs.prepare();
             }
@@ -145,7 +146,7 @@ impl Instance {
         }
     }
 
-    /// Records when the instance became busy, or that it is idle, without waking receivers.
+    /// Sets or clears `busy_since`, without waking receivers.
     fn record_busy(&self, busy: bool) {
         self.observed.send_if_modified(|observed| {
             observed.busy_since = busy.then(Instant::now);

@@ -1,33 +1,33 @@
-//! Paces frequent changes. Envoy's main thread spends a limited share of its time on them, so
-//! batches of waiting changes grow with the cost of a change.
+//! Paces frequent changes. Envoy's main thread may spend a limited share of its time on them. So
+//! the more a change costs, the more changes wait for each other and form one batch.
 //!
-//! Routes, endpoints in files and endpoints in the list of clusters have separate queues. Each
+//! Routes, endpoints in files, and endpoints in the list of clusters have separate queues. Each
 //! queue has its part of the share, and may also use time that the other queues leave unused. Pure:
-//! times and costs in, times out. An isolated change must never be delayed.
+//! times and costs are arguments. An isolated change must never be delayed.
 
 use std::time::{Duration, Instant};
 
 use crate::apply::Waiting;
 
-/// Time on Envoy's main thread that a burst of changes may use before changes have to wait.
+/// Time on Envoy's main thread that a burst of changes may use before later changes have to wait.
 const BURST: Duration = Duration::from_secs(1);
 
-/// Maximum remembered debt, in total across all queues.
+/// Maximum debt that all queues carry over in total.
 const MAX_DEBT: Duration = Duration::from_secs(2);
-/// Maximum pause between two batches of endpoints, regardless of their cost. Requests go to removed
-/// endpoints until the next batch.
+/// Maximum pause between two batches of endpoints, whatever they cost. Until the next batch, Envoy
+/// keeps sending requests to removed endpoints.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Denominator of shares, which are counted in millionths.
+/// Shares are counted in millionths.
 const MILLION: u32 = 1_000_000;
 
-/// Queue of changes.
+/// A queue of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Queue {
     /// Endpoints in files.
     Endpoints,
     /// Endpoints in the list of clusters.
     InlineEndpoints,
-    /// Routes, and everything that changes with them.
+    /// Routes, and everything else that is published with them.
     Routes,
 }
 
@@ -35,7 +35,7 @@ impl Queue {
     /// All queues, in the order of the enum.
     const ALL: [Self; 3] = [Self::Endpoints, Self::InlineEndpoints, Self::Routes];
 
-    /// Returns the queue that a change as a whole belongs to.
+    /// Returns the queue of a change that is published as a whole.
     pub(super) fn of(waiting: Waiting) -> Self {
         let Waiting {
             endpoints: _,
@@ -50,8 +50,7 @@ impl Queue {
         }
     }
 
-    /// Returns the queue's own part of the share, in percent. The parts of all queues add up to
-    /// 100.
+    /// Returns this queue's part of the share, in percent. The parts of all queues add up to 100.
     fn percent(self) -> u32 {
         match self {
             Self::Endpoints => 8,
@@ -66,21 +65,21 @@ impl Queue {
 pub(super) enum Turn {
     /// All parts.
     All,
-    /// Only the part that belongs to `queue`, if any. Ask again at `next`.
+    /// Only the part in `queue`, if any. Call again at `next`.
     Ahead { queue: Option<Queue>, next: Instant },
 }
 
-/// Paces the changes to one Envoy.
+/// Decides when changes to one Envoy may be published.
 #[derive(Clone, Debug)]
 pub(super) struct Pacing {
-    /// Maximum percentage of its time that Envoy's main thread spends on frequent changes.
+    /// Maximum percentage of time that Envoy's main thread spends on frequent changes.
     percent: u8,
     all: Debt,
-    /// Debts of the queues.
+    /// Debt of each queue.
     queues: [Debt; Queue::ALL.len()],
 }
 
-/// Time spent in excess of a share.
+/// Time on Envoy's main thread that was spent beyond a share.
 #[derive(Clone, Copy, Debug)]
 struct Debt {
     spent: Duration,
@@ -88,8 +87,7 @@ struct Debt {
 }
 
 impl Debt {
-    /// Returns the debt that remains once `share` millionths of the elapsed time have been
-    /// deducted.
+    /// Returns the debt at `now`: each unit of elapsed time pays off `share` millionths of it.
     fn left(self, share: u32, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.spent.saturating_sub(passed * share / MILLION)
@@ -105,7 +103,7 @@ impl Debt {
         self.at = now;
     }
 
-    /// Returns when the next change may be published; `None` means now.
+    /// Returns when the next change may be published; `None` means immediately.
     fn due(self, share: u32, now: Instant) -> Option<Instant> {
         let beyond = self.left(share, now).checked_sub(BURST)?;
         (!beyond.is_zero()).then(|| now + beyond * MILLION / share)
@@ -126,7 +124,7 @@ impl Pacing {
         }
     }
 
-    /// Changes the share from now on.
+    /// Changes the share, starting now.
     pub(super) fn set_percent(&mut self, percent: u8, now: Instant) {
         self.all.settle(self.share(), now);
         for queue in Queue::ALL {
@@ -136,11 +134,12 @@ impl Pacing {
         self.percent = percent.max(1);
     }
 
-    /// Records the cost of a change in this queue.
+    /// Records the cost of a published change.
     pub(super) fn note(&mut self, queue: Queue, cost: Duration, now: Instant) {
         self.all.note(cost, MAX_DEBT + cost, self.share(), now);
         let share = self.share_of(queue);
-        // Cap the debt, so that later changes in the queue wait for at most one such change.
+        // Cap the debt, so that later changes in this queue never pay for more than one such
+        // change.
         self.queues[queue as usize].note(cost, BURST + cost, share, now);
     }
 
@@ -163,8 +162,8 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns when a change in this queue may be published. `None` means now: the queue, or all
-    /// queues in total, have spent less than their share, or endpoints have waited long enough.
+    /// Returns when a change in this queue may be published. `None` means immediately: the queue or
+    /// the total has spent less than its share, or endpoints have waited long enough.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;
@@ -178,7 +177,7 @@ impl Pacing {
         Some(due.min(debt.at + LONGEST_PAUSE)).filter(|due| *due > now)
     }
 
-    /// Returns the total share of all queues, in millionths.
+    /// Returns the share of all queues together, in millionths.
     fn share(&self) -> u32 {
         u32::from(self.percent) * (MILLION / 100)
     }
@@ -212,7 +211,7 @@ mod tests {
         rest: false,
     };
 
-    /// Changes of one kind that arrive at an interval, and the cost of each batch.
+    /// Changes of one kind that arrive at a fixed interval, and the cost of each batch.
     #[derive(Clone, Copy)]
     struct Stream {
         sort: Waiting,
@@ -228,7 +227,7 @@ mod tests {
         }
     }
 
-    /// The outcome of a stream after a minute.
+    /// The outcome of one stream after a simulated minute.
     #[derive(Clone, Copy, Debug, Default)]
     struct Served {
         spent: Duration,
@@ -318,8 +317,8 @@ mod tests {
             let cost = MS * cost;
             let allowed = Duration::from_secs(60) * u32::from(percent) / 100;
             assert!(served.spent <= allowed + BURST * 2 + cost * 2, "{what}");
-            // The time spent is also close to the limit, because a waiting change is published as
-            // soon as possible.
+            // The time spent also comes close to the limit, because changes wait no longer than
+            // necessary.
             if cost >= MS * 22 {
                 assert!(served.spent + cost * 2 >= allowed, "{what}");
             }

@@ -1,7 +1,7 @@
-//! Stores the state that Envoy accepted, in the background, for the next cold start.
+//! Stores accepted states in the background, for the next cold start.
 //!
 //! A change never waits for the disk. If changes arrive faster than they can be written, only the
-//! newest is stored. Writes to a full or read-only disk are retried forever.
+//! newest state is stored. Writes to a full or read-only disk are retried forever.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::seal::SealingKeys;
 
 /// Pause before a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
-/// Time that an endpoint-only change waits for further changes. Endpoints change all the time in a
-/// busy cluster, and slightly outdated ones are good enough for a cold start.
+/// Minimum time between two writes if only endpoints have changed. Endpoints change all the time in
+/// a busy cluster, and slightly outdated endpoints are good enough for a cold start.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// A task that stores targets.
+/// A task that stores accepted targets.
 pub(super) struct Persister {
     newest: watch::Sender<Option<Arc<Target>>>,
     task: JoinHandle<()>,
@@ -41,15 +41,15 @@ impl Persister {
         Self { newest, task }
     }
 
-    /// Schedules this target to be stored, unless a newer one replaces it first.
+    /// Schedules this target to be stored, unless a newer target arrives first.
     pub(super) fn keep(&self, wanted: &Arc<Target>) {
         self.newest.send_replace(Some(Arc::clone(wanted)));
     }
 
-    /// Waits until the newest target is stored.
+    /// Waits until the newest target is stored, and stops.
     pub(super) async fn finish(self) {
         drop(self.newest);
-        // The runtime has logged a panic in the task; there is nothing left to save.
+        // Ignore a panic in the task: it is already logged, and nothing more can be stored.
         let _ = self.task.await;
     }
 }
@@ -60,9 +60,10 @@ async fn run(
     observed: watch::Sender<Observed>,
     mut newest: watch::Receiver<Option<Arc<Target>>>,
 ) {
-    // Revision that was stored last, and its number of keys.
+    // The revision that was stored last, and its number of keys.
     let mut kept = (String::new(), 0);
-    // Digest of the last stored target without its endpoints, and when it was stored.
+    // Digest of the last stored target, computed without endpoints, and when that target was
+    // stored.
     let mut last: Option<(String, Instant)> = None;
     let mut failed = false;
     loop {
@@ -91,7 +92,8 @@ async fn run(
         });
         let error = match done.await {
             Ok(Ok((stored, config, revoked))) => {
-                // The next attempt removes keys that could not be removed.
+                // If keys could not be removed, keep the old value, so that the next attempt
+                // removes them.
                 kept = if revoked.is_ok() { stored } else { kept };
                 last = Some((config, Instant::now()));
                 revoked.err().map(|error| format!("{error:#}"))
@@ -119,9 +121,9 @@ async fn run(
     }
 }
 
-/// After an endpoint-only change, waits for further changes. Returns the newest target, and its
-/// digest without endpoints. `last` is the digest of the last stored target, and when it was
-/// stored.
+/// Waits for further changes if only endpoints have changed since the last write. Returns the
+/// newest target, and its digest without endpoints. `last` is that digest of the last stored
+/// target, and when that target was stored.
 async fn gathered(
     newest: &mut watch::Receiver<Option<Arc<Target>>>,
     mut wanted: Arc<Target>,
@@ -139,7 +141,7 @@ async fn gathered(
                 }
             }
         };
-        // The wait also ends when the persister is finishing.
+        // Ignore timeouts. The wait also ends when the persister finishes.
         let _ = timeout_at(*time + GATHER, something_else).await;
     }
     (wanted, config)

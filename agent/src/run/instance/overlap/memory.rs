@@ -2,9 +2,9 @@
 //! from them. Pure: the time is an argument.
 //!
 //! A change that both adds and removes certificates is a rotation: the removed certificates stay
-//! trusted for one overlap. A change that only removes certificates is a revocation, and takes
-//! effect immediately. Never trust a certificate that was not declared before, and never give a
-//! certificate a second overlap because its source alternates between versions.
+//! trusted for the overlap time. A change that only removes certificates is a revocation, and takes
+//! effect immediately. Never trust a certificate that was not declared before. Never give a
+//! certificate a second overlap only because its source alternates between versions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -17,10 +17,11 @@ use sesame_render::RetainedAuthorities;
 
 use crate::run::target::RetainedCertificate;
 
-/// Maximum number of lost certificates per bundle. The first to expire are forgotten first.
+/// Maximum number of lost certificates per bundle. If there are more, those whose trust ends first
+/// are dropped.
 const MAX_LOST: usize = 64;
 
-/// One Gateway's bundles, by name.
+/// The remembered bundles of one Gateway, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct BundleMemory {
@@ -33,12 +34,13 @@ pub(super) struct BundleMemory {
 struct RememberedBundle {
     /// Declared certificates, each as PEM.
     declared: BTreeSet<String>,
-    /// Revocation lists of the bundle, each as PEM.
+    /// Declared revocation lists, each as PEM.
     crls: BTreeSet<String>,
     lost: Vec<LostCertificate>,
 }
 
-/// A certificate that a rotation removed. It may have been declared again since.
+/// A certificate that a rotation removed from the bundle. It may have been declared again since
+/// then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct LostCertificate {
@@ -47,16 +49,16 @@ struct LostCertificate {
     crls: BTreeSet<String>,
     /// When trust in the certificate ends.
     until: Timestamp,
-    /// When another rotation may retain the certificate again.
+    /// Until this time, another rotation does not extend the trust.
     remembered_until: Timestamp,
 }
 
 impl BundleMemory {
-    /// Records the bundles that are declared now.
+    /// Updates the memory with the bundles that are declared now.
     pub(super) fn follow(&mut self, now: &[TrustBundle], overlap: Duration, time: Timestamp) {
         for (name, before) in &mut self.bundles {
             if !now.iter().any(|bundle| bundle.name == *name) {
-                // The bundle is not in use now, so declaring it again later is not a rotation.
+                // The bundle is unused, so a later declaration of it is not a rotation.
                 before.declared.clear();
                 before.crls.clear();
             }
@@ -68,8 +70,8 @@ impl BundleMemory {
         self.look_at_clock(overlap, time);
     }
 
-    /// Forgets expired entries. Limits all remaining trust to one overlap from now, even if the
-    /// clock or the setting has changed.
+    /// Removes expired entries. Limits the remaining trust to one overlap from now, in case the
+    /// clock was set back or the overlap was shortened.
     pub(super) fn look_at_clock(&mut self, overlap: Duration, time: Timestamp) {
         let latest = after(time, overlap);
         let remembered = after(latest, overlap);
@@ -91,7 +93,7 @@ impl BundleMemory {
         retained.filter(|(_, it)| !it.pem.is_empty()).collect()
     }
 
-    /// Returns the retained certificates, and when trust in each ends.
+    /// Returns the retained certificates, each with the end of trust.
     pub(super) fn ends(&self, time: Timestamp) -> Vec<RetainedCertificate> {
         let bundles = self.bundles.iter();
         let all = bundles.flat_map(|(name, bundle)| {
@@ -105,7 +107,7 @@ impl BundleMemory {
         all.collect()
     }
 
-    /// Returns the next time at which trust ends or a certificate is forgotten.
+    /// Returns when the next trust ends, or the next certificate is forgotten.
     pub(super) fn next(&self, time: Timestamp) -> Option<Timestamp> {
         let lost = self.bundles.values().flat_map(|bundle| &bundle.lost);
         let times = lost.flat_map(|lost| [lost.until, lost.remembered_until]);
@@ -149,10 +151,9 @@ impl RememberedBundle {
         self.crls = crls;
     }
 
-    /// Returns the lost certificates that are still trusted. Once Envoy has any revocation list, it
-    /// rejects certificates from every CA without one. A lost certificate is therefore trusted only
-    /// if it and the declared certificates either all have lists or all have none. Otherwise, Envoy
-    /// would reject one or the other.
+    /// Returns the lost certificates that are still trusted. If a bundle has any revocation list,
+    /// Envoy rejects certificates from each CA that has none. A lost certificate is therefore
+    /// trusted only if either all or none of the bundle's CAs, including the lost one, have lists.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {
@@ -174,7 +175,8 @@ impl RememberedBundle {
         let mut crls = BTreeSet::new();
         for lost in self.trusted(time) {
             retained.pem.push_str(&lost.pem);
-            // A newer list of the same CA replaces the old one.
+            // Add the remembered list only if there is no declared list of this CA, which would be
+            // newer.
             if !self.has_list_of(lost) {
                 crls.extend(&lost.crls);
             }
@@ -227,7 +229,7 @@ mod tests {
         Timestamp::from_second(1_000_000 + seconds).unwrap()
     }
 
-    /// Applies the steps, and returns the certificates retained after each.
+    /// Applies the steps, and returns the retained certificates after each step.
     fn steps(memory: &mut BundleMemory, steps: &[(i64, &[&str])]) -> Vec<String> {
         let retained = |(seconds, names): &(i64, &[&str])| {
             memory.follow(&[bundle(names)], OVERLAP, at(*seconds));
@@ -277,7 +279,7 @@ mod tests {
             ],
         );
         assert_eq!(found, ["", "", "", "a", "a"]);
-        // A certificate that was lost, declared again and then revoked is not trusted either.
+        // A certificate that was lost, declared again and then revoked is no longer trusted.
         let found = steps(&mut memory, &[(5, &["d", "a"]), (6, &["d"])]);
         assert_eq!(found, ["", ""]);
     }

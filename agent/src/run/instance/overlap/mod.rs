@@ -1,8 +1,8 @@
-//! Handles the rotation of trust bundles: keeps replaced certificates trusted for a while.
+//! Keeps certificates trusted for a while after a rotation removed them from their trust bundle.
 //!
-//! The retained certificates, and when trust in them ends, are stored before Envoy gets them. So
-//! neither a crash of the agent nor a reboot extends the trust. Must never change a snapshot, which
-//! contains declared certificates only.
+//! The retained certificates, and when trust in them ends, are stored before Envoy gets them, so
+//! that neither a crash of the agent nor a reboot extends the trust. Must never change a snapshot,
+//! which contains only declared certificates.
 
 mod memory;
 
@@ -25,7 +25,7 @@ use crate::run::target::Target;
 const FILE: &str = "overlap.json";
 /// Maximum size of the file in bytes: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
-/// Interval for rereading the clock while certificates are retained, because the clock may be
+/// Maximum interval between checks while certificates are retained, because the clock may be
 /// adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -33,18 +33,19 @@ const POLL_INTERVAL: Duration = Duration::from_secs(30);
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,
-    /// Content of the file; `None` if the file does not exist.
+    /// Content of the file; `None` if there is no file.
     stored: Option<BundleMemory>,
-    /// Overlap duration from the host's settings; `None` if the configuration decides.
+    /// Overlap from the host's settings; `None` if the snapshot decides.
     setting: Option<Duration>,
-    /// Overlap duration from the newest snapshot.
+    /// Overlap that the newest snapshot declares.
     declared: Duration,
-    /// The last target, and the same target with its retained certificates.
+    /// The last target, without and with its retained certificates.
     last: Option<(Arc<Target>, Arc<Target>)>,
 }
 
 impl Overlap {
-    /// Reads the state that an earlier agent stored. If it cannot be read, nothing is retained.
+    /// Reads the state that an earlier agent stored. If the state cannot be read, no certificates
+    /// are retained.
     pub(super) fn open(directory: &Path, setting: Option<Duration>) -> Self {
         let path = directory.join(FILE);
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
@@ -69,17 +70,18 @@ impl Overlap {
         }
     }
 
-    /// Returns true if an earlier agent may have left expired certificates in Envoy's files.
+    /// Returns true if an earlier agent stored retained certificates, some of which may have
+    /// expired in Envoy's files since then.
     pub(super) fn was_there(&self) -> bool {
         self.stored.is_some()
     }
 
-    /// Replaces the host's setting.
+    /// Replaces the overlap from the host's settings.
     pub(super) fn set(&mut self, setting: Option<Duration>) {
         self.setting = setting;
     }
 
-    /// Records the bundles accepted before the agent started, if nothing is stored.
+    /// If nothing is stored, remembers the bundles that were accepted before the agent started.
     pub(super) fn begin_with(&mut self, accepted: &Snapshot) {
         if self.stored.is_none() {
             self.memory
@@ -87,7 +89,7 @@ impl Overlap {
         }
     }
 
-    /// Returns the target with its retained certificates. Returns the previous value if nothing has
+    /// Adds the retained certificates to the target. Returns the previous result if nothing has
     /// changed.
     pub(super) fn lay_over(&mut self, target: &Arc<Target>) -> Arc<Target> {
         let now = Timestamp::now();
@@ -117,7 +119,8 @@ impl Overlap {
         laid
     }
 
-    /// Returns when to call `lay_over` again.
+    /// Returns when `lay_over` must be called again, because trust ends or the clock must be
+    /// checked.
     pub(super) fn next(&self) -> Option<Instant> {
         let now = Timestamp::now();
         let left = self.memory.next(now)?.duration_since(now).unsigned_abs();
@@ -143,12 +146,12 @@ impl Overlap {
     }
 
     fn write(&self, bytes: &[u8]) -> std::io::Result<()> {
-        // Create the directory, because this may be the first file stored for the Gateway.
+        // The Gateway's directory may not exist yet.
         self.path.parent().map_or(Ok(()), create_directory)?;
         replace_file(&self.path, bytes)
     }
 
-    /// Writes changes to disk. Without an overlap, there is nothing to store.
+    /// Writes changes to disk. If there is no overlap, removes the file.
     fn store(&mut self) {
         let wanted = (!self.length().is_zero()).then_some(&self.memory);
         if wanted == self.stored.as_ref() {
@@ -161,7 +164,7 @@ impl Overlap {
         };
         match written {
             Ok(()) => self.stored = wanted.cloned(),
-            // Safe: without the file, only declared certificates are trusted.
+            // Continuing is safe: an agent that finds no file trusts only declared certificates.
             Err(error) => {
                 tracing::warn!(path = %self.path.display(), %error, "cannot store the certificates that rotations removed from trust bundles; after a restart of the agent they are no longer trusted");
             }
