@@ -1,9 +1,9 @@
 //! Keeps the private keys of accepted generations sealed on disk, and removes keys that the source
 //! has withdrawn or replaced.
 //!
-//! Only the accepted generation and the previous one contain keys, and only the keys that were
-//! served last. A rollback to any other generation uses the current key of each Secret. Must never
-//! keep a revoked key to make a rollback possible.
+//! Only the accepted and the previous generation contain keys, and only keys that are still served.
+//! A rollback to an older generation uses the current key of each Secret. A revoked key must never
+//! be kept for the sake of a rollback.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use sesame_proto::schema::{KeyRef, Snapshot};
 use crate::apply::state::{StateDir, StateError};
 use crate::seal::{SealingError, SealingKeys};
 
-/// Encodes the `named` pairs for storage. A pair that could not be read, and is missing from
-/// `pairs`, keeps its stored form: the host may get its sealing key back.
+/// Encodes the pairs in `named` for storage. A pair that is missing from `pairs`, because it could
+/// not be read, keeps its stored form: the host may get its sealing key back.
 pub(super) fn encode(
     pairs: &[KeyPair],
     named: &[KeyRef],
@@ -37,9 +37,9 @@ pub(super) fn encode(
     Ok(at_rest::encode(stored))
 }
 
-/// Returns the pairs that a snapshot references, in order. If the snapshot's own pair is missing,
-/// uses the current pair with the same name, and updates the reference. Skips missing and
-/// unreadable pairs; the second list contains the reasons.
+/// Returns the pairs that a snapshot references, in order. If one of the snapshot's own pairs is
+/// missing, uses the current pair with the same name, and updates the reference. Skips missing and
+/// unreadable pairs, and returns the reasons as the second list.
 pub(super) fn find(
     snapshot: &mut Snapshot,
     own: &[u8],
@@ -81,8 +81,7 @@ pub(super) fn public(stored: &[u8]) -> anyhow::Result<Vec<KeyPair>> {
     Ok(stored.map(public).collect())
 }
 
-/// Replaces pairs with the current pairs that have the same names, and updates the references to
-/// them.
+/// Replaces pairs by the current pairs with the same names, and updates the references to them.
 pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present: &[KeyPair]) {
     for key in &mut snapshot.keys {
         let Some(new) = present.iter().find(|pair| pair.name == key.name) else {
@@ -120,7 +119,8 @@ fn all(state: &StateDir) -> Vec<StoredPair> {
     pairs.flatten().collect()
 }
 
-/// Removes every key that is not in `live`. Generations older than the previous one lose all keys.
+/// Removes all keys that are not in `live` from the accepted and the previous generation, and all
+/// keys from other generations.
 pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), StateError> {
     let live: BTreeSet<(&str, &str)> = live
         .iter()
@@ -133,8 +133,8 @@ pub(super) fn revoke_others(state: &StateDir, live: &[KeyRef]) -> Result<(), Sta
     })
 }
 
-/// Seals keys that are in plaintext or sealed with an older key. If sealing is off, stores them in
-/// plaintext instead. Unreadable pairs are not changed.
+/// Seals keys that are in plaintext or sealed with an older key. If sealing is off, stores the keys
+/// in plaintext instead. Skips unreadable pairs.
 pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), StateError> {
     rewrite(state, |pairs| {
         let mut changed = false;
@@ -149,8 +149,8 @@ pub(super) fn seal_anew(state: &StateDir, sealing: &SealingKeys) -> Result<(), S
     })
 }
 
-/// Changes the keys of the accepted and the previous generation. `change` returns true if it
-/// changed them. All other generations lose their keys.
+/// Applies `change` to the keys of the accepted and of the previous generation; `change` returns
+/// true if it changed any. Removes all keys from other generations.
 fn rewrite(
     state: &StateDir,
     change: impl Fn(&mut Vec<StoredPair>) -> bool,
@@ -164,7 +164,7 @@ fn rewrite(
     for number in &numbers {
         let stays = Some(*number) == accepted || Some(number) == before;
         state.settle_keys(*number)?;
-        // Damaged keys are reported when the generation is read.
+        // Skip damaged keys: the error is reported when the generation is read.
         let pairs = state.load_keys(*number).ok();
         let Some(mut pairs) = pairs.and_then(|keys| at_rest::decode(&keys).ok()) else {
             continue;

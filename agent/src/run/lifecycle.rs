@@ -1,10 +1,11 @@
-//! Decides which Gateways get an Envoy now, which wait, and which lose their Envoy. Pure: facts in,
-//! plan out.
+//! Decides which Gateways get an Envoy now, which Gateways wait, and which lose their Envoy. Pure:
+//! takes facts, returns a plan.
 //!
 //! Every Gateway in the source has an instance. A Gateway that is no longer in the source is
-//! withdrawn, and its Envoy drains while the others serve. Two Envoys at one address would share
-//! its connections. So a Gateway waits while its own previous Envoy drains, or any draining Envoy
-//! uses one of its addresses. Envoys that are withdrawn in the same change count as draining.
+//! withdrawn, and its Envoy drains while the other Gateways are served. If two Envoys listened on
+//! one address, connections would be split between them. So a Gateway waits while its own previous
+//! Envoy drains, or while a draining Envoy uses one of its addresses. Envoys that are withdrawn in
+//! the same change count as draining.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,15 +17,15 @@ use super::addresses::overlap;
 /// The Gateways of this host at one moment.
 #[derive(Debug, Default)]
 pub(super) struct LifecycleFacts<'a> {
-    /// Addresses of each Gateway in the source.
+    /// The Gateways in the source, with their addresses.
     pub(super) wanted: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Gateways that have an instance, with the addresses they listen on.
+    /// Gateways that have an instance, with the addresses on which they listen.
     pub(super) running: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
-    /// Withdrawn Gateways whose Envoys have not exited, with the addresses they listen on.
+    /// Withdrawn Gateways whose Envoys have not exited, with the addresses on which they listen.
     pub(super) draining: BTreeMap<&'a NamespacedName, &'a [IpAddr]>,
 }
 
-/// Changes that bring the instances in line with the source. Other instances are not changed.
+/// Steps that bring the instances in line with the source. All other instances remain unchanged.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct LifecyclePlan {
     /// Gateways to start, sorted by name.
@@ -35,7 +36,7 @@ pub(super) struct LifecyclePlan {
     pub(super) wait: BTreeMap<NamespacedName, NamespacedName>,
 }
 
-/// Returns the plan for these facts.
+/// Returns the plan for the given facts.
 pub(super) fn plan(facts: &LifecycleFacts<'_>) -> LifecyclePlan {
     let LifecycleFacts {
         wanted,
@@ -68,7 +69,6 @@ pub(super) fn plan(facts: &LifecycleFacts<'_>) -> LifecyclePlan {
 mod tests {
     use super::*;
 
-    /// Names and addresses, in the form that tests use.
     type Listed = [(&'static str, &'static [&'static str])];
 
     fn name(name: &str) -> NamespacedName {

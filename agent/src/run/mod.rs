@@ -1,6 +1,6 @@
 //! A running agent: turns a source of configuration into Envoys that serve it.
 //!
-//! Values flow one way, through channels that keep only the newest value:
+//! Values flow in one direction, through channels that keep only the newest value:
 //!
 //! - `source` starts an engine in a thread: `engine` for manifests, or `snapshot_engine` for
 //!   snapshots that were resolved elsewhere, fed by `bundles` if they are files. An engine computes
@@ -91,22 +91,22 @@ pub const DEFAULT_STATE_DIR: &str = "/var/lib/sesame";
 pub struct RunOptions {
     /// The source of configuration.
     pub source: Source,
-    /// Options for resolving manifests.
+    /// Options for the resolution of manifests.
     pub resolve: sesame_gateway_api::resolve::Options,
     /// Files on this host that replace Secrets and ConfigMaps.
     pub local_files: Vec<LocalFile>,
     /// Limits for reading a manifest directory.
     pub limits: ReadLimits,
-    /// Ports to bind, by the port that clients see.
+    /// Ports to bind, by the port that clients use.
     pub port_map: BTreeMap<u32, u32>,
-    /// Addresses to listen on; all if empty.
+    /// Addresses to listen on; if empty, all addresses.
     pub addresses: Vec<IpAddr>,
-    /// Addresses where clients reach the host, for Gateways that listen on all addresses; detected
-    /// if empty.
+    /// Addresses where clients reach the host, reported for Gateways that listen on all addresses;
+    /// detected if empty.
     pub report_addresses: Vec<IpAddr>,
-    /// Time between reports to a cluster while nothing changes.
+    /// Interval between reports to a cluster while nothing changes.
     pub report_every: Duration,
-    /// True if no endpoint may have an address of this host.
+    /// True if endpoints must not have an address of this host.
     pub refuse_host_endpoints: bool,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
@@ -118,7 +118,7 @@ pub struct RunOptions {
     pub seal: SealSettings,
     /// Runtime directory, with the sockets and Envoy's files.
     pub runtime_dir: PathBuf,
-    /// Envoy to run; `None` means the one on `PATH`.
+    /// Envoy binary to run; `None` means the one on `PATH`.
     pub envoy: Option<PathBuf>,
     /// Number of Envoy's worker threads.
     pub concurrency: Option<u32>,
@@ -126,51 +126,53 @@ pub struct RunOptions {
     pub subscription_budget: Option<usize>,
     /// Heap limit of each Envoy, in bytes.
     pub heap: Option<u64>,
-    /// Time for connections to finish when Envoys are stopped.
+    /// Maximum time for connections to finish when Envoys are stopped.
     pub drain: Duration,
-    /// Maximum percentage of time that an Envoy's main thread spends on frequent changes; with 100,
-    /// nothing is delayed.
+    /// Maximum percentage of its time that each Envoy's main thread spends on frequent changes;
+    /// with 100, no change is delayed.
     pub apply_share: u8,
     /// Percentage of the served configuration that a revision may remove without being held; with
-    /// 100, nothing is held.
+    /// 100, no revision is held.
     pub most_removed: u8,
-    /// Time after which a revision that removes more than `most_removed` is applied anyway, if the
-    /// source still has it.
+    /// How long a revision that removes more than `most_removed` is held, if the source still has
+    /// it by then.
     pub hold: Duration,
-    /// Time that a CA certificate stays trusted after a rotation removed it from its bundle; `None`
-    /// if the configuration decides.
+    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
+    /// means that the configuration decides.
     pub bundle_overlap: Option<Duration>,
-    /// Time between becoming unready and the drain that `on_stop` requests.
+    /// Time between becoming unready and draining, if `on_stop` requests a drain.
     pub lame_duck: Duration,
     /// True if a launcher in another container or unit starts Envoys.
     pub launcher: bool,
     /// What happens to Envoys when a signal stops the agent.
     pub on_stop: OnStop,
-    /// Time between rotations of the session ticket keys; `None` leaves the keys to Envoy.
+    /// Interval between rotations of the session ticket keys; `None` means that Envoy manages the
+    /// keys.
     pub session_tickets: Option<Duration>,
-    /// TCP address that serves `/livez` and `/readyz`.
+    /// TCP address for `/livez` and `/readyz`.
     pub health_address: Option<SocketAddr>,
     /// Options for `/metrics`.
     pub metrics: MetricsOptions,
-    /// Timeout for an Envoy to take over from another one.
+    /// Timeout for a new Envoy to take over from the previous one.
     pub takeover: Duration,
-    /// Collector to export spans to, if any.
+    /// Collector that receives spans, if any.
     pub spans: Option<CollectorSettings>,
 }
 
 /// Options for `/metrics`.
 #[derive(Clone, Debug)]
 pub struct MetricsOptions {
-    /// TCP address that serves `/metrics`.
+    /// TCP address for `/metrics`.
     pub address: Option<SocketAddr>,
-    /// Files that restrict access to the metrics address.
+    /// Files that restrict access to `/metrics`.
     pub guard: GuardFiles,
-    /// Maximum number of backends per Gateway with separate metrics; all others share theirs.
+    /// Maximum number of backends per Gateway with their own series; all other backends share one
+    /// series.
     pub most_backends: usize,
 }
 
-/// Runs the agent until it is stopped. Envoys keep serving, unless they are to be drained and
-/// stopped. `reader` rereads the settings.
+/// Runs the agent until it is stopped. Envoys keep serving after that, unless a drain was
+/// requested. `reader` rereads the settings.
 pub fn run(reading: SettingsReading, reader: Arc<dyn ReadSettings>) -> anyhow::Result<()> {
     core_dumps::prevent();
     let runtime = tokio::runtime::Builder::new_multi_thread()

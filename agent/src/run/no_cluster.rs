@@ -1,5 +1,5 @@
-//! Replaces `cluster` in an agent that is built without it. Its types have no values, so nothing
-//! here is executed.
+//! Replaces `cluster` if the agent is built without cluster support. The types have no values, so
+//! no code here is ever executed.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use super::snapshot_engine::SnapshotEngine;
 use crate::seal::SealingKeys;
 use crate::source::local::RequestedUsage;
 
-/// Settings that cannot exist without cluster support.
+/// Placeholder for the settings of a cluster source, which never exist.
 pub(super) use std::convert::Infallible as ClusterSettings;
 
-/// Clients that cannot exist without cluster support.
+/// Placeholder for the clients of an API server, which never exist.
 pub(super) type Clients = ClusterSettings;
 
-/// Request to a signer.
+/// Placeholder for a request to a signer.
 #[expect(dead_code, reason = "a cluster reads them")]
 pub(super) struct SignerRequest<'a> {
     pub(super) signer: &'a str,
@@ -45,7 +45,7 @@ pub(super) async fn sign(
     match *clients {}
 }
 
-/// A reporter that cannot exist without cluster support.
+/// Placeholder for the reporter, which never exists.
 pub(super) struct Reporter(ClusterSettings);
 
 pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {

@@ -1,4 +1,4 @@
-//! The newest observations of an instance: the configuration that Envoy serves, the parts that are
+//! The latest observations of an instance: the configuration that Envoy serves, the parts that are
 //! left out, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,18 +18,18 @@ use crate::apply::ApplyReport;
 use crate::envoy::State;
 use crate::quarantine::Affected;
 
-/// Envoy's state after an orderly stop.
+/// Name of Envoy's state after an orderly stop.
 pub(super) const STOPPED: &str = "Stopped";
-/// Drain progress that is reported before an orderly stop.
+/// Drain progress that is reported just before an orderly stop.
 pub(super) const STOPPING: &str = "Envoy is being stopped";
 
-/// Warning about an Envoy that was started without shared memory.
+/// Warning about an Envoy that could not use shared memory when it started.
 const NOT_HOT: &str = "Envoy runs without hot restarts, because /dev/shm was full or not writable when it started, or its directory has a long path (see the log). It is replaced by handovers, which reset its statistics; make room there, then run `sesame-agent restart`";
 
 /// The running instances, by Gateway.
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;
 
-/// Returns the newest observations of each instance.
+/// Returns the latest observations of each instance.
 pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedName, Observed> {
     let all = all.borrow();
     let newest = all
@@ -38,86 +38,89 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
     newest.collect()
 }
 
-/// The newest observations of one instance.
+/// The latest observations of one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
-    /// When the instance began its current work; `None` while it is waiting.
+    /// When the instance began its current task; `None` while it waits for events.
     pub(super) busy_since: Option<Instant>,
-    /// True if Envoy is serving.
+    /// True if the Envoy process is live.
     pub(super) live: bool,
-    /// True if the agent has left Envoy running.
+    /// True if the agent has stopped and left Envoy running.
     pub(super) left: bool,
-    /// True if Envoy has accepted listeners and clusters; otherwise it serves nothing.
+    /// True if Envoy has accepted its listeners and clusters. Until then, it serves nothing.
     pub(super) loaded: bool,
-    /// Revision that is stored for the next start; empty before the first.
+    /// Revision that is stored for the next cold start; empty if none was stored yet.
     pub(super) stored: String,
-    /// Why the accepted state could not be stored for the next start.
+    /// Why the accepted state could not be stored for the next cold start.
     pub(super) unkept: Option<String>,
-    /// Why access logs are missing, even though they should be written.
+    /// Why access logs that are configured cannot be written.
     pub(super) unlogged: Option<String>,
-    /// Why an Envoy that should be replaced is still running.
+    /// Why an outdated Envoy was not replaced.
     pub(super) outdated: Option<String>,
     /// Why the source's newest target is held instead of being applied.
     pub(super) held: Option<String>,
-    /// Progress of the current drain, if any.
+    /// Progress of the drain in progress, if any.
     pub(super) draining: Option<String>,
-    /// The Envoy process. Its `serves` is not set, because it follows from the other fields.
+    /// The Envoy process. Its field `serves` is not set here, because it follows from the other
+    /// fields.
     pub(super) envoy: EnvoyReport,
-    /// Target that Envoy accepted last, as a whole or reduced.
+    /// The target that Envoy accepted last, possibly reduced.
     pub(super) applied: Option<Arc<Target>>,
-    /// The target that `applied` is, or was reduced from.
+    /// The whole target that Envoy accepted, of which `applied` may be a reduced form.
     pub(super) applied_for: Option<Arc<Target>>,
     /// When `applied` was accepted.
     pub(super) applied_at: Option<Timestamp>,
-    /// Parts of the target that Envoy rejects, and the affected objects.
+    /// Parts of `applied_for` that Envoy rejects, and the affected objects.
     pub(super) affected: Arc<Affected>,
-    /// Listeners that do not present one of their accepted certificates, each with the outcome of
-    /// its handshakes.
+    /// Listeners that do not present one of the accepted certificates, each with the result of its
+    /// handshakes.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners with certificates that no file on this host provides, each with an explanation.
+    /// Listeners that need certificates which no file on this host provides, each with an
+    /// explanation.
     pub(super) without_files: BTreeMap<String, String>,
-    /// Listeners in `without_files` that have no other certificate, and are therefore closed.
+    /// Listeners in `without_files` that are closed, because they have no other certificate.
     pub(super) without_certificate: BTreeSet<String>,
-    /// Envoy's reasons for rejecting the current target as a whole.
+    /// Envoy's reasons for rejecting the newest target as a whole.
     pub(super) refusal: Vec<String>,
-    /// Why the target is not served, if it was not rejected.
+    /// Why the newest target could not be applied, if Envoy did not reject it.
     pub(super) trouble: Option<String>,
     /// Why Envoy watches fewer files than it should.
     pub(super) scarcity: Option<String>,
-    /// Why a serving Envoy cannot be replaced by a hot restart.
+    /// Why a running Envoy cannot be replaced by a hot restart.
     pub(super) not_hot: Option<&'static str>,
-    /// Descriptions of the parts that are not served.
+    /// Descriptions of the parts that are left out.
     pub(super) notes: Vec<String>,
-    /// Addresses that Envoy listens on.
+    /// Addresses on which Envoy listens.
     pub(super) addresses: Vec<IpAddr>,
     /// Counts for the metrics.
     pub(super) counts: ApplyCounts,
-    /// Requested addresses that this host does not have, with the reason.
+    /// Requested addresses that this host does not have, each with the reason.
     pub(super) unusable_addresses: BTreeMap<String, String>,
 }
 
 impl Observed {
-    /// Returns the accepted revision; empty if there is none.
+    /// Returns the accepted revision; empty if Envoy has accepted none.
     pub(super) fn applied_revision(&self) -> &str {
         self.applied.as_ref().map_or("", |wanted| wanted.revision())
     }
 
-    /// Returns the revision of the served target, whole or reduced; empty if there is none.
+    /// Returns the revision of the accepted target, even if it was reduced; empty if Envoy has
+    /// accepted none.
     pub(super) fn answered_revision(&self) -> &str {
         self.applied_for
             .as_ref()
             .map_or("", |wanted| wanted.revision())
     }
 
-    /// Returns the listeners that do not present one of their certificates, and why.
+    /// Returns the listeners that do not present one of the accepted certificates, each with the
+    /// reason.
     pub(super) fn all_unshown(&self) -> BTreeMap<String, String> {
         let mut all = self.unshown.clone();
         all.extend(self.without_files.clone());
         all
     }
 
-    /// Returns the listeners that are closed on this host, because Envoy rejects them or they have
-    /// no certificate, and why.
+    /// Returns the listeners that Envoy rejects or that have no certificate, each with the reason.
     pub(super) fn all_refused(&self) -> BTreeMap<String, String> {
         let mut all = self.without_files.clone();
         all.retain(|listener, _| self.without_certificate.contains(listener));
@@ -132,7 +135,7 @@ impl Observed {
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Returns why no Envoy is running, if nothing has failed.
+    /// Returns why no Envoy is running, for the case that no error was recorded.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy.state == STOPPED {
             "the agent was stopped"
@@ -141,12 +144,12 @@ impl Observed {
         }
     }
 
-    /// Returns true if the newest target is rejected, or cannot be applied for another reason.
+    /// Returns true if the newest target was rejected or could not be applied.
     pub(super) fn is_in_trouble(&self) -> bool {
         !self.refusal.is_empty() || self.trouble.is_some()
     }
 
-    /// Returns why the target is not served, or `otherwise` if no reason is recorded.
+    /// Returns why the target could not be applied, or `otherwise` if no reason was recorded.
     pub(super) fn trouble_or(&self, otherwise: &str) -> String {
         self.trouble.clone().unwrap_or_else(|| otherwise.to_owned())
     }
@@ -222,8 +225,8 @@ impl Observed {
     }
 }
 
-/// Returns the listeners with certificates that no file on this host provides, each with an
-/// explanation. Also returns the listeners among them that have no other certificate.
+/// Returns the listeners that need certificates which no file on this host provides, each with an
+/// explanation. As the second value, returns those of the listeners that have no other certificate.
 fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();

@@ -1,7 +1,7 @@
 //! Renders the status page, which shows the agent's report in a browser. Pure.
 //!
-//! It shows the values of `status`, `certs` and `events`, changes nothing, and contains nothing
-//! about a key except the name of its Secret.
+//! The page shows the values of the commands `status`, `certs` and `events`. It changes nothing,
+//! and reveals nothing about a key except the name of its Secret.
 
 use jiff::Timestamp;
 use sesame_gateway_api::status::{AgentState, conditions_of};
@@ -12,7 +12,7 @@ use super::certificates::{CertificateReport, CertificateRole};
 use super::events::HostEvent;
 use super::report::{GatewayReport, ObjectReport, Report, health};
 
-/// Maximum number of events shown, the newest first.
+/// Maximum number of events shown. The newest events come first.
 const MAX_EVENTS: usize = 30;
 /// Remaining lifetime in seconds below which a certificate is highlighted.
 const EXPIRES_SOON_SECONDS: i64 = 14 * 86_400;
@@ -121,7 +121,7 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
     ));
 }
 
-/// Returns the short revision, or the short digest if the configuration has no revision.
+/// Returns the revision in short form, or the digest in short form if there is no revision.
 fn revision<'a>(revision: &'a str, digest: &'a str) -> &'a str {
     short(if revision.is_empty() {
         digest

@@ -1,8 +1,8 @@
 //! Rereads settings while the agent runs, on SIGHUP or `POST /reload`.
 //!
-//! A few settings take effect immediately. The others need a restart of the agent, during which
-//! Envoy keeps serving. The response, the log and `status` list the settings that need a restart.
-//! Invalid settings change nothing.
+//! A few settings take effect immediately. All other settings require a restart of the agent,
+//! during which Envoy keeps serving. The response, the log and `status` list the changed settings
+//! that require a restart. If any setting is invalid, no setting changes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{OnStop, RunOptions};
 use crate::host::service_manager;
 
-/// Names of the settings that take effect without a restart of the agent.
+/// Names of the settings that take effect immediately.
 pub const LIVE: [&str; 9] = [
     "bundle-overlap-seconds",
     "lame-duck-seconds",
@@ -30,7 +30,7 @@ pub const LIVE: [&str; 9] = [
     "report-seconds",
 ];
 
-/// Origin of a setting's value.
+/// Where a setting's value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "from")]
 pub enum SettingOrigin {
@@ -48,33 +48,33 @@ pub enum SettingOrigin {
         /// Line number of the key, starting at 1.
         line: u64,
     },
-    /// The default; the setting is unset.
+    /// The default, because the setting is unset.
     Default,
 }
 
-/// One setting in effect.
+/// A setting that is in effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Setting {
-    /// Name of the option, without its dashes.
+    /// Name of the option, without leading dashes.
     pub key: String,
-    /// Values; empty if it is unset and has no default.
+    /// Values of the setting; empty if it is unset and has no default.
     pub values: Vec<String>,
-    /// Origin of the values.
+    /// Where the values come from.
     pub origin: SettingOrigin,
 }
 
-/// All settings, as read at one moment.
+/// All settings, as read together.
 #[derive(Clone, Debug)]
 pub struct SettingsReading {
-    /// Options built from the settings.
+    /// The options that result from the settings.
     pub options: RunOptions,
-    /// Settings by name.
+    /// The settings, sorted by name.
     pub settings: Vec<Setting>,
 }
 
-/// Reads the current settings, and changes the log filter. The implementation knows the command
-/// line, unlike this module.
+/// Reads the current settings, and changes the log filter. A trait, because only the implementation
+/// knows the command line.
 pub trait ReadSettings: Send + Sync {
     /// Reads the settings, or returns an error that lists all problems with them.
     fn read(&self) -> Result<SettingsReading, String>;
@@ -82,35 +82,35 @@ pub trait ReadSettings: Send + Sync {
     fn set_log(&self, filter: &str) -> Result<(), String>;
 }
 
-/// Outcome of a reload.
+/// The outcome of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reloaded {
-    /// Settings that have changed and are in effect.
+    /// Settings that have changed and are now in effect.
     pub applied: Vec<String>,
-    /// Settings that take effect when the agent is restarted.
+    /// Changed settings that take effect when the agent is restarted.
     pub needs_restart: Vec<String>,
 }
 
-/// Settings that are in effect, and the state of the others.
+/// The settings that are in effect, and whether others are pending or rejected.
 #[derive(Clone, Debug)]
 pub(super) struct LiveSettings {
     /// What happens to Envoys when a signal stops the agent.
     pub(super) on_stop: OnStop,
-    /// Time between becoming unready and the drain that `on_stop` requests.
+    /// Time between becoming unready and draining, if `on_stop` requests a drain.
     pub(super) lame_duck: Duration,
-    /// Maximum percentage of time that an Envoy's main thread spends on frequent changes.
+    /// Maximum percentage of its time that each Envoy's main thread spends on frequent changes.
     pub(super) apply_share: u8,
     /// Percentage of the served configuration that a revision may remove without being held.
     pub(super) most_removed: u8,
-    /// Time for which a revision that removes more than `most_removed` is held.
+    /// How long a revision that removes more than `most_removed` is held.
     pub(super) hold: Duration,
-    /// Time that a CA certificate stays trusted after a rotation removed it from its bundle; `None`
-    /// if the configuration decides.
+    /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
+    /// means that the configuration decides.
     pub(super) bundle_overlap: Option<Duration>,
     /// Addresses where clients reach the host.
     pub(super) report_addresses: Vec<IpAddr>,
-    /// Time between reports to a cluster while nothing changes.
+    /// Interval between reports to a cluster while nothing changes.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "reports are for clusters")
@@ -118,7 +118,7 @@ pub(super) struct LiveSettings {
     pub(super) report_every: Duration,
     /// All settings from the last successful read.
     pub(super) settings: Arc<Vec<Setting>>,
-    /// Settings that take effect when the agent is restarted.
+    /// Changed settings that take effect when the agent is restarted.
     pub(super) needs_restart: Vec<String>,
     /// Why the last reload was rejected.
     pub(super) refused: Option<String>,
@@ -147,14 +147,14 @@ impl LiveSettings {
         (self.most_removed < 100).then_some(self.hold)
     }
 
-    /// Returns hints about settings that need a restart.
+    /// Returns hints about changed settings that require a restart.
     pub(super) fn hints(&self) -> Vec<String> {
         let keys = &self.needs_restart;
         let waits = (!keys.is_empty()).then(|| waits_for_restart(keys));
         waits.into_iter().collect()
     }
 
-    /// Returns warnings about problems that the agent would have at its next start.
+    /// Returns warnings about settings with which the agent could not start again.
     pub(super) fn warnings(&self) -> Vec<String> {
         let refused = self.refused.iter();
         refused
@@ -174,7 +174,7 @@ fn waits_for_restart(keys: &[String]) -> String {
     )
 }
 
-/// Channel that returns the outcome of a reload to its caller.
+/// The channel through which the caller of a reload gets its outcome.
 pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
 /// The task that rereads settings.
@@ -186,8 +186,8 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Creates the task for an agent that was `started` with these settings. `ready` is true once
-    /// the service manager considers the agent started. Before that, a reload must not report
+    /// Creates the task for an agent that started with the settings `started`. `ready` becomes true
+    /// once the service manager considers the agent started. Until then, a reload must not report
     /// readiness.
     pub(super) fn new(
         reader: Arc<dyn ReadSettings>,
@@ -203,7 +203,7 @@ impl Reloader {
         }
     }
 
-    /// Reloads on each SIGHUP and each request, one at a time.
+    /// Reloads on each SIGHUP and each request, one reload at a time.
     pub(super) async fn serve(
         self,
         mut hangups: Signal,
@@ -223,7 +223,7 @@ impl Reloader {
                 service_manager::reloaded();
             }
             if let Some(caller) = caller {
-                // The caller may no longer be waiting.
+                // Ignore errors: the caller may no longer be waiting.
                 let _ = caller.send(outcome);
             }
         }
@@ -255,7 +255,7 @@ impl Reloader {
     }
 }
 
-/// Applies the settings that can change while the agent is running.
+/// Applies the settings that can change while the agent runs.
 fn take(
     reader: &dyn ReadSettings,
     started: &[Setting],
@@ -276,8 +276,8 @@ fn take(
     Ok(reloaded)
 }
 
-/// Returns the settings that differ from `before` and take effect immediately, and the settings
-/// that differ from `started` and need a restart. Pure.
+/// Returns two lists: the settings that differ from `before` and take effect immediately, and the
+/// settings that differ from `started` and require a restart. Pure.
 fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded {
     let is_live = |key: &&str| LIVE.contains(key);
     let (applied, _) = differences(before, now)
@@ -293,7 +293,7 @@ fn compare(started: &[Setting], before: &[Setting], now: &[Setting]) -> Reloaded
     }
 }
 
-/// Returns the names of the settings whose values differ, in order.
+/// Returns the names of settings with different values, in order.
 fn differences<'a>(one: &'a [Setting], other: &'a [Setting]) -> BTreeSet<&'a str> {
     let values = |settings: &'a [Setting], key: &str| {
         let found = settings.iter().find(|setting| setting.key == key);
@@ -332,7 +332,7 @@ mod tests {
         let reloaded = compare(&started, &started, &first);
         assert_eq!(reloaded.applied, ["log"]);
         assert_eq!(reloaded.needs_restart, ["port-map"]);
-        // Nothing is new, but the restart is still pending.
+        // The second reload changes nothing, but a restart is still pending.
         let again = compare(&started, &first, &first);
         assert_eq!(again.applied, [""; 0]);
         assert_eq!(again.needs_restart, ["port-map"]);

@@ -1,7 +1,7 @@
 //! Serves the agent's own socket: handles queries and accepts commands.
 //!
-//! The Unix socket in the runtime directory has mode 0660. A slow or hostile caller ties up one
-//! connection, never the agent.
+//! The Unix socket is in the runtime directory and has mode 0660. A slow or hostile client blocks
+//! only its own connection, never the agent.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ use crate::host::remove_if_exists;
 
 const MAX_COMMAND: usize = 64 << 10;
 
-/// Listens on `path`, replacing a dead agent's socket.
+/// Listens on `path`. Replaces the socket of an agent that has died.
 pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     remove_if_exists(path)?;
     let listener = UnixListener::bind(path)?;
@@ -99,7 +99,7 @@ pub(super) async fn serve(
     sesame_http_server::serve(listener, answer).await;
 }
 
-/// The channels through which requests reach the agent's tasks.
+/// The channels to the agent's tasks that handle requests.
 #[derive(Clone)]
 pub(super) struct Doors {
     pub(super) queues: watch::Receiver<CommandQueues>,
@@ -110,7 +110,7 @@ pub(super) struct Doors {
     pub(super) certificates: CertificatesSource,
 }
 
-/// The queue of each instance, by `namespace/name`.
+/// The command queue of each instance, by `namespace/name`.
 pub(super) type CommandQueues = BTreeMap<String, mpsc::Sender<QueuedCommand>>;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -132,7 +132,7 @@ fn refuse(status: StatusCode, why: &str) -> Response<Body> {
 async fn stop(request: Request<Incoming>, stops: &mpsc::Sender<Duration>) -> Response<Body> {
     match read(request).await {
         Ok(StopRequest { grace_seconds }) => {
-            // An agent that is already stopping needs no second request.
+            // Ignore errors: if a request to stop is already pending, another one is not needed.
             let _ = stops.try_send(Duration::from_secs(grace_seconds));
             json(StatusCode::ACCEPTED, b"{}".to_vec())
         }
@@ -230,7 +230,7 @@ async fn commands(
     drop(sender);
     let lines = futures::stream::unfold(answers, |mut answers| async move {
         let reply = answers.recv().await?;
-        // Plain data always serializes. If it did not, the line would be empty.
+        // Serializing plain data cannot fail. If it did, the line would be empty.
         let mut line = serde_json::to_vec(&reply).unwrap_or_default();
         line.push(b'\n');
         Some((Ok(Frame::data(Bytes::from(line))), answers))

@@ -1,5 +1,5 @@
-//! Runs services alongside the instances: the servers, the log of expiring certificates, the event
-//! recorder, and the reports to a cluster.
+//! Runs services alongside the instances: the servers, warnings about expiring certificates, the
+//! event recorder, and reports to a cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -35,29 +35,29 @@ use crate::host::is_in_memory;
 use crate::host::reserve::InotifyReserve;
 use crate::seal::SealingKeys;
 
-/// Inputs for the services: the newest values, and channels to the agent's tasks.
+/// What the services need: the newest values, and channels to the agent's tasks.
 pub(super) struct ServiceInputs {
     pub(super) known: watch::Receiver<SourceState>,
     pub(super) observed: watch::Receiver<AllObserved>,
     pub(super) queues: watch::Receiver<CommandQueues>,
-    /// True once the agent is stopping, and stopping its Envoys.
+    /// True once the agent is stopping together with its Envoys.
     pub(super) stopping: Arc<AtomicBool>,
-    /// Sends requests to stop the agent and its Envoys, with the time for connections to finish.
+    /// Sends requests to stop the agent and its Envoys. Each contains the maximum time for
+    /// connections to finish.
     pub(super) stops: mpsc::Sender<Duration>,
     /// Sends requests to reread the settings.
     pub(super) reloads: mpsc::Sender<ReloadRequest>,
     pub(super) live: watch::Receiver<LiveSettings>,
     /// Keys that seal private keys on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// The client of the API server, if the source is a cluster.
+    /// The client of the API server; set if the source is a cluster.
     pub(super) clients: Option<Clients>,
     /// Exporter of spans.
     pub(super) spans: Spans,
-    /// Reserve of inotify instances for all Envoys.
+    /// Reserve of inotify instances that all Envoys share.
     pub(super) reserve: InotifyReserve,
 }
 
-/// The running services.
 pub(super) struct Services {
     tasks: JoinSet<()>,
     report: ReportSource,
@@ -68,15 +68,15 @@ pub(super) struct Services {
 /// Interval between attempts to listen on the address of `/metrics`.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Listens on the address of `/metrics`, and retries until it is free. Gateways are served
-/// meanwhile, because two agents on one node may have the same port by mistake.
+/// Listens on the address of `/metrics`. Retries until the address is free, because two agents on
+/// one node may have the same port by mistake. Gateways are served in the meantime.
 async fn metrics_listener(address: SocketAddr) -> TcpListener {
     loop {
         let error = match TcpListener::bind(address).await {
             Ok(listener) => return listener,
             Err(error) => error,
         };
-        // The node may have no IPv6.
+        // Fall back to IPv4, because the node may have no IPv6.
         if address.ip() == Ipv6Addr::UNSPECIFIED
             && let Ok(listener) = TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
         {
@@ -117,7 +117,7 @@ async fn unguarded(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 impl Services {
-    /// Starts all services. Returns an error if an address or the socket cannot be opened.
+    /// Starts all services. Returns an error if an address or the socket cannot be bound.
     pub(super) async fn start(
         options: &RunOptions,
         directories: &Directories,
@@ -184,18 +184,18 @@ impl Services {
         })
     }
 
-    /// Returns the newest report, without the objects.
+    /// Returns the current report, without the objects.
     pub(super) fn report(&self) -> Report {
         (self.report)(false)
     }
 
-    /// Stops all services, after a last report to the cluster.
+    /// Sends a last report to the cluster, and stops all services.
     pub(super) async fn stop(mut self) {
         if let Some(reporter) = self.reporter {
             reporter.finish().await;
         }
         self.tasks.abort_all();
-        // A socket without a listener would only mislead clients.
+        // Remove the socket, because clients could no longer connect to it.
         let _ = std::fs::remove_file(self.socket);
     }
 }
@@ -228,14 +228,14 @@ fn pages(
         page::page(&PageFacts {
             report: &report(true),
             certificates: &certificates.unasked(),
-            // A read error has already been logged.
+            // Use no events if they cannot be read: the error is already logged.
             events: &events::list(&state_dir).unwrap_or_default(),
             now: Timestamp::now(),
         })
     })
 }
 
-/// Returns a hint if the runtime directory is not in memory.
+/// Returns a hint if the runtime directory is on a disk instead of in memory.
 fn hint_on_disk(directories: &Directories) -> Vec<String> {
     let runtime = directories.runtime();
     let hint = (!is_in_memory(runtime)).then(|| {
@@ -247,8 +247,8 @@ fn hint_on_disk(directories: &Directories) -> Vec<String> {
     hint.into_iter().collect()
 }
 
-/// Returns a function that builds a report from the newest values, with the statuses of all objects
-/// if its argument is true.
+/// Returns a function that builds a report from the newest values. The function's argument
+/// determines whether the report contains the statuses of all objects.
 fn reports(
     options: &RunOptions,
     known: watch::Receiver<SourceState>,
@@ -276,7 +276,7 @@ fn reports(
     Arc::new(move |with_objects| {
         let live = live.borrow().clone();
         let changed = (live.report_addresses != told).then(|| reported(&live.report_addresses));
-        // Cloned, so that a slow caller does not block the sender.
+        // Clone, so that the sender is not blocked while the report is built.
         let known = known.borrow().clone();
         let observed: BTreeMap<_, _> = newest(&observed);
         compose::report(

@@ -1,8 +1,8 @@
 //! Stops an agent, and either stops its Envoys or leaves them running.
 //!
-//! Stopping the agent does not stop the gateway: an agent that is restarted or replaced leaves its
-//! Envoys running, and the next agent adopts them. Only `drain --stop` and `--on-stop drain` drain
-//! and stop them as well.
+//! Stopping the agent does not stop the gateway. An agent that is restarted or replaced leaves its
+//! Envoys running, and the next agent adopts them. Only `drain --stop` and `--on-stop drain` also
+//! drain and stop the Envoys.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use crate::host::entries;
 use crate::host::lock::{Lock, LockError};
 use crate::host::processes;
 
-/// Timeout for an agent to exit after its Envoys.
+/// Maximum time for an agent to exit after its Envoys have exited.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// Maximum time between the starts of the agent and the launcher in a Pod, and between the signals
-/// that stop them.
+/// In a Pod, the agent and the launcher start at most this far apart, and get their stop signals at
+/// most this far apart.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -60,8 +60,8 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// Waits briefly for a launcher that starts at the same time, as in a Pod, because the limits of
-/// its Envoys are read only once.
+/// Waits briefly for the launcher, which may start at the same time in a Pod. Needed because the
+/// limits of the launcher's Envoys are read only once.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();
@@ -71,8 +71,8 @@ pub(super) async fn await_launcher(launcher: &Launcher) {
     }
 }
 
-/// Waits until the agent is asked to stop. Returns the time for connections to finish if a request
-/// stops the Envoys as well, or `None` for a signal.
+/// Waits until the agent is asked to stop. For a request to stop the Envoys as well, returns the
+/// maximum time for connections to finish. For a signal, returns `None`.
 pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<Option<Duration>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -83,16 +83,16 @@ pub(super) async fn told(mut requests: mpsc::Receiver<Duration>) -> io::Result<O
     }
 }
 
-/// Returns how Envoys end after a signal stops the agent. If the Envoys are to be stopped, first
-/// waits until load balancers have noticed that the host is no longer ready.
+/// Returns what happens to the Envoys after a signal. If the Envoys are to be stopped, first waits
+/// until load balancers have noticed that the host is no longer ready.
 pub(super) async fn signalled(
     drain: Duration,
     settings: &watch::Receiver<LiveSettings>,
     launcher: &Launcher,
     stopping: &AtomicBool,
 ) -> Ending {
-    // When the first process in a PID namespace exits, the kernel kills all others, so the Envoys
-    // are drained instead.
+    // If the agent is the first process in a PID namespace, its exit makes the kernel kill all
+    // other processes. The Envoys are then drained, even if they were to be left running.
     let is_end_of_all = std::process::id() == 1 && !matches!(launcher, Launcher::Socket(_));
     let (on_stop, lame_duck) = {
         let live = settings.borrow();
@@ -110,8 +110,8 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// Returns true if the launcher is about to stop its Envoys. When a Pod is stopped, the launcher
-/// gets its signal at about the same time as the agent.
+/// Returns true if the launcher stops its Envoys. Waits a moment for that, because in a Pod the
+/// launcher gets its signal at about the same time as the agent.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;
@@ -130,7 +130,7 @@ async fn ends_them(launcher: &Launcher) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StopRequest {
-    /// Time for connections to finish.
+    /// Maximum time for connections to finish, in seconds.
     pub grace_seconds: u64,
 }
 
@@ -140,13 +140,13 @@ pub enum EndError {
     /// The agent was asked to stop, but is still running.
     #[error("{0}; it did not stop within {1:?} of the request")]
     Lives(LockError, Duration),
-    /// It is unknown whether an agent is running.
+    /// It cannot be determined whether an agent is running.
     #[error(transparent)]
     Lock(LockError),
     /// An Envoy cannot be found or stopped.
     #[error("{directory}: {source}")]
     Envoy {
-        /// The Envoy's directory.
+        /// The runtime directory of the Envoy's Gateway.
         directory: String,
         /// The system error.
         source: io::Error,
@@ -154,10 +154,10 @@ pub enum EndError {
 }
 
 /// Waits until no agent uses the runtime directory. Then drains and stops every Envoy that an agent
-/// left running in it. Returns the number of stopped Envoys.
+/// left running there. Returns the number of stopped Envoys.
 ///
-/// `told` is the time that a stopping agent may take. With `None`, returns an error if an agent is
-/// running.
+/// `told` is the time that an agent was given to stop. If it is `None`, returns an error if an
+/// agent is running.
 pub async fn end_left(
     runtime: &Path,
     grace: Duration,
@@ -181,7 +181,7 @@ pub async fn end_left(
     end_all(runtime, grace).await
 }
 
-/// Returns true if an Envoy in the runtime directory may be running.
+/// Returns true if an Envoy of the runtime directory may be running.
 pub fn any_left(runtime: &Path) -> bool {
     let directories = entries(&runtime.join("gateways")).unwrap_or_default();
     let noted = |directory: PathBuf| Identity::read(&directory.join(PID_FILE));
@@ -189,7 +189,7 @@ pub fn any_left(runtime: &Path) -> bool {
     noted.any(|envoy| processes::start_time(envoy.pid) == Some(envoy.start_time))
 }
 
-/// Drains and stops every Envoy in the runtime directory. Returns the number of stopped Envoys.
+/// Drains and stops every Envoy of the runtime directory. Returns the number of stopped Envoys.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_running(&config, grace).await
@@ -197,7 +197,7 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     .await
 }
 
-/// Stops the Envoys in the runtime directory that run this program, because their launcher is
+/// Stops the Envoys of the runtime directory that run the binary `own`, because their launcher is
 /// stopping. Returns the number of stopped Envoys.
 pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
@@ -206,7 +206,7 @@ pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Resul
     .await
 }
 
-/// Stops the Envoys in all directories concurrently, and returns their total number.
+/// Stops the Envoys of all Gateways concurrently. Returns the number of stopped Envoys.
 async fn end_each(
     runtime: &Path,
     end: impl AsyncFn(SupervisorConfig) -> io::Result<usize>,
@@ -219,7 +219,7 @@ async fn end_each(
     let end = &end;
     let ends = directories.into_iter().map(|directory| async move {
         let socket = directory.join("admin.sock");
-        // The program and the bootstrap do not matter here.
+        // The binary and the bootstrap are not used for stopping.
         let config = SupervisorConfig::new("envoy", &directory, socket, Bytes::new());
         let ended = end(config).await;
         ended.map_err(|error| failed(&directory, error))

@@ -1,8 +1,8 @@
-//! The snapshot engine: turns updates from a source into targets. Like the manifest engine, it runs
-//! on one thread.
+//! The snapshot engine: turns a source's updates into targets. Like the manifest engine, it runs on
+//! one thread.
 //!
-//! A Gateway is never withdrawn just because its source is silent. Only a source that lists all
-//! Gateways withdraws the Gateways that it does not list.
+//! A Gateway is never withdrawn merely because it is missing from an update. Only an update that
+//! lists all Gateways withdraws the Gateways that it does not list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::target::{HostSettings, Origin, Targets, keep, render_all, take_local}
 use crate::source::problem::SourceProblem;
 use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, SourceUpdate};
 
-/// Everything the engine's thread owns.
+/// The state of the engine's thread.
 pub(super) struct SnapshotEngine {
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
@@ -27,7 +27,7 @@ pub(super) struct SnapshotEngine {
 }
 
 impl SnapshotEngine {
-    /// Serves the configurations that were accepted earlier until the source provides others.
+    /// Serves the previously accepted configurations until the source provides newer ones.
     pub(super) fn restore(&self, accepted: Vec<ResolvedGateway>) {
         let offers: Vec<GatewayRevision> =
             accepted.into_iter().map(GatewayRevision::from).collect();
@@ -42,18 +42,18 @@ impl SnapshotEngine {
         });
     }
 
-    /// Waits until local files, the host's session ticket keys or its addresses have changed.
+    /// Waits until local files, the host's session ticket keys or its addresses change.
     pub(super) async fn local_changed(&mut self) {
         self.host.changed().await;
     }
 
-    /// Renders the current targets with the newest local files, session ticket keys and addresses
-    /// of the host.
+    /// Renders the current targets again, with the newest local files, session ticket keys and host
+    /// addresses.
     pub(super) fn take_local(&self) {
         take_local(&self.known, &self.host);
     }
 
-    /// Processes an update from the source; `seen` is when its change was noticed.
+    /// Processes an update from the source. `seen` is the time at which the change was noticed.
     pub(super) fn take(&mut self, update: SourceUpdate, seen: SystemTime) {
         let SourceUpdate {
             away,
@@ -106,7 +106,7 @@ impl SnapshotEngine {
     }
 }
 
-/// Returns the message for an unavailable source.
+/// Returns the message for a source that cannot be read.
 fn held(why: &str, targets: &Targets) -> String {
     if targets.is_empty() {
         format!("{why}; nothing has been accepted yet")
@@ -121,13 +121,13 @@ struct Merged {
     revisions: Vec<GatewayRevision>,
     /// Gateways that keep their previous revision.
     kept: BTreeSet<NamespacedName>,
-    /// Newer revisions that are incomplete.
+    /// Incomplete revisions that are newer than the served ones.
     incomplete: BTreeMap<NamespacedName, IncompleteRevision>,
 }
 
 /// Merges an update with the served targets. A Gateway without a complete revision keeps its
-/// previous revision. So does a Gateway that is not in the update, unless the update lists all
-/// Gateways.
+/// previous revision. So does a Gateway that is missing from the update, unless the update lists
+/// all Gateways.
 fn merge(
     updates: BTreeMap<NamespacedName, GatewayUpdate>,
     lists_all: bool,

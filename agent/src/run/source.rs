@@ -39,25 +39,25 @@ pub enum Source {
     Cluster(cluster::ClusterSettings),
 }
 
-/// Inputs for an engine.
+/// What an engine needs to start.
 pub(super) struct EngineInputs {
     pub(super) resolve: sesame_gateway_api::resolve::Options,
     /// Limits for reading a manifest directory.
     pub(super) limits: ReadLimits,
     pub(super) host: HostSettings,
     pub(super) known: watch::Sender<SourceState>,
-    /// Gateways whose configurations were accepted before this agent started.
+    /// Configurations that were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
     /// Keys that seal manifests on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Decides whether to withdraw Gateways that may have vanished by mistake.
+    /// Decides whether Gateways that may have vanished by mistake are withdrawn.
     pub(super) withdrawal: Withdrawal,
     /// Exporter of spans.
     pub(super) spans: Spans,
 }
 
 impl Source {
-    /// Returns the part of `status` that describes the source and never changes.
+    /// Returns the unchanging part of the source's report in `status`.
     pub(super) fn report(&self) -> SourceReport {
         let nothing = SourceReport::default();
         match self {
@@ -131,7 +131,8 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
 }
 
 fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow::Result<()> {
-    // Snapshots are already resolved, and a source without snapshots does not withdraw Gateways.
+    // Unused, because snapshots are already resolved, and a snapshot directory without snapshots
+    // does not withdraw Gateways.
     let EngineInputs {
         limits,
         host,
@@ -167,8 +168,8 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
     })
 }
 
-/// Starts the engine's thread with a separate runtime, because the agent's runtime shuts down
-/// first, and timers of a stopped runtime panic.
+/// Starts the engine's thread with a runtime of its own. The agent's runtime shuts down before the
+/// engine, and timers of a runtime that has shut down panic.
 pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
     let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()
@@ -179,7 +180,7 @@ pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Res
                 .build();
             match runtime {
                 Ok(runtime) => {
-                    // The caller waits for this message.
+                    // Ignore errors: the caller waits for this message, so the receiver exists.
                     let _ = started.send(Ok(()));
                     run(&runtime);
                 }

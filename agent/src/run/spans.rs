@@ -1,8 +1,8 @@
-//! Records spans for changes on this host: in the engine until a target exists, then in the
-//! instance and the reporter. Without a collector, nothing is recorded.
+//! Exports spans for changes on this host: in the engine until a target is rendered, and then in
+//! the instance and the reporter. Without a collector, nothing is recorded.
 //!
-//! The spans continue the trace that a controller started. Without a controller, the trace starts
-//! here. Must never delay a change.
+//! If a controller has started a trace, the spans continue it; otherwise, the trace starts here.
+//! Must never delay a change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::target::{Target, Targets};
 use crate::apply::{ApplyReport, StepReport};
 use crate::source::update::Receipt;
 
-/// Maximum number of objects that are named per change.
+/// Maximum number of object names in the spans of a change.
 const MAX_NAMED: usize = 32;
 
-/// Times of a change until its target existed.
+/// Timestamps of the stages of a change, until its target is rendered.
 #[derive(Clone, Debug)]
 pub(super) struct TargetTimes {
     gateway: NamespacedName,
     host: String,
-    /// Version of the manifest in the cluster; `None` if the trace starts here.
+    /// Resource version of the manifest in the cluster; `None` if the trace starts here.
     version: Option<u64>,
     /// Names of the first changed objects, and the number of all changed objects.
     objects: (Vec<String>, usize),
@@ -35,7 +35,7 @@ pub(super) struct TargetTimes {
     rendered: SystemTime,
 }
 
-/// The times of the engine's current change.
+/// Timestamps of the stages of the engine's current change.
 #[derive(Debug)]
 pub(super) struct EngineTimes {
     spans: Spans,
@@ -45,7 +45,7 @@ pub(super) struct EngineTimes {
 }
 
 impl EngineTimes {
-    /// Creates the record, which is filled only if there is a collector.
+    /// Creates the record, which has no effect without a collector.
     pub(super) fn new(spans: Spans) -> Self {
         Self {
             spans,
@@ -55,30 +55,30 @@ impl EngineTimes {
         }
     }
 
-    /// Records that the engine starts to process a change that was noticed at `seen`.
+    /// Records that the engine begins to process a change. `seen` is when the change was noticed.
     pub(super) fn take(&mut self, seen: SystemTime) {
         self.seen = seen;
         self.taken = SystemTime::now();
         self.resolved = None;
     }
 
-    /// Records that the change was read from files.
+    /// Records that the change has been read from files.
     pub(super) fn read(&mut self) {
         self.taken = SystemTime::now();
     }
 
-    /// Records that the change was resolved.
+    /// Records that the change has been resolved.
     pub(super) fn resolved(&mut self) {
         self.resolved = Some(SystemTime::now());
     }
 
-    /// Like [`EngineTimes::rendered`], for manifests that did not come from a cluster.
+    /// Like [`EngineTimes::rendered`], for changes that did not come from a cluster.
     pub(super) fn rendered_here(&self, before: &Targets, now: &Targets, objects: &[ObjectKey]) {
         self.rendered(before, now, &BTreeMap::new(), objects);
     }
 
-    /// Records the times of the change in each target that is new since `before`. Called once all
-    /// targets are rendered.
+    /// Stores the timestamps in each target that is new since `before`. Called once all targets are
+    /// rendered.
     pub(super) fn rendered(
         &self,
         before: &Targets,
@@ -136,7 +136,7 @@ impl TargetTimes {
         ChangeTrace::new(id, &self.host, &gateway, revision)
     }
 
-    /// Returns the parent of this host's spans.
+    /// Returns the parent of the span for this host's part of the change.
     fn parent(&self, trace: &ChangeTrace) -> SpanId {
         match self.version {
             Some(_) => trace.span_id("host", self.seen),
@@ -149,19 +149,19 @@ impl TargetTimes {
 pub(super) struct ApplyTry<'a> {
     pub(super) began: SystemTime,
     pub(super) outcome: ApplyOutcome,
-    /// Report of the transaction that Envoy accepted.
+    /// Report on the accepted transaction; `None` if Envoy did not accept the target.
     pub(super) report: Option<&'a ApplyReport>,
     /// Why the target was not accepted.
     pub(super) failure: Option<String>,
-    /// True if this target is not tried again.
+    /// True if this target will not be tried again.
     pub(super) is_last: bool,
 }
 
 /// Exports the spans of one instance.
 pub(super) struct InstanceSpans {
     spans: Spans,
-    /// The last exported change. It is not exported again if a restarted Envoy gets the same
-    /// target.
+    /// The change that was last exported. A target that is applied again, for example to a
+    /// restarted Envoy, is not exported again.
     told: Option<TraceId>,
 }
 
@@ -171,14 +171,14 @@ impl InstanceSpans {
         Self { spans, told: None }
     }
 
-    /// Records that a target is not a change, because Envoy had accepted it before this agent
+    /// Marks a target's change as exported, because Envoy had accepted the target before this agent
     /// started.
     pub(super) fn skip(&mut self, target: &Target) {
         self.told = target.times().map(TargetTimes::id);
     }
 
-    /// Exports a span for an attempt. The last attempt also exports spans for all earlier steps of
-    /// the change.
+    /// Exports a span for an attempt. After the last attempt, also exports spans for all earlier
+    /// stages of the change.
     pub(super) fn tell(&mut self, target: &Target, tried: &ApplyTry<'_>) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
@@ -228,7 +228,7 @@ impl InstanceSpans {
             .send(trace.span(&verify, parent, (renamed, accepted)));
     }
 
-    /// Exports spans for the steps before the attempt, and for the whole change.
+    /// Exports spans for the stages before the attempts, and for the change as a whole.
     fn begin(
         &self,
         times: &TargetTimes,
@@ -274,7 +274,7 @@ impl InstanceSpans {
     }
 }
 
-/// Exports the spans for reports to a cluster.
+/// Exports spans for the reports to a cluster.
 #[cfg(feature = "cluster")]
 pub(super) struct ReportSpans {
     spans: Spans,
@@ -291,7 +291,7 @@ impl ReportSpans {
         }
     }
 
-    /// Exports a span for reporting a target that Envoy accepted at the time `accepted`.
+    /// Exports a span for the report on a target that Envoy accepted at the time `accepted`.
     pub(super) fn tell(&mut self, target: &Target, accepted: SystemTime) {
         let Some(times) = target.times().filter(|_| self.spans.is_on()) else {
             return;
@@ -308,7 +308,7 @@ impl ReportSpans {
     }
 }
 
-/// Returns the wall-clock time of an instant.
+/// Converts an instant to wall-clock time.
 fn wall_time(moment: Instant) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(moment.elapsed()).unwrap_or(now)

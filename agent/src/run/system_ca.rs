@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// CA bundles in common distributions. The first path is the fallback if none of the files exists.
+/// Paths of the CA bundle in common distributions. The first path is the fallback if none of them
+/// exists.
 const USUAL: [&str; 5] = [
-    // Debian, Ubuntu, Arch, the distroless images.
+    // Debian, Ubuntu, Arch, and distroless images.
     "/etc/ssl/certs/ca-certificates.crt",
     // Fedora, RHEL.
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -15,7 +16,7 @@ const USUAL: [&str; 5] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Returns the host's bundle, or Debian's path if there is none.
+/// Returns the path of the host's bundle, or Debian's path if no bundle exists.
 pub(crate) fn find() -> PathBuf {
     first_that(Path::is_file)
 }

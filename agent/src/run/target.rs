@@ -34,33 +34,34 @@ use crate::xds::parse_listener_name;
 use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 
-/// One revision of a Gateway, rendered for this host: the state that the Gateway's Envoy should
-/// have.
+/// A revision of a Gateway, rendered for this host. The Gateway's Envoy should have this state.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     /// The Gateway, its snapshot and its keys.
     pub(super) encoded: Arc<EncodedSnapshot>,
     /// Options for rendering.
     pub(super) options: sesame_render::RenderOptions,
-    /// Addresses that the Gateway listens on, and why others were not assigned.
+    /// Addresses on which the Gateway listens, and why other addresses were not assigned.
     pub(super) assignment: Assignment,
     /// Resources for Envoy.
     pub(super) rendered: Rendered,
-    /// Bootstrap that Envoy is started with.
+    /// Bootstrap with which Envoy is started.
     pub(super) bootstrap: Bytes,
-    /// True if the target was accepted before the agent started, and does not come from the source.
+    /// True if the target was accepted before the agent started, and did not come from the source
+    /// since then.
     pub(super) restored: bool,
     /// Cause of the change, for the history.
     pub(super) cause: String,
-    /// Revision in the manifest, if there is a manifest.
+    /// Revision of the manifest, if the source has manifests.
     pub(super) manifest_revision: Option<String>,
-    /// Certificates that are trusted in addition to the ones in the snapshot.
+    /// Certificates that are trusted although the snapshot does not declare them.
     pub(super) retained: Vec<RetainedCertificate>,
-    /// Endpoint sets that have files. The source's next target starts from this choice.
+    /// Endpoint sets that have files. The next target from the source keeps these files if
+    /// possible.
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
-    /// Times of the change, if they are recorded.
+    /// Timestamps of the change's stages, if recorded.
     times: OnceLock<Arc<TargetTimes>>,
 }
 
@@ -70,8 +71,7 @@ impl Target {
         &self.assignment.addresses
     }
 
-    /// Returns the ports of the target's listeners, each as `TCP` or `UDP` and the port that is
-    /// bound.
+    /// Returns the ports that the target's listeners bind, each with `TCP` or `UDP`.
     #[cfg_attr(
         not(feature = "cluster"),
         expect(dead_code, reason = "reports are for clusters")
@@ -86,7 +86,7 @@ impl Target {
         ports.collect()
     }
 
-    /// Returns this target reduced to the parts that Envoy accepts.
+    /// Returns this target, reduced to the parts that Envoy accepts.
     pub(super) fn reduced_to(&self, reduced: Reduced) -> Self {
         let Reduced { encoded, rendered } = reduced;
         Self {
@@ -106,7 +106,7 @@ impl Target {
         }
     }
 
-    /// Renders another generation of the same Gateway with the same options.
+    /// Renders another generation of this Gateway with this target's options.
     pub(super) fn with(&self, resolved: &ResolvedGateway, cause: &str) -> Self {
         Self {
             rendered: sesame_render::render(&resolved.snapshot, &resolved.keys, &self.options),
@@ -128,29 +128,30 @@ impl Target {
         }
     }
 
-    /// Returns the hex SHA-256 of the snapshot with its endpoints and the digests of its keys.
-    /// Computed on first use, because Envoy does not need it.
+    /// Returns the digest of the snapshot with its endpoints and key digests: SHA-256 in
+    /// hexadecimal. Computed on first use, because applying a target does not need it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.encoded.digest())
     }
 
-    /// Returns the revision to show to users: the manifest's revision, if there is a manifest.
+    /// Returns the revision to show to users: the manifest's revision if there is one, or else the
+    /// digest.
     pub(super) fn told_revision(&self) -> &str {
         let of_manifest = self.manifest_revision.as_deref();
         of_manifest.unwrap_or_else(|| self.revision())
     }
 
-    /// Records the times of the target's change. Later calls have no effect.
+    /// Stores the timestamps of the target's change. Has no effect if they are already stored.
     pub(super) fn record_times(&self, times: TargetTimes) {
         let _ = self.times.set(Arc::new(times));
     }
 
-    /// Returns the times of the target's change, if they were recorded.
+    /// Returns the timestamps of the target's change, if recorded.
     pub(super) fn times(&self) -> Option<&TargetTimes> {
         self.times.get().map(|times| &**times)
     }
 
-    /// Converts the target back to a revision, to be rendered again.
+    /// Converts the target back to a revision that can be rendered again.
     pub(super) fn to_revision(&self, gateway: &NamespacedName) -> GatewayRevision {
         GatewayRevision {
             gateway: gateway.clone(),
@@ -159,8 +160,8 @@ impl Target {
         }
     }
 
-    /// Returns the validity of the target's certificates and trusted CA certificates. Computed on
-    /// first use, like the revision.
+    /// Returns when the target's certificates and trusted CA certificates are valid. Computed on
+    /// first use.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();
@@ -172,20 +173,20 @@ impl Target {
     }
 }
 
-/// The origin of a revision.
+/// Where a revision comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Origin<'a> {
-    /// It was accepted before the agent started.
+    /// The revision was accepted before the agent started.
     Accepted,
-    /// It comes from the source, as a result of this change.
+    /// The revision comes from the source, as a result of this change.
     Source(&'a str),
 }
 
 /// The newest target of each Gateway.
 pub(super) type Targets = BTreeMap<NamespacedName, Arc<Target>>;
 
-/// Renders every Gateway that differs from `before`, at the time `now`. The other targets are
-/// reused.
+/// Renders every Gateway that differs from `before`; `now` is the current time. Reuses the other
+/// targets from `before`.
 pub(super) fn render_all(
     gateways: &[GatewayRevision],
     host: &HostSettings,
@@ -243,8 +244,8 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Reuses these Gateways' targets from `before` if their addresses are the same. This keeps a
-/// configuration accepted before the agent started from counting as a change.
+/// Keeps the targets from `before` for these Gateways, if their addresses are the same. Otherwise,
+/// restored configurations would count as changes.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))
@@ -313,12 +314,13 @@ fn render_one(
     }
 }
 
-/// Returns the host's session ticket keys, if they stand in for keys that a listener references.
+/// Returns the host's session ticket keys if a listener references keys that are missing; the
+/// host's keys then replace them.
 fn stand_in_tickets(encoded: &EncodedSnapshot, host: &HostSettings) -> Option<StandInTickets> {
     encoded.lacks_ticket_keys().then(|| host.tickets.stand_in())
 }
 
-/// Renders only the difference. Returns `None` if that is not possible.
+/// Renders only what differs from `before`. Returns `None` if a full rendering is needed.
 fn render_difference(
     before: &Target,
     encoded: &EncodedSnapshot,

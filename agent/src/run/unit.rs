@@ -1,9 +1,9 @@
 //! Reports the agent's readiness, status and liveness to a service manager.
 //!
-//! A host counts as started when it is ready, as defined by `/readyz`, with the newest
-//! configuration. A host with nothing to serve, or without its source, counts as started after a
-//! while, and its status gives the reason. The agent's main loop feeds the watchdog, unless the
-//! engine or an instance has been busy with one task for too long.
+//! A host counts as started once it is ready, as defined by `/readyz`, with the newest
+//! configuration. A host that has nothing to serve, or cannot read its source, counts as started
+//! after a while, and its status gives the reason. The agent's main loop feeds the watchdog, unless
+//! the engine or an instance has been busy with one task for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,32 +20,32 @@ use super::report::{GatewayReport, Report, SourceReport};
 use crate::host::service_manager;
 use sesame_gateway_api::status::AgentState;
 
-/// Time after which a host that is not ready counts as started.
+/// Time after which a host that is not ready counts as started anyway.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Interval between checks: before the host is ready, and afterwards.
+/// Intervals between checks: until the host is ready, and afterwards.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
-/// Maximum time that the engine may work on one change. The largest worlds take seconds.
+/// Time after which the engine counts as stuck. Resolving the largest worlds takes seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
-/// Maximum time that an instance may work on one task, other than draining. The search for rejected
-/// parts among thousands of objects takes minutes.
+/// Time after which an instance counts as stuck, unless it drains. Searching thousands of objects
+/// for rejected parts takes minutes.
 const LONGEST_WORK: Duration = Duration::from_secs(900);
-/// Maximum number of characters in a status, which is one line on a screen.
+/// Maximum number of characters in a status, so that it fits on one line of a screen.
 const STATUS_CHARS: usize = 200;
 
-/// State reported to the service manager.
+/// State of the connection to the service manager.
 pub(super) struct Unit {
     started: Instant,
-    /// True once the manager knows that the agent is ready.
+    /// True once the agent has reported to the manager that it is ready.
     ready: watch::Sender<bool>,
     status: String,
     looks: Interval,
-    /// Time for connections to finish when Envoys are stopped.
+    /// Maximum time for connections to finish when Envoys are stopped.
     drain: Duration,
 }
 
 impl Unit {
-    /// Creates the unit for a starting agent; `drain` is the time to drain its Envoys.
+    /// Creates the unit of a starting agent; `drain` limits the time for connections to finish.
     pub(super) fn new(drain: Duration) -> Self {
         Self {
             started: Instant::now(),
@@ -56,7 +56,8 @@ impl Unit {
         }
     }
 
-    /// Returns a receiver that becomes true once the manager knows that the agent is ready.
+    /// Returns a receiver whose value becomes true once the agent has reported readiness to the
+    /// manager.
     pub(super) fn readiness(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
     }
@@ -69,7 +70,8 @@ impl Unit {
         self.looks.tick().await;
     }
 
-    /// Reports changes to the manager, and feeds the watchdog unless a loop is stuck.
+    /// Reports changes to the manager, and feeds the watchdog unless the engine or an instance is
+    /// stuck.
     pub(super) fn tell(
         &mut self,
         report: &Report,
@@ -108,7 +110,7 @@ fn is_started(report: &Report, since: Duration) -> bool {
     since >= TIMEOUT || serves || has_no_bundle(report)
 }
 
-/// Returns true if the bundle directory was read and contains no usable bundle. The first usable
+/// Returns true if the bundle directory was read, but contains no usable bundle. The first usable
 /// bundle may arrive much later.
 fn has_no_bundle(report: &Report) -> bool {
     let SourceReport {
@@ -118,7 +120,7 @@ fn has_no_bundle(report: &Report) -> bool {
     nothing && bundle_dir.is_some() && !reason.is_empty()
 }
 
-/// Describes a loop that has been busy with one task for too long, if there is one.
+/// Describes a task that has taken too long, if there is one.
 fn stuck(
     known: &SourceState,
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -143,7 +145,8 @@ fn stuck(
     })
 }
 
-/// Returns one line: the served Gateways or why the host is not ready, then all warnings.
+/// Returns one line with the served Gateways or the reason why the host is not ready, followed by
+/// all warnings.
 fn status(report: &Report) -> String {
     let reasons = unready(report);
     let mut text = if !reasons.is_empty() {
@@ -165,7 +168,7 @@ fn status(report: &Report) -> String {
         });
         gateways.collect::<Vec<_>>().join("; ")
     };
-    // The warnings include settings that a reload rejected.
+    // The warnings include rejected settings.
     for warning in &report.warnings {
         text = format!("{text}; {warning}");
     }

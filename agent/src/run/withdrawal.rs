@@ -1,8 +1,8 @@
-//! Decides whether Gateways that were not deleted individually are withdrawn. A Gateway that was
-//! deleted individually is always withdrawn. Manifests that suddenly contain no Gateway may have
-//! lost them by accident, and a missing GatewayClass would withdraw all of its Gateways. Both wait
-//! until an operator accepts the withdrawal, or until the manifests have stayed the same for a
-//! while.
+//! Decides whether Gateways are withdrawn that were not deleted individually. A Gateway that was
+//! deleted individually is always withdrawn. But if the manifests suddenly contain no Gateway, that
+//! may be an accident, and a missing GatewayClass would withdraw all of its Gateways. Both kinds of
+//! withdrawal are held until an operator accepts them, or until the manifests have stayed the same
+//! for a while.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +10,17 @@ use tokio::sync::watch;
 
 use crate::host::until;
 
-/// A withdrawal that may be held.
+/// Holds a withdrawal that may be a mistake.
 pub(super) struct Withdrawal {
     /// Returns how long a withdrawal is held, or `None` if withdrawals are not held.
     pause: Box<dyn Fn() -> Option<Duration> + Send>,
-    /// Number of times that an operator has accepted a withdrawal.
+    /// Counts how often an operator has accepted a withdrawal.
     accepted: watch::Receiver<u64>,
     waits: Option<Waits>,
 }
 
-/// A held withdrawal, and when it is released. With `None`, it is released only on acceptance.
+/// A held withdrawal, and when it is released. If `until` is `None`, only an operator can release
+/// it.
 #[derive(Debug)]
 struct Waits {
     until: Option<Instant>,
@@ -37,12 +38,12 @@ impl Withdrawal {
         }
     }
 
-    /// Holds the withdrawal until `until`, unless it is already held. Returns true if it is
-    /// released by now.
+    /// Holds the withdrawal until `until`. If it is already held, `until` only matters if it is
+    /// `None`, which removes the time limit. Returns true if the withdrawal is released by now.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {
-                // Earlier acceptances were for other withdrawals.
+                // Ignore earlier acceptances, which were for other withdrawals.
                 self.accepted.mark_unchanged();
                 self.waits = Some(Waits { until });
             }
@@ -57,14 +58,14 @@ impl Withdrawal {
         over || self.accepted.has_changed().unwrap_or(false)
     }
 
-    /// Returns why nothing is withdrawn, or `None` once the withdrawal is released. `lost`
+    /// Returns why the withdrawal is held, or `None` if it is released or nothing is lost. `lost`
     /// describes the loss.
     pub(super) fn holds(&mut self, lost: Option<&str>) -> Option<String> {
         let (Some(pause), Some(lost)) = ((self.pause)(), lost) else {
             self.waits = None;
             return None;
         };
-        // The manifests contain objects again, so a hold without a time limit gets one.
+        // The manifests contain objects again, so a hold without a time limit starts over with one.
         self.waits.take_if(|waits| {
             waits.until.is_none() && !self.accepted.has_changed().unwrap_or(false)
         });
@@ -78,7 +79,7 @@ impl Withdrawal {
         ))
     }
 
-    /// Waits until a held withdrawal may be released.
+    /// Waits until the held withdrawal may be released.
     pub(super) async fn decided(&mut self) {
         let Some(waits) = &self.waits else {
             return std::future::pending().await;
@@ -87,7 +88,7 @@ impl Withdrawal {
             () = until(waits.until) => {}
             said = async { self.accepted.clone().changed().await } => {
                 if said.is_err() {
-                    // Without a sender, the withdrawal can no longer be accepted.
+                    // If the sender is gone, an operator can no longer accept the withdrawal.
                     std::future::pending::<()>().await;
                 }
             }
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn empty_world_is_held_until_accepted_or_persistent() {
         let (sender, receiver) = watch::channel(0u64);
-        // An acceptance before anything is held has no effect.
+        // An acceptance has no effect if nothing is held.
         sender.send_modify(|count| *count += 1);
         let mut long = Withdrawal::new(|| Some(Duration::from_secs(300)), receiver.clone());
         assert!(long.holds(Some("lost")).is_some());

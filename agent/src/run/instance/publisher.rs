@@ -1,8 +1,8 @@
 //! Applies targets to one Envoy, passes accepted state to the persister, and publishes
 //! observations.
 //!
-//! Parts that Envoy rejects are left to the quarantine. If a target cannot be published at all, the
-//! last accepted state is kept, on disk and in Envoy.
+//! Parts that Envoy rejects are handled by the quarantine. If a target cannot be published at all,
+//! the last accepted state remains, both on disk and in Envoy.
 
 mod beside;
 mod fit;
@@ -30,11 +30,11 @@ use crate::run::spans::{ApplyTry, InstanceSpans};
 use crate::run::target::Target;
 use crate::xds::{Subscription, XdsKind};
 
-/// Pause between the steps of a change while an earlier Envoy is draining. Only the newer Envoy is
-/// queried, so the pause lets the earlier one keep up.
+/// Pause between the steps of a change while the previous Envoy is draining. The agent verifies
+/// each step only with the new Envoy, so the pause lets the previous one keep up.
 const PACE: Duration = Duration::from_millis(100);
 
-/// The writing side of an instance.
+/// The part of an instance that writes Envoy's files.
 pub(super) struct Publisher {
     observed: watch::Sender<Observed>,
     applier: Applier,
@@ -42,22 +42,22 @@ pub(super) struct Publisher {
     keeper: Persister,
     pub(super) quarantine: Quarantine,
     pub(super) handshakes: Handshakes,
-    /// Target that was reduced last, and its reduced form.
+    /// The target that was last reduced to its accepted parts, and the reduced target.
     reduced: Option<(Arc<Target>, Arc<Target>)>,
-    /// PID of the last live Envoy.
+    /// PID of the Envoy that was last seen live.
     pid: u32,
-    /// Last replacement of a running Envoy.
+    /// The last replacement of a running Envoy.
     replaced: Option<Restarted>,
     spans: InstanceSpans,
     /// Inotify instances for this Envoy and its successor.
     instances: EnvoyInstances,
-    /// Target that was published with fewer files than it needs.
+    /// The last target that was published with fewer files than it needs.
     fitted: Option<FittedTarget>,
 }
 
 impl Publisher {
     /// Creates the publisher. `first` is the target that an earlier agent had accepted, or else the
-    /// source's target.
+    /// first target from the source.
     pub(super) fn new(
         instance: &Instance,
         applier: Applier,
@@ -95,13 +95,13 @@ impl Publisher {
         self.keeper.finish().await;
     }
 
-    /// Records that a running Envoy was replaced, so that the new process does not count as a
-    /// restart after a crash.
+    /// Records that a running Envoy was replaced on purpose, so that its successor is not counted
+    /// as a restart after a crash.
     pub(super) fn record_replaced(&mut self, restarted: Restarted) {
         self.replaced = Some(restarted);
     }
 
-    /// Returns why the process `pid` came into service.
+    /// Returns how the process `pid` came into service.
     fn reason(&self, pid: u32, first: bool) -> ProcessReason {
         match self.replaced {
             Some(replaced) if replaced.now == pid => replaced.way.into(),
@@ -110,8 +110,8 @@ impl Publisher {
         }
     }
 
-    /// Follows Envoy's state. Returns true if the target must be published again. A new process
-    /// reads the files on its own. They may have been modified, so the process's state must be
+    /// Records Envoy's state. Returns true if the target must be published again. A new process has
+    /// read the files without the agent, and they may have been modified, so its state must be
     /// verified.
     pub(super) async fn follow(
         &mut self,
@@ -147,14 +147,14 @@ impl Publisher {
                 if new || !loaded {
                     self.reread();
                 }
-                // The target is also published again if the same process responds again.
+                // Publish again also if the same process responds again after an interruption.
                 !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
             }
             _ => false,
         }
     }
 
-    /// Repairs the files before Envoy starts again, if they differ from the accepted ones.
+    /// Restores the accepted files before Envoy starts again, if the files differ.
     async fn repair(&mut self, newest: &Arc<Target>) {
         self.reread();
         let accepted = self.observed.borrow().applied.clone();
@@ -164,10 +164,10 @@ impl Publisher {
             && !on_disk.content.listeners.is_empty()
             && self.instances.budget(there) >= there
         {
-            // The files were written by an earlier agent, and are newer than the known target.
+            // An earlier agent wrote the files, and they are newer than any target known here.
             return;
         }
-        // Other processes may have taken the dead Envoy's inotify instances.
+        // Fit again: other processes may have taken the inotify instances of the dead Envoy.
         let fitted = self.fit(accepted.as_ref().unwrap_or(newest));
         let wanted = apply::Desired {
             rendered: &fitted.rendered,
@@ -196,7 +196,8 @@ impl Publisher {
         }
     }
 
-    /// Applies `wanted` to Envoy, reduced if necessary. Returns false if this must be retried.
+    /// Applies `wanted` to Envoy, reduced if necessary. Returns false if the attempt must be
+    /// repeated.
     pub(super) async fn publish(
         &mut self,
         wanted: &Arc<Target>,
@@ -216,7 +217,7 @@ impl Publisher {
                 return true;
             }
             Ok(Published::Refused { envoy_words }) => {
-                // Retrying the same target is useless: wait for a newer one.
+                // Do not retry: only a newer target can succeed.
                 tracing::error!(
                     "a change is rejected; the last accepted configuration is served: {}",
                     envoy_words.join("; ")
@@ -239,7 +240,7 @@ impl Publisher {
         false
     }
 
-    /// Counts an attempt, without waking receivers.
+    /// Counts an attempt for the metrics, without waking receivers.
     fn count(&self, published: &Result<Published, ApplyError>, took: Duration) {
         let outcome = outcome_of(published);
         self.observed.send_if_modified(|observed| {
@@ -251,7 +252,7 @@ impl Publisher {
         });
     }
 
-    /// Exports a span for this attempt.
+    /// Exports a span for an attempt.
     fn tell(
         &mut self,
         wanted: &Target,
@@ -284,7 +285,8 @@ impl Publisher {
         self.spans.tell(wanted, &tried);
     }
 
-    /// Returns the reduced form of `wanted`. Returns the previous value if nothing has changed.
+    /// Returns `wanted`, reduced to the parts that Envoy accepts. Returns the previous result if
+    /// nothing has changed.
     fn reduced(&mut self, wanted: &Arc<Target>, left: Reduced) -> Arc<Target> {
         if let Some((of, reduced)) = &self.reduced
             && Arc::ptr_eq(of, wanted)
@@ -336,8 +338,7 @@ impl Publisher {
         }
     }
 
-    /// Processes the outcome of handshakes. Rewrites unverified key pairs, so that Envoy rereads
-    /// them.
+    /// Processes failed handshakes: rewrites the unverified key pairs, so that Envoy rereads them.
     pub(super) fn take_handshakes(&mut self, unproven: &[Unproven]) {
         let keys: BTreeSet<&str> = unproven.iter().map(|it| it.proof.key.as_str()).collect();
         for key in keys {

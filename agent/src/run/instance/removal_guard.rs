@@ -1,6 +1,6 @@
-//! Holds revisions that are probably a mistake. A revision that removes much of the configuration
-//! waits until an operator accepts it, or until the source has kept it for a while. Pure: the time
-//! is an argument.
+//! Holds revisions that are probably a mistake because they remove much of the configuration. A
+//! held revision waits until an operator accepts it, or until the source has kept it for a while.
+//! Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use sesame_proto::encoded::Counts;
 /// Number of items below which a set may shrink freely.
 const FEW: usize = 10;
 
-/// Describes the sets that would lose more than `percent` of their items. The last listener always
-/// counts, because nothing is served without it.
+/// Describes the sets that would lose more than `percent` of their items. Losing all listeners
+/// always counts, because nothing is served without them.
 fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     if percent < 100 && old.listeners > 0 && new.listeners == 0 {
         return Some(match old.listeners {
@@ -39,7 +39,7 @@ struct HeldRevision {
     until: Instant,
 }
 
-/// Lets revisions through or holds them.
+/// Decides whether revisions are applied or held.
 #[derive(Clone, Debug)]
 pub(super) struct RemovalGuard {
     percent: u8,
@@ -48,7 +48,8 @@ pub(super) struct RemovalGuard {
 }
 
 impl RemovalGuard {
-    /// Holds revisions that remove more than `percent`, for `pause`. With 100, nothing is held.
+    /// Creates a guard that holds revisions removing more than `percent`, for `pause`. With 100
+    /// percent, nothing is held.
     pub(super) fn new(percent: u8, pause: Duration) -> Self {
         Self {
             percent,
@@ -57,8 +58,8 @@ impl RemovalGuard {
         }
     }
 
-    /// Checks whether `new` may replace `served`. Returns the reason as an error if `new` is held.
-    /// `revision` is only called if needed.
+    /// Returns an error with the reason if `new` must not replace `served` yet. `revision` is only
+    /// called if needed.
     pub(super) fn check(
         &mut self,
         served: Option<Counts>,
@@ -86,8 +87,7 @@ impl RemovalGuard {
         ))
     }
 
-    /// Changes the limits, and restarts the pause of a held revision. Returns true if the limits
-    /// differ.
+    /// Changes the limits. If they differ, restarts the pause of a held revision and returns true.
     pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
         if (self.percent, self.pause) == (percent, pause) {
             return false;
@@ -101,7 +101,7 @@ impl RemovalGuard {
         self.held.as_ref().map(|held| held.until)
     }
 
-    /// Releases the held revision. Returns false if there is none.
+    /// Releases the held revision. Returns false if no revision is held.
     pub(super) fn open(&mut self) -> bool {
         self.held.take().is_some()
     }
@@ -132,7 +132,7 @@ mod tests {
         assert!(check(&mut gate, 10, "half", start));
         assert!(!check(&mut gate, 9, "a", start));
         assert_eq!(gate.next(), Some(start + pause));
-        // The same revision is held until its deadline. Another revision starts its own pause.
+        // A revision is held until its deadline. Another revision starts a pause of its own.
         assert!(!check(&mut gate, 9, "a", start + pause / 2));
         assert!(!check(&mut gate, 8, "b", start + pause));
         assert!(!check(&mut gate, 8, "b", start + pause * 3 / 2));

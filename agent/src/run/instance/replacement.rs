@@ -1,6 +1,7 @@
-//! Replaces a Gateway's Envoy: on command, or because it is outdated.
+//! Replaces a Gateway's Envoy, on command or because the Envoy is outdated.
 //!
-//! The instance publishes nothing during a replacement, because both Envoys read the same files.
+//! During a replacement, the instance publishes nothing, because the old and the new Envoy read the
+//! same files.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,10 @@ use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Time between two attempts that no command requested.
+/// Minimum time between attempts that no command requested.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Decides whether to replace an Envoy, and replaces it.
+/// Decides when an Envoy is replaced, and replaces it.
 pub(super) struct Replacement {
     /// Bootstrap that the running Envoy was started with.
     bootstrap: Bytes,
@@ -31,7 +32,7 @@ impl Replacement {
         }
     }
 
-    /// Returns the reason to replace the Envoy now, or `None` if it should not be replaced now.
+    /// Returns why Envoy should be replaced now, or `None` if it should not be.
     pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
         let why = self.why(state, newest)?;
         self.not_before
@@ -39,7 +40,8 @@ impl Replacement {
             .then_some(why)
     }
 
-    /// Returns the time of the next attempt, if one is due later.
+    /// Returns the earliest time of the next attempt, if Envoy is outdated but the attempt must
+    /// wait.
     pub(super) fn next(&self, state: &State, newest: &Target) -> Option<Instant> {
         self.why(state, newest).and(self.not_before)
     }
@@ -52,7 +54,7 @@ impl Replacement {
         }
     }
 
-    /// Replaces the Envoy for the reason `why`.
+    /// Replaces an Envoy that is outdated for the reason `why`.
     pub(super) async fn by_itself(
         &mut self,
         why: &str,
@@ -73,7 +75,8 @@ impl Replacement {
         }
     }
 
-    /// Replaces the Envoy on command, and replies. Returns how it was replaced, if it was.
+    /// Replaces the Envoy on command, and sends the replies. Returns how the Envoy was replaced, or
+    /// `None` after a failure.
     pub(super) async fn on_command(
         &mut self,
         strategy: Strategy,
@@ -88,7 +91,7 @@ impl Replacement {
             ..self.request(strategy, newest, observed)
         };
         let told = async {
-            // The loop ends when the restart finishes and drops the sender.
+            // The loop ends when the restart is done, because that drops the sender.
             while let Some(step) = steps.recv().await {
                 replies.say(step);
             }
@@ -113,7 +116,7 @@ impl Replacement {
 
     fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {
         let served = observed.applied.as_ref().and_then(|applied| {
-            // This cannot fail, because `render` produced the applied configuration.
+            // The bootstrap can be rendered, because the applied configuration was itself rendered.
             sesame_render::static_bootstrap(&applied.rendered).ok()
         });
         Request {

@@ -1,5 +1,5 @@
 //! The loop of an instance with a running Envoy: handles events one at a time, and publishes the
-//! selected target in between.
+//! selected target between events.
 
 mod clean_up;
 mod notes;
@@ -26,7 +26,7 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Timeout for admin requests. It is short, because a drain polls repeatedly, and a version is not
+/// Timeout for admin requests. Short, because a drain polls repeatedly, and Envoy's version is not
 /// worth a longer wait.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
@@ -38,18 +38,18 @@ pub(super) struct Serving {
     replacement: Replacement,
     drain: Option<Drain>,
     selector: TargetSelector,
-    /// True if the selected target must be published.
+    /// True if the selected target still has to be published.
     unpublished: bool,
     pacing: Pacing,
-    /// True if the target is waiting for its turn, as every change from the source does.
+    /// True if the target must wait for its turn, because it is a change from the source.
     paced: bool,
-    /// When the target may get its turn.
+    /// When to check again whether it is the target's turn.
     turn: Option<Instant>,
-    /// True if Envoy did not accept the part that was sent ahead.
+    /// True if Envoy did not accept the last part that was sent ahead.
     refused_ahead: bool,
     clean_up: CleanUp,
     states: watch::Receiver<State>,
-    /// The last Envoy state that was handled.
+    /// Envoy's state as of the last check.
     state: State,
     stop: watch::Receiver<Option<Ending>>,
     /// Settings that may change while the agent runs.
@@ -59,7 +59,7 @@ pub(super) struct Serving {
 /// Event that an instance waits for.
 enum InstanceEvent {
     Command(QueuedCommand),
-    /// Any other event, which the next round of the loop handles.
+    /// Any other event: start the next round of the loop.
     Round,
     Stop,
 }
@@ -84,8 +84,9 @@ impl Serving {
             ),
             replacement: Replacement::new(started.bootstrap),
             drain: None,
-            // The accepted target may be older than the files. Envoy keeps the files until the
-            // source has been read, unless they may contain expired certificates.
+            // The files may be newer than the accepted target, so Envoy keeps them until the source
+            // has been read. They are replaced immediately if they may contain expired
+            // certificates.
             unpublished: !started.from_files || selector.has_overlap(),
             selector,
             states: supervisor.state(),
@@ -124,7 +125,7 @@ impl Serving {
         self.finish().await;
     }
 
-    /// Records Envoy's state, and schedules the target for publication if a new process needs it.
+    /// Records Envoy's state. Schedules the target for publication if a new Envoy process needs it.
     async fn follow_state(&mut self) {
         let now = self.states.borrow_and_update().clone();
         if now == self.state {
@@ -142,8 +143,8 @@ impl Serving {
         self.state = now;
     }
 
-    /// Publishes the selected target, if necessary and if Envoy is live. Returns false if this must
-    /// be retried.
+    /// Publishes the selected target, if that is due and Envoy is live. Returns false if the
+    /// attempt must be repeated.
     async fn publish(&mut self) -> bool {
         if !self.unpublished || !self.state.is_live() {
             return true;
@@ -156,7 +157,7 @@ impl Serving {
         self.refused_ahead = false;
         let target = self.selector.selected();
         let began = self.begin();
-        // Ports that the target closes must refuse connections.
+        // Connections to ports that the target closes must be refused.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);
         let (selector, stop) = (&self.selector, &self.stop);
@@ -177,7 +178,7 @@ impl Serving {
         done
     }
 
-    /// Replaces an outdated Envoy. Returns true if a replacement was attempted.
+    /// Replaces the Envoy if it is outdated. Returns true if a replacement was attempted.
     async fn replace_if_due(&mut self) -> bool {
         let target = self.selector.selected();
         let Some(why) = self.replacement.due(&self.state, target) else {
@@ -195,7 +196,8 @@ impl Serving {
         true
     }
 
-    /// Waits for the next event. `retry` means that a failed operation may succeed after a while.
+    /// Waits for the next event. If `retry` is true, also returns after a pause, to repeat a failed
+    /// operation.
     async fn next(
         &mut self,
         commands: &mut mpsc::Receiver<QueuedCommand>,
@@ -248,8 +250,8 @@ impl Serving {
         InstanceEvent::Round
     }
 
-    /// Schedules a change from the source for its turn. If the target is already due for another
-    /// reason, it remains due immediately.
+    /// Schedules a change from the source, which must wait for its turn. A target that is already
+    /// due immediately stays due.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
             self.paced = true;
@@ -316,8 +318,8 @@ impl Serving {
         }
     }
 
-    /// Replies with the outcome of a command that may have selected another target, and schedules
-    /// its publication.
+    /// Replies with the outcome of a command that may have changed the selected target. On success,
+    /// schedules that target for publication.
     fn selected_anew(&mut self, outcome: Result<String, String>, replies: &ReplySink) {
         if outcome.is_ok() {
             self.publish_at_once();
@@ -325,14 +327,14 @@ impl Serving {
         replies.end(outcome);
     }
 
-    /// Leaves the Envoy running or stops it, and stores its accepted state.
+    /// Stores the accepted state, and stops the Envoy or leaves it running.
     async fn finish(self) {
-        // If no ending was set, the engine has stopped, which does not justify stopping Envoy.
+        // Without an ending, the engine has stopped by itself, which is no reason to stop Envoy.
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),
             Ending::Drain(grace) => {
-                // Inform the cluster first, so that load balancers use other hosts while Envoy
+                // Report to the cluster first, so that load balancers use other hosts while Envoy
                 // still serves.
                 let draining = Some(STOPPING.to_owned());
                 let observed = &self.instance.observed;
@@ -356,8 +358,8 @@ impl Serving {
     }
 }
 
-/// Applies the current settings to held revisions and overlaps. Returns true if another target was
-/// selected.
+/// Applies the current settings to held revisions and overlaps. Returns true if that selected
+/// another target.
 fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
     let (most_removed, hold, overlap) = {
         let live = live.borrow_and_update();
@@ -370,7 +372,7 @@ fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveS
     others.contains(&true)
 }
 
-/// Returns the PID of a serving Envoy.
+/// Returns the PID of a live Envoy.
 fn pid_of(state: &State) -> Option<u32> {
     match state {
         State::Live { pid, .. } => Some(*pid),

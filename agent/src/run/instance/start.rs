@@ -1,5 +1,5 @@
-//! The start of an instance: adopts the Envoy that an earlier agent left running, or writes the
-//! files and starts one.
+//! Starts an instance: adopts the Envoy that an earlier agent left running, or writes the files and
+//! starts an Envoy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,23 +13,23 @@ use crate::apply::{self, Applier};
 use crate::envoy::{Supervisor, SupervisorConfig};
 use crate::run::target::Target;
 
-/// Minimum drain time, over which Envoy spreads the closing of connections.
+/// Minimum drain time. Envoy spreads the closing of connections over this time.
 const SHORTEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// A configuration on disk and an Envoy that reads it.
+/// The configuration on disk, and an Envoy that reads it.
 pub(super) struct Started {
     pub(super) applier: Applier,
     pub(super) supervisor: Supervisor,
-    /// True if Envoy loaded the existing files unchanged.
+    /// True if Envoy uses the files that were already on disk.
     pub(super) from_files: bool,
-    /// Bootstrap that the Envoy was started with.
+    /// Bootstrap with which the Envoy was started.
     pub(super) bootstrap: Bytes,
 }
 
 impl Instance {
-    /// Tries to start once. A failed start may be retried.
+    /// Makes one attempt to start. The caller may repeat a failed attempt.
     pub(super) async fn start(&self, first: &Arc<Target>) -> anyhow::Result<Started> {
-        // Envoy rejects listeners whose keys it cannot open.
+        // Store the ticket keys first, because Envoy rejects listeners whose keys it cannot open.
         if let Some(tickets) = &self.settings.tickets {
             tickets.clone().place(&self.directories.layout())?;
         }
@@ -46,7 +46,8 @@ impl Instance {
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());
         let there = applier.on_disk().subscriptions();
-        // The files may be damaged, or this agent may have a different open-file limit.
+        // Write the shares again: the file may be damaged, or this agent may have a different
+        // open-file limit.
         applier.share_out(&first.rendered.shares)?;
         let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);
         if running.is_none() {
@@ -55,7 +56,7 @@ impl Instance {
             } else {
                 first.rendered.subscriptions
             };
-            // Start from the existing files only if there are enough inotify instances for them.
+            // Use the existing files only if there are enough inotify instances for all of them.
             from_files &= instances.budget(files) >= files;
         }
         if running.is_some() {
@@ -63,8 +64,8 @@ impl Instance {
             tracing::info!("an Envoy is already running; taking it over");
         } else if from_files {
             instances.note(there);
-            // The files contain the state that Envoy accepted last. The stored state may be one
-            // change older.
+            // Keep the files: they contain the state that Envoy accepted last, whereas the stored
+            // state may be one change older.
             tracing::info!("starting Envoy from the existing files");
         } else {
             // No Envoy reads the files yet, so they can be written in any order.

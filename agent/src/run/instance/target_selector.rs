@@ -1,5 +1,5 @@
-//! Selects the target of a Gateway's Envoy: the newest target from the source, unless it is held or
-//! the Gateway was rolled back. Adds the certificates that are retained for a while.
+//! Selects the target of a Gateway's Envoy: the source's newest target, unless that is held or the
+//! Gateway was rolled back. Adds the certificates that stay trusted after a rotation.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::run::target::Target;
 use crate::run::{accepted, history, kept_keys};
 use crate::seal::SealingKeys;
 
-/// The selection for one Gateway, and the reason for it.
+/// The target that is selected for one Gateway, and the reason.
 pub(super) struct TargetSelector {
     gateway: NamespacedName,
     known: watch::Receiver<SourceState>,
@@ -23,21 +23,21 @@ pub(super) struct TargetSelector {
     sealing: Arc<SealingKeys>,
     guard: RemovalGuard,
     overlap: Overlap,
-    /// Newest target from the source.
+    /// The source's newest target.
     source: Arc<Target>,
-    /// Chosen target, without retained certificates.
+    /// The chosen target, without retained certificates.
     chosen: Arc<Target>,
-    /// Chosen target with retained certificates, which is applied to Envoy.
+    /// The chosen target with retained certificates: Envoy gets this target.
     selected: Arc<Target>,
-    /// Generation that the Gateway was rolled back to.
+    /// Generation that the Gateway is rolled back to.
     pinned: Option<u64>,
-    /// Why the newest target from the source is held.
+    /// Why the source's newest target is held.
     held: Option<String>,
 }
 
 impl TargetSelector {
-    /// Starts with the generation that the Gateway was rolled back to, or else with the source's
-    /// first target. If `guard` holds that target, starts with the last accepted configuration.
+    /// Selects the generation that the Gateway is rolled back to, or else the source's first
+    /// target. If `guard` holds that target, selects the last accepted configuration.
     pub(super) fn new(
         gateway: NamespacedName,
         known: watch::Receiver<SourceState>,
@@ -81,17 +81,17 @@ impl TargetSelector {
         selector
     }
 
-    /// Returns the target to apply to Envoy.
+    /// Returns the target for Envoy.
     pub(super) fn selected(&self) -> &Arc<Target> {
         &self.selected
     }
 
-    /// Returns true if Envoy's files may contain expired certificates.
+    /// Returns true if Envoy's files may contain certificates whose trust has ended.
     pub(super) fn has_overlap(&self) -> bool {
         self.overlap.was_there()
     }
 
-    /// Returns why the selected target is not the source's target, or `None` if it is.
+    /// Returns why the selected target is not the source's newest target, or `None` if it is.
     pub(super) fn held(&self) -> Option<String> {
         match self.pinned {
             Some(number) => Some(format!(
@@ -107,8 +107,8 @@ impl TargetSelector {
         guard.into_iter().chain(self.overlap.next()).min()
     }
 
-    /// Waits for a newer target from the source. Returns whether it was selected, or `None` once
-    /// the engine has stopped. A removed Gateway gets no newer target, and the agent stops its
+    /// Waits for a newer target from the source. Returns true if the newer target was selected, or
+    /// `None` once the engine has stopped. Waits forever for a removed Gateway; the agent stops its
     /// instance. Cancel-safe.
     pub(super) async fn changed(&mut self) -> Option<bool> {
         loop {
@@ -120,7 +120,7 @@ impl TargetSelector {
         }
     }
 
-    /// Returns true if the source has a newer target than the last one taken.
+    /// Returns true if the source has a newer target than the one that was last considered.
     pub(super) fn has_newer(&self) -> bool {
         self.newer().is_some()
     }
@@ -131,21 +131,22 @@ impl TargetSelector {
         (!Arc::ptr_eq(newest, &self.source)).then(|| Arc::clone(newest))
     }
 
-    /// Returns true if the source no longer contains this Gateway, but its withdrawal is held.
+    /// Returns true if this Gateway's configuration is held because served Gateways vanished from
+    /// the source.
     pub(super) fn is_withdrawn(&self) -> bool {
         let known = self.known.borrow();
         known.withdrawn && known.held(&self.gateway).is_some()
     }
 
-    /// Selects the source's target if nothing holds it, and updates the retained certificates.
+    /// Selects the source's target unless it is held, and updates the retained certificates.
     /// Returns true if Envoy needs another target.
     pub(super) fn recheck(&mut self) -> bool {
         self.follow_source();
         self.lay()
     }
 
-    /// Adds the retained certificates to the chosen target. Returns true if the selected target
-    /// changes.
+    /// Updates the retained certificates of the chosen target. Returns true if Envoy needs another
+    /// target.
     fn lay(&mut self) -> bool {
         let laid = self.overlap.lay_over(&self.chosen);
         let other = !Arc::ptr_eq(&laid, &self.selected);
@@ -163,7 +164,7 @@ impl TargetSelector {
         }
     }
 
-    /// Changes the limits of the guard. Returns true if that releases the source's target.
+    /// Changes the limits of the guard. Returns true if Envoy needs another target.
     pub(super) fn hold_by(&mut self, most_removed: u8, pause: Duration) -> bool {
         if !self.guard.set(most_removed, pause) {
             return false;
@@ -171,14 +172,14 @@ impl TargetSelector {
         self.recheck()
     }
 
-    /// Changes the host's overlap; `None` if the configuration decides. Returns true if Envoy needs
-    /// another target.
+    /// Changes the overlap from the host's settings; `None` means that the snapshot decides.
+    /// Returns true if Envoy needs another target.
     pub(super) fn overlap_by(&mut self, overlap: Option<Duration>) -> bool {
         self.overlap.set(overlap);
         self.lay()
     }
 
-    /// Selects the held target. Returns the reply.
+    /// Selects the held target. Returns the reply to the operator.
     pub(super) fn accept(&mut self) -> &'static str {
         if !self.guard.open() {
             return "nothing is held";
@@ -189,7 +190,8 @@ impl TargetSelector {
         "applying the held revision"
     }
 
-    /// Selects an accepted generation, and keeps it even across restarts. Returns the reply.
+    /// Rolls back to an accepted generation, even across restarts of the agent. Returns the reply
+    /// to the operator.
     pub(super) fn roll_back(&mut self, number: u64) -> Result<String, String> {
         self.go_back(number)?;
         self.lay();
@@ -200,7 +202,7 @@ impl TargetSelector {
         ))
     }
 
-    /// Selects the source's target again after a rollback. Returns the reply.
+    /// Ends a rollback and selects the source's target. Returns the reply to the operator.
     pub(super) fn resume(&mut self) -> Result<String, String> {
         history::pin(&self.directory, None).map_err(|error| error.to_string())?;
         if self.pinned.take().is_none() {
@@ -216,8 +218,8 @@ impl TargetSelector {
     fn go_back(&mut self, number: u64) -> Result<(), String> {
         let resolved = history::load(&self.directory, number, &self.sealing);
         let mut resolved = resolved.map_err(|error| format!("{error:#}"))?;
-        // Routes and listeners come from the old generation, but keys from the source: an old key
-        // may have been replaced because it leaked.
+        // Routes and listeners come from the selected generation. Keys come from the source,
+        // because an old key may have been replaced after a leak.
         let present = self.source.encoded.keys();
         kept_keys::replace(&mut resolved.snapshot, &mut resolved.keys, present);
         let cause = format!("a rollback to generation {number}");

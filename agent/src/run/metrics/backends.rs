@@ -1,23 +1,23 @@
-//! Reads the traffic per backend from one Envoy's statistics, and chooses the backends that get
-//! their own series. Pure.
+//! Reads per-backend traffic from one Envoy's statistics, and chooses the backends that get their
+//! own series. Pure.
 //!
-//! There may be thousands of backends, but only the busiest ones have their own series. All others
-//! share one. The counters of the shared series must never decrease while the agent is running,
-//! even if its backends change.
+//! There may be thousands of backends, but only the busiest have their own series. All other
+//! backends share one series. The counters of the shared series must never decrease while the agent
+//! is running, even if the set of backends in it changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Regular expression that selects backend statistics by their names in Envoy.
 pub(super) const BACKEND_STATISTICS: &str = r"^cluster\..*\.upstream_";
 
-/// Name of the series that all other backends share. No backend has this name, because names of
-/// backends contain slashes.
+/// Name of the series that backends without their own series share. No backend has this name,
+/// because backend names contain slashes.
 pub(super) const OTHERS: &str = "other";
 
-/// Factor by which the weight of earlier requests decays with each scrape.
+/// Factor by which the weight of earlier requests decreases with each scrape.
 const MEMORY: f64 = 0.9;
-/// A backend replaces another backend only if it has this many times the requests, because series
-/// that appear and disappear are useless.
+/// A backend takes over the series of another backend only if it has this many times as many
+/// requests, because series that come and go are useless.
 const DISTANCE: f64 = 2.0;
 
 /// Families of backend counters.
@@ -32,8 +32,8 @@ pub(super) enum BackendFamily {
     Received,
 }
 
-/// Counters of a backend: the family, the value of its label if it has one, and the suffixes of the
-/// Envoy counters that are added up.
+/// Counters of a backend. Each has a family, the value of its label (if it has one), and the
+/// suffixes of the Envoy counters that are added up.
 pub(super) const COUNTS: [(BackendFamily, &str, &[&str]); 13] = [
     (BackendFamily::Requests, "1xx", &["rq_1xx"]),
     (BackendFamily::Requests, "2xx", &["rq_2xx"]),
@@ -62,17 +62,17 @@ pub(super) const COUNTS: [(BackendFamily, &str, &[&str]); 13] = [
     (BackendFamily::Received, "", &["cx_rx_bytes_total"]),
 ];
 
-/// Counts of one backend, or of several.
+/// Counts of one backend, or the sum of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct BackendTraffic {
-    /// In the order of [`COUNTS`].
+    /// The counters, in the order of [`COUNTS`].
     pub(super) counts: [u64; COUNTS.len()],
     pub(super) requests_active: u64,
     pub(super) connections_active: u64,
 }
 
 impl BackendTraffic {
-    /// Parses Envoy's response to `/stats`, by backend. Skips other lines.
+    /// Parses Envoy's response to `/stats`. Returns the counts of each backend. Skips other lines.
     pub(super) fn read(text: &str) -> BTreeMap<String, Self> {
         let mut all: BTreeMap<String, Self> = BTreeMap::new();
         for line in text.lines() {
@@ -114,7 +114,7 @@ impl BackendTraffic {
             .sum()
     }
 
-    /// Returns the counts since `before`, or all counts if Envoy has restarted.
+    /// Returns the increase since `before`, or all counts if Envoy has restarted since then.
     fn since(&self, before: &[u64; COUNTS.len()]) -> [u64; COUNTS.len()] {
         std::array::from_fn(|index| {
             let now = self.counts[index];
@@ -123,8 +123,9 @@ impl BackendTraffic {
     }
 }
 
-/// Returns the backend of a cluster: kind, namespace, name and port, and the protocol if it is UDP.
-/// A backend may have several clusters, for sessions or policies. They count as one.
+/// Returns the backend that a cluster belongs to: kind, namespace, name and port, and the protocol
+/// if it is UDP. A backend may have several clusters, for sessions or policies. Their counts are
+/// added up.
 fn backend(cluster: &str) -> Option<String> {
     let mut parts = cluster.split('/');
     let first: Vec<&str> = parts.by_ref().take(4).collect();
@@ -136,7 +137,7 @@ fn backend(cluster: &str) -> Option<String> {
     Some(all.join("/"))
 }
 
-/// One Gateway's backends, remembered across scrapes.
+/// The backends of one Gateway, remembered across scrapes.
 #[derive(Debug, Default)]
 pub(super) struct BackendSeries {
     seen: BTreeMap<String, SeenBackend>,
@@ -147,15 +148,15 @@ pub(super) struct BackendSeries {
 #[derive(Debug, Default)]
 struct SeenBackend {
     counts: [u64; COUNTS.len()],
-    /// Weight of recent requests.
+    /// Number of requests, weighted in favor of recent ones.
     weight: f64,
     /// True if the backend has its own series.
     shown: bool,
 }
 
 impl BackendSeries {
-    /// Records Envoy's current counts. Returns the series to show: at most `most` backends, then
-    /// the sum of all others.
+    /// Records Envoy's current counts. Returns the series to show: at most `most` backends, and
+    /// then the sum of all others.
     pub(super) fn update(
         &mut self,
         now: BTreeMap<String, BackendTraffic>,
@@ -167,7 +168,7 @@ impl BackendSeries {
             let new = traffic.since(&seen.counts);
             seen.counts = traffic.counts;
             seen.weight = seen.weight * MEMORY + weight(&new);
-            // Requests from before the first scrape are not added to the sum of others.
+            // Requests before the first scrape are not added to the shared series.
             if self.begun && !seen.shown {
                 for (sum, new) in self.others.iter_mut().zip(new) {
                     *sum += new;
@@ -197,8 +198,8 @@ impl BackendSeries {
         told
     }
 
-    /// Gives free series to the backends with the most requests. Then reassigns series from
-    /// backends that have far fewer requests.
+    /// Assigns free series to the backends with the most requests. Then takes series from backends
+    /// with far fewer requests.
     fn choose(&mut self, most: usize) {
         let by_weight = |shown: bool| {
             let of_it = self.seen.iter().filter(|(_, seen)| seen.shown == shown);
@@ -221,7 +222,7 @@ impl BackendSeries {
                     shown.insert(0, (weight, name));
                     shown.sort_by(|one, other| other.0.total_cmp(&one.0));
                 }
-                // Backends are in descending order, so no later one has more requests.
+                // The remaining backends have even fewer requests.
                 _ => break,
             }
         }
@@ -300,12 +301,12 @@ mod tests {
         assert_eq!(told[2].1.requests_active, 2);
         let told = series.update(of(&[("a", 15), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("b", 30), ("c", 20), (OTHERS, 6)]);
-        // `a` is now far busier than `c`, which is counted with the others from now on.
+        // `a` is now far busier than `c`. From now on, `c` is counted in the shared series.
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 20), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 90)]);
         let told = series.update(of(&[("a", 99), ("b", 30), ("c", 25), ("d", 2)]), 2);
         assert_eq!(requests(&told), [("a", 99), ("b", 30), (OTHERS, 95)]);
-        // A restarted Envoy counts from zero. A backend that is gone frees its series.
+        // A restarted Envoy counts from zero. The series of a backend that is gone becomes free.
         let told = series.update(of(&[("a", 3), ("c", 4), ("d", 1)]), 2);
         assert_eq!(requests(&told), [("a", 3), ("c", 4), (OTHERS, 100)]);
     }

@@ -1,5 +1,5 @@
-//! Reports host resources that an agent and its Envoys can exhaust, and their current use. Must not
-//! fail a scrape: unreadable values are omitted.
+//! Reports host resources that an agent and its Envoys may exhaust, and the current use of each.
+//! Must not make a scrape fail: unreadable values are omitted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,39 +12,40 @@ use crate::host::limits;
 use crate::host::processes::{ProcessorTimes, processor_times};
 use crate::host::reserve::ReserveLevel;
 
-/// Use of a budget, and its limit.
+/// Current use of a resource, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct UsedBudget {
     pub(super) used: u64,
     pub(super) limit: u64,
 }
 
-/// One Envoy's use of the host's budgets.
+/// One Envoy's use of host resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EnvoyBudgets {
     pub(super) open: UsedBudget,
-    /// Files that the Envoy watches, each with an inotify instance.
+    /// Number of files that the Envoy watches; each needs an inotify instance.
     pub(super) watched: u64,
     /// Time that the Envoy's threads have spent running and waiting for a CPU; `None` if the kernel
-    /// does not count it.
+    /// does not record it.
     pub(super) processor: Option<ProcessorTimes>,
 }
 
-/// Use of the host's budgets.
+/// Current use of host resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Budgets {
-    /// Inotify instances of this user, in all of its visible processes.
+    /// Inotify instances of this user, in all processes that the agent can see.
     pub(super) instances: Option<UsedBudget>,
-    /// Inotify instances that the agent holds for the next Envoys.
+    /// Inotify instances that the agent reserves for the next Envoys.
     pub(super) reserve: ReserveLevel,
     /// Open files of the agent.
     pub(super) open: Option<UsedBudget>,
-    /// The running Envoys that can be inspected, by the names of their Gateways.
+    /// The running Envoys that can be inspected, by Gateway name.
     pub(super) envoys: BTreeMap<String, EnvoyBudgets>,
 }
 
 impl Budgets {
-    /// Reads the budgets for the Envoys with these PIDs. Blocks while the kernel lists their files.
+    /// Reads the use of resources by the Envoys with these PIDs. Blocks while the kernel lists
+    /// their open files.
     pub(super) fn read(envoys: BTreeMap<String, u32>, reserve: ReserveLevel) -> Self {
         let pids: Vec<u32> = envoys.values().copied().collect();
         let Budget {
@@ -76,7 +77,7 @@ fn open_files(process: &str) -> Option<UsedBudget> {
 }
 
 impl Scrape {
-    /// Writes the use and the limit of each budget.
+    /// Writes the use and the limit of each resource.
     pub(super) fn budgets(&self, families: &mut Families<'_>) -> fmt::Result {
         let Budgets {
             instances,

@@ -1,5 +1,5 @@
-//! Counts an instance's work since the agent started. The counts are plain values, and readers use
-//! the newest ones.
+//! Counts an instance's work since the agent started. The counts are plain values that are
+//! published as a whole.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const APPLY_BOUNDS: &[f64] = &[
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// Outcome of applying a target to Envoy.
+/// Outcome of an attempt to apply a target to Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::run) enum ApplyOutcome {
     /// Envoy serves the whole target.
@@ -24,7 +24,7 @@ pub(in crate::run) enum ApplyOutcome {
     Reduced,
     /// Envoy rejects the target as a whole.
     Refused,
-    /// The target could not be applied for another reason, and is tried again.
+    /// The target could not be applied for another reason, and will be tried again.
     Postponed,
 }
 
@@ -48,16 +48,16 @@ impl ApplyOutcome {
     }
 }
 
-/// Reason why an Envoy process came into service.
+/// How an Envoy process came into service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) enum ProcessReason {
-    /// The process is the first that this agent has seen.
+    /// This is the first process that this agent has seen.
     Start,
     /// The process took over from a running process by Envoy's hot restart.
     HotRestart,
     /// The process took over from a running process without a hot restart.
     Handover,
-    /// The previous process has died.
+    /// The previous process had died.
     Death,
 }
 
@@ -85,24 +85,24 @@ impl From<RestartMethod> for ProcessReason {
     }
 }
 
-/// Time taken by the steps of one phase.
+/// Total time that the steps of one phase took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PhaseTime {
-    /// Time until the last rename.
+    /// Time until the last file was renamed.
     pub(super) renaming: Duration,
-    /// Time from the last rename until Envoy had accepted everything.
+    /// Time from the last rename until Envoy had accepted the whole step.
     pub(super) accepting: Duration,
 }
 
-/// Counts of one instance.
+/// The counts of one instance.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
-    /// Time until Envoy was verified to serve a change.
+    /// How long changes took until Envoy was verified to serve them.
     pub(super) durations: Durations,
-    /// Time taken by the steps that Envoy accepted, in the order of [`Phase`].
+    /// How long accepted steps took, in the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
-    /// Envoy processes that came into service, in the order of [`ProcessReason`].
+    /// Number of Envoy processes that came into service, in the order of [`ProcessReason`].
     processes: [u64; ProcessReason::ALL.len()],
 }
 
@@ -118,7 +118,7 @@ impl Default for ApplyCounts {
 }
 
 impl ApplyCounts {
-    /// Counts an attempt. Only accepted and reduced targets have a duration.
+    /// Counts an attempt. Only targets that were accepted, as a whole or reduced, have a duration.
     pub(in crate::run) fn note(&mut self, outcome: ApplyOutcome, took: Duration) {
         self.outcomes[outcome as usize] += 1;
         if matches!(outcome, ApplyOutcome::Accepted | ApplyOutcome::Reduced) {
@@ -126,7 +126,7 @@ impl ApplyCounts {
         }
     }
 
-    /// Adds the time taken by steps that Envoy accepted.
+    /// Adds the time that the steps of an accepted change took.
     pub(in crate::run) fn record_steps(&mut self, steps: &[StepReport]) {
         for step in steps {
             let StepReport {
@@ -147,12 +147,12 @@ impl ApplyCounts {
         self.processes[reason as usize] += 1;
     }
 
-    /// Returns the time taken by the steps of a phase.
+    /// Returns the total time that the steps of a phase took.
     pub(super) fn time_of(&self, phase: Phase) -> PhaseTime {
         self.phases[phase as usize]
     }
 
-    /// Returns how many Envoy processes came into service for this reason.
+    /// Returns how many Envoy processes came into service in this way.
     pub(super) fn processes_for(&self, reason: ProcessReason) -> u64 {
         self.processes[reason as usize]
     }
@@ -163,11 +163,11 @@ impl ApplyCounts {
     }
 }
 
-/// Durations in seconds, by upper bound.
+/// A histogram of durations in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
-    /// Upper bounds, ascending, each with the number of durations between the previous bound and
-    /// this one.
+    /// Upper bounds in ascending order, each with the number of durations above the previous bound
+    /// and not above this one.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }

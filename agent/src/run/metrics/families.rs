@@ -1,7 +1,7 @@
-//! Defines the name and meaning of each metric. Pure: one scrape is one value.
+//! Defines the name and the meaning of each metric. Pure: takes one scrape as a value.
 //!
-//! Labels contain names of Gateways, ports and objects. The number of series is bounded for any
-//! configuration. A released name never changes its meaning.
+//! Labels contain names of Gateways, ports and objects. The number of series is bounded for every
+//! configuration. A metric keeps its meaning once it has been released.
 
 use std::fmt;
 
@@ -18,9 +18,10 @@ use crate::apply::plan::Phase;
 use crate::run::report::{GatewayReport, Report, health};
 use crate::source::problem::Severity;
 
-/// Maximum number of certificates per Gateway with their own series: the first to expire.
+/// Maximum number of certificates per Gateway that have their own series. Those that expire first
+/// are chosen.
 const MAX_CERTIFICATES: usize = 20;
-/// Maximum number of rejected objects per Gateway with their own series.
+/// Maximum number of rejected objects per Gateway that have their own series.
 const MAX_REFUSED: usize = 20;
 
 impl Collector for Scrape {
@@ -308,7 +309,7 @@ impl Scrape {
         families.counter("gateway_sent_bytes", "Bytes sent to clients", sent)
     }
 
-    /// Writes one value for each Gateway in the report.
+    /// Writes one series for each Gateway in the report.
     fn each(
         &self,
         families: &mut Families<'_>,

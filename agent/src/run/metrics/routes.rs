@@ -1,8 +1,7 @@
-//! Collects the traffic of the routes that an Envoy counts separately, and writes their metrics.
-//! Pure.
+//! Reads the traffic of the routes that Envoy counts separately, and writes their metrics. Pure.
 //!
-//! A route may be in several virtual hosts, whose counts are added up. Must not choose which routes
-//! are counted: Envoy's configuration does.
+//! A route may be in several virtual hosts; their counts are added up. Must not choose which routes
+//! are counted: Envoy's configuration determines that.
 
 use std::fmt;
 
@@ -12,7 +11,7 @@ use super::traffic::bound;
 use super::writer::{Families, SeriesLabels, count, of_gateway};
 use crate::envoy::admin::Sample;
 
-/// Status classes, each as the value of Envoy's label and as the value of Sesame's label.
+/// Status classes: the value of Envoy's label, and the value of Sesame's label.
 const CLASSES: [(&str, &str); 5] = [
     ("1", "1xx"),
     ("2", "2xx"),
@@ -24,7 +23,7 @@ const CLASSES: [(&str, &str); 5] = [
 /// Counts of one route.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RouteTraffic {
-    /// Responses of backends, in the order of [`CLASSES`].
+    /// Number of backend responses, in the order of [`CLASSES`].
     requests: [u64; CLASSES.len()],
     durations: Durations,
 }
@@ -59,7 +58,7 @@ impl RouteTraffic {
         }
     }
 
-    /// Completes the sum over all virtual hosts.
+    /// Completes the counts after those of all virtual hosts have been added.
     pub(super) fn finish(&mut self) {
         self.durations.differences();
     }
@@ -67,7 +66,7 @@ impl RouteTraffic {
 
 impl Scrape {
     /// Writes each route's counters, even at zero. Otherwise, rates would miss the first failure,
-    /// which creates the counter.
+    /// because the failure would create its counter.
     pub(super) fn routes(&self, families: &mut Families<'_>) -> fmt::Result {
         let requests = self.measured().flat_map(|(labels, traffic)| {
             let by_class = CLASSES.iter().zip(traffic.requests);

@@ -1,4 +1,4 @@
-//! One scrape: the values in a response to `GET /metrics`, and their text. Pure.
+//! One scrape: the values in a response to `GET /metrics`, and their rendering as text. Pure.
 
 use std::collections::BTreeMap;
 
@@ -18,24 +18,24 @@ use crate::run::report::Report;
 pub(super) struct Scrape {
     pub(super) report: Report,
     pub(super) budgets: Budgets,
-    /// All other values per Gateway, by the names in the report.
+    /// Values that are not in the report, by Gateway name.
     pub(super) gateways: BTreeMap<String, GatewayFacts>,
 }
 
-/// Values of one Gateway that are not in its report.
+/// Values of one Gateway that are not in the report.
 #[derive(Debug, Default)]
 pub(super) struct GatewayFacts {
     pub(super) counts: ApplyCounts,
     pub(super) held: bool,
-    /// Names of key pairs, and the Unix timestamps at which their certificates expire, in order of
-    /// expiry.
+    /// Names of key pairs, each with the Unix timestamp at which its certificate expires, in order
+    /// of expiry.
     pub(super) certificates: Vec<(String, i64)>,
-    /// Names of trust bundles, and the Unix timestamp at which the first CA certificate or
-    /// revocation list of each expires.
+    /// Names of trust bundles, each with the Unix timestamp of the first expiry among its CA
+    /// certificates and revocation lists.
     pub(super) authorities: BTreeMap<String, i64>,
-    /// Traffic to backends with their own series, then the sum of all others.
+    /// Traffic of backends with their own series, and then the sum of all other backends.
     pub(super) backends: Vec<(String, BackendTraffic)>,
-    /// Traffic of the Envoy; `None` if the Envoy does not respond.
+    /// The Envoy's traffic; `None` if the Envoy did not respond.
     pub(super) traffic: Option<EnvoyTraffic>,
 }
 
@@ -93,8 +93,8 @@ impl Scrape {
     }
 }
 
-/// Converts the text to the older format, in which names of counter families end in `_total` and
-/// the text has no end marker.
+/// Converts the text to the older format. In that format, names of counter families end in
+/// `_total`, and there is no end marker.
 fn plain(open: &str) -> String {
     let mut counters: Vec<&str> = open
         .lines()

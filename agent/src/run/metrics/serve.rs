@@ -29,24 +29,25 @@ use crate::run::report::ReportSource;
 /// Path of the metrics endpoint.
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
-/// Timeout for an Envoy's statistics. Prometheus waits for ten seconds by default.
+/// Timeout for an Envoy's statistics. It must be below Prometheus's own timeout, which is ten
+/// seconds by default.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Sources of the values that metrics are built from.
+/// Where the values of a scrape come from.
 #[derive(Clone)]
 pub(in crate::run) struct MetricsSource {
     report: ReportSource,
     observed: watch::Receiver<AllObserved>,
-    /// Maximum number of backends per Gateway with their own series.
+    /// Maximum number of backends per Gateway that have their own series.
     most_backends: usize,
     backends: KnownBackends,
     reserve: InotifyReserve,
 }
 
-/// Each Gateway's backends, remembered across scrapes.
+/// The backends of each Gateway, remembered across scrapes.
 #[derive(Clone, Default)]
 struct KnownBackends(Arc<Mutex<BTreeMap<String, BackendSeries>>>);
 
@@ -101,7 +102,8 @@ impl MetricsSource {
         }
     }
 
-    /// Returns the facts of each Gateway, and forgets the backends of Gateways that are gone.
+    /// Returns the values of each Gateway that are not in the report. Forgets the backends of
+    /// Gateways that are gone.
     fn gateways(
         &self,
         answers: Vec<(String, &Observed, EnvoyAnswer)>,
@@ -124,7 +126,7 @@ impl MetricsSource {
     }
 }
 
-/// An Envoy's traffic statistics; empty if it did not respond.
+/// Traffic of an Envoy; empty if the Envoy did not respond.
 #[derive(Default)]
 struct EnvoyAnswer {
     traffic: Option<EnvoyTraffic>,
@@ -155,10 +157,10 @@ impl EnvoyAnswer {
     }
 }
 
-/// Builds the status page from the newest values.
+/// Returns the status page with the newest values.
 pub(in crate::run) type PageSource = Arc<dyn Fn() -> Page + Send + Sync>;
 
-/// Serves only `GET /metrics` and the status page, to every caller that the guard admits.
+/// Serves only `GET /metrics` and the status page, to every caller that `guard` admits.
 pub(in crate::run) async fn serve(
     listener: TcpListener,
     guard: Guard,
@@ -174,7 +176,7 @@ pub(in crate::run) async fn serve(
                 return source.answer(request.headers()).await;
             }
             if request.method() == Method::GET && PATHS.contains(&request.uri().path()) {
-                // This blocks, because the page resolves the conditions of all objects again.
+                // Use a blocking thread, because the page computes the conditions of all objects.
                 let written = tokio::task::spawn_blocking(move || page().response());
                 return match written.await {
                     Ok(response) => response.map(Full::new),

@@ -1,7 +1,8 @@
 //! Reads one Envoy's traffic from its statistics. Pure.
 //!
-//! Envoy names its counters by listener and connection manager. Here, the names become the port
-//! that clients see and the protocol. Both stay the same when an Envoy or an address is replaced.
+//! Envoy names its counters by listener and connection manager. The names are converted to the
+//! protocol and the port that clients see, because these two stay the same when an Envoy or an
+//! address is replaced.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +13,17 @@ use crate::envoy::admin::Sample;
 /// Regular expression that selects the statistics for [`EnvoyTraffic`] by their names in Envoy.
 pub(super) const STATISTICS: &str = r"^(http|tcp|udp)\.[^.]+\.downstream_|^listener\..*\.(no_filter_chain_match|downstream_(global_)?cx_overflow|ssl\.[a-z_]+)$|^server\.memory_allocated$|^vhost\..*\.route\.";
 
-/// Maximum duration with its own bucket, in milliseconds.
+/// Longest duration in milliseconds that still has its own bucket.
 const LONGEST: f64 = 60_000.0;
 
-/// One Envoy's counters since it started.
+/// One Envoy's counters since the Envoy started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct EnvoyTraffic {
     /// Traffic by port and protocol.
     pub(super) ports: BTreeMap<(u16, String), PortTraffic>,
-    /// Traffic of the routes that Envoy counts separately, by name: `HTTPRoute/namespace/name`.
+    /// Traffic of the routes that Envoy counts separately, by `HTTPRoute/namespace/name`.
     pub(super) routes: BTreeMap<String, RouteTraffic>,
-    /// Connections that the listener closed, by reason.
+    /// Number of connections that listeners closed, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
     pub(super) tls_handshakes: f64,
     /// Allocated memory in bytes.
@@ -36,7 +37,7 @@ pub(super) struct PortTraffic {
     pub(super) requests: BTreeMap<String, f64>,
     pub(super) requests_active: Option<f64>,
     pub(super) durations: Durations,
-    /// Connections, or UDP sessions.
+    /// Number of connections, or of UDP sessions.
     pub(super) connections: f64,
     pub(super) connections_active: f64,
     pub(super) received: f64,
@@ -129,7 +130,7 @@ impl PortTraffic {
 }
 
 impl Durations {
-    /// Turns Envoy's cumulative counts into one count per bucket.
+    /// Converts Envoy's cumulative buckets to separate counts per bucket.
     pub(super) fn differences(&mut self) {
         self.buckets
             .sort_by(|(one, _), (other, _)| one.total_cmp(other));
@@ -142,14 +143,14 @@ impl Durations {
     }
 }
 
-/// Returns the port and protocol in a prefix such as `https-443`.
+/// Returns the port and the protocol from a stat prefix such as `https-443`.
 fn port_and_protocol(prefix: &str) -> Option<(u16, String)> {
     let (protocol, port) = prefix.rsplit_once('-')?;
     Some((port.parse().ok()?, protocol.to_owned()))
 }
 
-/// Returns the upper bound of a bucket in seconds; `None` if it has no bound, or one beyond the
-/// longest duration.
+/// Returns the upper bound of a bucket in seconds. Returns `None` if the bucket has no bound, or a
+/// bound beyond the longest duration.
 pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
     match sample.label("le")? {
         "+Inf" => Some(f64::INFINITY),
@@ -164,7 +165,7 @@ pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Output of a real Envoy.
+    /// Recorded from a real Envoy.
     const TEXT: &str = r#"# TYPE envoy_http_downstream_cx_total counter
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="admin"} 3
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 500

@@ -1,4 +1,4 @@
-//! Writes metric families. Must not know their meaning.
+//! Writes metric families. Must not depend on their meaning.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use prometheus_client::metrics::exemplar::Exemplar;
 
 use super::counts::Durations;
 
-/// Names and values of labels, in the order in which they are written.
+/// Names and values of labels, in output order.
 pub(super) type SeriesLabels = Vec<(&'static str, String)>;
 
-/// Writes families one at a time.
+/// Writes metric families, one after another.
 pub(super) struct Families<'e>(pub(super) DescriptorEncoder<'e>);
 
 impl Families<'_> {
@@ -78,7 +78,7 @@ fn one<'e>(
     family.encode_family(labels)
 }
 
-/// Returns a Gateway's labels; `name` is its `namespace/name`, as in the report.
+/// Returns the labels that identify a Gateway. `name` is `namespace/name`.
 pub(super) fn of_gateway(name: &str) -> SeriesLabels {
     let (namespace, name) = name.split_once('/').unwrap_or(("", name));
     vec![

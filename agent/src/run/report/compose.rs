@@ -28,32 +28,32 @@ use crate::run::target::RetainedCertificate;
 use crate::source::problem::Severity;
 use crate::source::update::IncompleteRevision;
 
-/// Inputs for a report.
+/// The facts from which a report is composed.
 pub(in crate::run) struct ReportFacts<'a> {
     pub(in crate::run) agent: AgentReport,
-    /// The source, without its state.
+    /// The description of the source, without its current state.
     pub(in crate::run) source: SourceReport,
     pub(in crate::run) known: &'a SourceState,
     pub(in crate::run) resolve: &'a sesame_gateway_api::resolve::Options,
     pub(in crate::run) observed: &'a BTreeMap<NamespacedName, Observed>,
-    /// Addresses of the host, for listeners on all addresses.
+    /// Addresses of the host, reported for listeners on all addresses.
     pub(in crate::run) host_addresses: &'a [String],
-    /// Hints about the settings.
+    /// Hints about settings.
     pub(in crate::run) hints: Vec<String>,
-    /// Warnings about the settings.
+    /// Warnings about settings.
     pub(in crate::run) warnings: Vec<String>,
-    /// True if the kernel moves the waiting connections of a closing socket to another socket on
-    /// its port.
+    /// True if the kernel moves pending connections of a closing socket to another socket that
+    /// listens on the same port.
     pub(in crate::run) moves_connections: bool,
-    /// Time of the report, which determines which certificates expire soon.
+    /// Time of the report, which determines which certificates will expire soon.
     pub(in crate::run) now: Timestamp,
 }
 
-/// Hint for a host whose kernel does not move connections.
+/// Hint for a host whose kernel does not move pending connections.
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next one listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
-/// Composes the report. Objects are optional, because computing the statuses of many objects takes
-/// a long time. Without objects, their conditions do not affect the reported health either.
+/// Composes the report. The objects are optional, because computing the statuses of many objects
+/// takes long. If they are omitted, their conditions do not affect the reported health.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,
@@ -120,7 +120,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     }
 }
 
-/// Returns possible improvements to this host.
+/// Returns hints on improving this host.
 fn hints(
     gateways: &[GatewayReport],
     moves_connections: bool,
@@ -155,7 +155,7 @@ fn source_reasons(known: &SourceState, source: &SourceReport) -> Vec<String> {
     reasons
 }
 
-/// Returns the number of errors in the source's objects, as text, or `None` if there are none.
+/// Describes the number of errors in the source's objects, or returns `None` if there are none.
 fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     let errors = known.problems.iter();
     let errors = errors.filter(|p| p.severity == Severity::Error).count();
@@ -168,7 +168,7 @@ fn count_errors(known: &SourceState, source: &SourceReport) -> Option<String> {
     (errors > 0).then(|| format!("{errors} {noun} in {kind}"))
 }
 
-/// Adds the source's state to its report.
+/// Adds the current state of the source to its description.
 fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     SourceReport {
         available: known.available,
@@ -196,7 +196,8 @@ fn key_set(copy: &KeySetCopy) -> KeySetReport {
     }
 }
 
-/// Adds expiring listener certificates and lapsed trust to the statuses.
+/// Adds warnings to the statuses about listener certificates that expire and trust bundles that
+/// have expired.
 fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     let expiries = resolution.listener_expiries();
     let gateways = resolution.statuses.gateways.iter_mut();
@@ -221,7 +222,7 @@ fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {
     format!("Gateway {name}: {}", warning.message)
 }
 
-/// Returns the problems with Gateways and their Envoys.
+/// Returns the problems of Gateways and their Envoys.
 fn gateway_reasons(
     gateways: &[GatewayReport],
     observed: &BTreeMap<NamespacedName, Observed>,
@@ -256,7 +257,7 @@ fn gateway_reasons(
     reasons
 }
 
-/// Returns warnings about Gateways that should have an access log but have none.
+/// Returns warnings about Gateways whose access logs cannot be written.
 fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item = String> {
     observed.iter().filter_map(|(name, observed)| {
         let why = observed.unlogged.as_ref()?;
@@ -264,7 +265,7 @@ fn unlogged(observed: &BTreeMap<NamespacedName, Observed>) -> impl Iterator<Item
     })
 }
 
-/// Returns the warnings about certificates in local files.
+/// Returns warnings about certificates in local files.
 fn warnings_of_local_files(known: &SourceState) -> impl Iterator<Item = String> {
     let problems = known.local.problems.iter();
     let warnings = problems.filter(|problem| problem.severity == Severity::Warning);
@@ -281,7 +282,8 @@ pub(in crate::run) fn gateway_report(
     let incomplete = known.incomplete.get(name);
     let wanted = newest.map_or_else(String::new, |wanted| wanted.revision().to_owned());
     let applied = observed.applied_revision().to_owned();
-    // After a start from existing files, nothing is published until the source has a newer target.
+    // After a start from existing files, no target is applied until the source has a newer one. The
+    // existing files count as applied.
     let restored = newest.filter(|wanted| wanted.restored && observed.applied.is_none());
     let answered = restored.is_some() || observed.answered_revision() == wanted;
     let serves = observed.live && (observed.loaded || observed.applied.is_some());
@@ -340,7 +342,7 @@ pub(in crate::run) fn gateway_report(
     }
 }
 
-/// Returns the certificates that are trusted in addition to the declared ones.
+/// Returns the certificates that are trusted although their bundles no longer declare them.
 fn retained(observed: &Observed) -> Vec<RetainedReport> {
     let certificates = observed.applied.iter().flat_map(|target| &target.retained);
     let reports = certificates.flat_map(|RetainedCertificate { bundle, pem, until }| {
@@ -355,7 +357,7 @@ fn retained(observed: &Observed) -> Vec<RetainedReport> {
     reports.collect()
 }
 
-/// Returns the state of a Gateway whose newest target Envoy serves, as a whole or reduced.
+/// Returns the state of a Gateway whose Envoy serves the newest target, possibly reduced.
 fn answered_state(
     held: Option<&str>,
     incomplete: Option<&IncompleteRevision>,
@@ -386,8 +388,8 @@ fn answered_state(
     (state, observed.notes.join("; "))
 }
 
-/// Returns the addresses where clients reach the Gateway. The host's addresses replace an
-/// unspecified address.
+/// Returns the addresses where clients reach the Gateway. Replaces an unspecified address by the
+/// host's addresses.
 pub(in crate::run) fn reachable(
     listened: impl IntoIterator<Item = IpAddr>,
     host_addresses: &[String],
@@ -404,7 +406,7 @@ pub(in crate::run) fn reachable(
     addresses
 }
 
-/// Returns the number of conditions that report a problem, as text, or `None` if there are none.
+/// Describes the number of conditions that report a problem, or returns `None` if there are none.
 fn count_bad(statuses: &Statuses) -> Option<String> {
     let bad = statuses
         .objects()

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use crate::run::observed::{AllObserved, Observed, newest};
 
-/// Interval between two checks.
+/// Interval between checks.
 const TICK: Duration = Duration::from_secs(5);
 
-/// Returns the warnings about the certificates that Envoys serve, by Gateway.
+/// Returns a warning for each certificate served by an Envoy that expires soon, by Gateway.
 pub(in crate::run) fn warnings<'a>(
     observed: impl IntoIterator<Item = (&'a NamespacedName, &'a Observed)>,
     now: Timestamp,
@@ -30,7 +30,7 @@ pub(in crate::run) fn warnings<'a>(
     found
 }
 
-/// Logs each warning once, for as long as the task runs.
+/// Logs each warning once. Runs as long as the agent.
 pub(in crate::run) async fn log(observed: watch::Receiver<AllObserved>) {
     let mut told = BTreeSet::new();
     let mut ticks = tokio::time::interval(TICK);

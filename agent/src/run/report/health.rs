@@ -1,8 +1,8 @@
-//! Reports the agent's liveness and its host's readiness to load balancers and Kubernetes.
+//! Reports the agent's liveness and the host's readiness to load balancers and Kubernetes.
 //!
-//! A host is ready if its Envoys serve a verified configuration. The last good configuration is
-//! enough while the newest is pending, was rejected in part, or cannot be read from the source. A
-//! draining host is not ready.
+//! A host is ready if its Envoys serve a verified configuration. This may be the last good
+//! configuration, if a newer one is pending, was rejected in part, or cannot be read from the
+//! source. A draining host is not ready.
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::{Report, ReportSource};
 
-/// Returns why the host is not ready, one sentence for each reason; empty if it is ready.
+/// Returns the reasons why the host is not ready, one sentence each; empty if it is ready.
 pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     let mut reasons: Vec<String> = Vec::new();
     if report.agent.stopping {
@@ -45,7 +45,7 @@ pub(in crate::run) fn unready(report: &Report) -> Vec<String> {
     reasons
 }
 
-/// Handles `GET /livez` and `GET /readyz`. Returns `None` for anything else.
+/// Handles `GET /livez` and `GET /readyz`. Returns `None` for all other requests.
 pub(in crate::run) fn answer(
     method: &Method,
     path: &str,
@@ -65,7 +65,7 @@ pub(in crate::run) fn answer(
     }
 }
 
-/// Serves only `/livez` and `/readyz`, to every caller that can reach the address.
+/// Serves only `/livez` and `/readyz`, to all callers that can reach the address.
 pub(in crate::run) async fn serve(listener: TcpListener, report: ReportSource) {
     let answer = move |request: Request<Incoming>| {
         let found = answer(request.method(), request.uri().path(), || report(false));

@@ -1,5 +1,5 @@
-//! Computes the digest of a report's inputs, so that readers request objects only if something has
-//! changed. Pure.
+//! Computes a digest of a report's inputs, so that clients request the objects only if something
+//! has changed. Pure.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use sesame_proto::digest;
 
 use super::compose::ReportFacts;
 
-/// Returns the digest of a report's cheap `parts`, and of the facts that determine the conditions
-/// of objects.
+/// Returns a digest of the report's `parts`, which are cheap to compute, and of the facts that
+/// determine the conditions of objects.
 pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String {
     let ReportFacts {
         agent: _,
@@ -23,11 +23,11 @@ pub(super) fn digest(parts: &impl Serialize, facts: &ReportFacts<'_>) -> String 
         moves_connections,
         now: _,
     } = facts;
-    // Plain data always serializes. If it did not, the values below would still cover the
-    // conditions.
+    // Serializing plain data cannot fail. If it did, the digest would still cover the conditions,
+    // through the values below.
     let mut text = serde_json::to_string(parts).unwrap_or_default();
     let worlds = known.worlds;
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = write!(
         text,
         "{worlds} {host_addresses:?} {hints:?} {moves_connections}"
@@ -59,7 +59,7 @@ mod tests {
     use crate::run::report::compose::{ReportFacts, report};
     use crate::run::report::{AgentReport, SourceReport};
 
-    /// Returns the digest from a report on these facts as of this second, with or without objects.
+    /// Returns the digest of a report on these facts at this second, with or without objects.
     fn inputs(
         known: &SourceState,
         observed: &BTreeMap<NamespacedName, Observed>,

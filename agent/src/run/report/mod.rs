@@ -31,15 +31,15 @@ use crate::source::problem::SourceProblem;
 pub struct Report {
     /// True if nothing is wrong anywhere.
     pub healthy: bool,
-    /// Everything that is wrong, one sentence each; empty if healthy.
+    /// Everything that is wrong, one sentence per problem; empty if the host is healthy.
     pub reasons: Vec<String>,
-    /// Possible improvements to this host, which are not problems.
+    /// Possible improvements to this host. Hints are not problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Warnings, one sentence each, for example about certificates that expire soon.
+    /// Warnings, one sentence each, such as about certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Gateways whose instance has not started yet, by name.
+    /// Names of Gateways whose instance has not started yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub starting: Vec<String>,
     /// The agent.
@@ -50,13 +50,14 @@ pub struct Report {
     pub gateways: Vec<GatewayReport>,
     /// The objects with a status, by kind, namespace and name.
     pub objects: Vec<ObjectReport>,
-    /// Digest of the report's inputs, with or without objects. Equal digests mean equal reports.
+    /// Digest of the report's inputs. Two reports with equal digests are equal, except that one may
+    /// omit the objects.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub inputs: String,
 }
 
-/// Builds a report from the newest values, with the statuses of all objects if the argument is
-/// true.
+/// Returns a report that is built from the newest values. The argument determines whether it
+/// contains the statuses of all objects.
 pub(super) type ReportSource = Arc<dyn Fn(bool) -> Report + Send + Sync>;
 
 /// The agent's process.
@@ -69,10 +70,11 @@ pub struct AgentReport {
     pub pid: u32,
     /// When the process started.
     pub started: Timestamp,
-    /// True once the agent is stopping, and stopping its Envoys.
+    /// True once the agent is stopping together with its Envoys.
     #[serde(default)]
     pub stopping: bool,
-    /// Location of the key that seals private keys; `off` if they are stored in plaintext.
+    /// Where the key comes from that seals private keys; `off` if private keys are stored in
+    /// plaintext.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keys_at_rest: String,
 }
@@ -98,50 +100,51 @@ pub struct SourceReport {
     /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterReport>,
-    /// True if the last read succeeded; otherwise the last accepted configuration is served.
+    /// True if the last read succeeded. Otherwise, the last accepted configuration is served.
     pub available: bool,
     /// Why the last accepted configuration is served instead of the newest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// All problems with the source.
     pub problems: Vec<SourceProblem>,
-    /// Number of listener hostnames that none of the listener's certificates covers; only for
-    /// manifests.
+    /// Number of listener hostnames that no certificate of their listener covers; set for manifests
+    /// only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncovered_hostnames: Option<usize>,
-    /// Objects whose certificate request is waiting for an answer.
+    /// Objects whose certificate request has not been answered yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested: Vec<String>,
-    /// Key sets that this host fetches, by name; only for manifests.
+    /// Key sets that this host fetches, by name; set for manifests only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_sets: Vec<KeySetReport>,
 }
 
-/// Key set that this host fetches.
+/// A key set that this host fetches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeySetReport {
     /// URI of the key set.
     pub uri: String,
-    /// Time of the last successful fetch (RFC 3339), within an hour; empty if there was none.
+    /// Time of the last successful fetch (RFC 3339), accurate to an hour; empty if no fetch has
+    /// succeeded.
     pub fetched_at: String,
-    /// Error of the last fetch; empty after a success.
+    /// Error of the last fetch; empty if it succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }
 
-/// A cluster, and the part of it that this host serves.
+/// A cluster as a source, and the part of it that this host serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterReport {
     /// Kubeconfig file; `None` if the Pod's ServiceAccount is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace in which snapshots are published.
+    /// Namespace of the published snapshots.
     pub namespace: String,
     /// The fleet that this host belongs to.
     pub fleet: String,
-    /// Gateways to serve; if empty, the whole fleet.
+    /// Gateways to serve; if empty, all Gateways of the fleet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
     /// Name of this host.
@@ -149,7 +152,7 @@ pub struct ClusterReport {
 }
 
 impl SourceReport {
-    /// Returns a short description of the source.
+    /// Describes the source in a few words.
     pub fn title(&self) -> String {
         if let Some(cluster) = &self.cluster {
             let which = if cluster.gateways.is_empty() {
@@ -179,46 +182,46 @@ pub struct GatewayReport {
     pub gateway: String,
     /// State of the Gateway.
     pub state: AgentState,
-    /// One sentence, if the state needs an explanation.
+    /// Explanation in one sentence, if the state needs one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Addresses that the Gateway listens on.
+    /// Addresses on which the Gateway listens.
     pub addresses: Vec<String>,
-    /// Newest revision from the source.
+    /// The source's newest revision.
     pub wanted: String,
     /// Revision that Envoy has accepted.
     pub applied: String,
-    /// Revision of the last manifest; only for sources whose manifests have revisions.
+    /// Revision of the newest manifest; only set if the source's manifests have revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wanted_revision: String,
-    /// Revision of the manifest that Envoy has accepted, as a whole or reduced.
+    /// Revision of the manifest that Envoy has accepted, possibly reduced.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub applied_revision: String,
     /// When Envoy accepted this revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// Revision stored for a cold start, within a second of being accepted; empty if this agent has
-    /// not stored one yet.
+    /// Revision that is stored for a cold start, usually within a second after Envoy accepted it;
+    /// empty if this agent has not stored one yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stored: String,
     /// Parts that are not served because Envoy rejects them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
-    /// Listeners that do not present one of their certificates, by name, each with the outcome of
+    /// Listeners that do not present one of their certificates, by name, each with the result of
     /// its handshakes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unshown: BTreeMap<String, String>,
     /// Envoy's reasons for rejecting the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
-    /// Certificates that a rotation removed from trust bundles, but that are still trusted.
+    /// Certificates that rotations removed from trust bundles, but that are still trusted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<RetainedReport>,
-    /// Number of backends whose endpoints are in the list of clusters, because Envoy may not watch
-    /// more files. Changes to these endpoints cost more.
+    /// Number of backends whose endpoints are inlined in the list of clusters, because Envoy may
+    /// not watch more files. Changes to inlined endpoints cost more.
     #[serde(default, skip_serializing_if = "is_none_inline")]
     pub inline_backends: usize,
-    /// Progress of the current drain, if any.
+    /// Progress of the drain in progress, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.
@@ -237,35 +240,35 @@ fn is_none_inline(count: &usize) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RetainedReport {
-    /// The bundle: `ConfigMap/namespace/name`, or several with `+` between them.
+    /// The bundle: `ConfigMap/namespace/name`, or several joined by `+`.
     pub bundle: String,
     /// Subject of the certificate.
     pub subject: String,
-    /// Serial number of the certificate in lower-case hexadecimal.
+    /// Serial number of the certificate, in lower-case hexadecimal.
     pub serial: String,
     /// When trust in the certificate ends.
     pub until: Timestamp,
 }
 
-/// One object, or a part of one, that Envoy rejects.
+/// An object, or a part of an object, that Envoy rejects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RefusedReport {
-    /// The kind; empty, like the namespace, if the rejected part does not belong to a single
+    /// The kind. Kind and namespace are empty if the rejected part does not belong to a single
     /// object.
     pub kind: String,
     /// The namespace.
     pub namespace: String,
-    /// The name.
+    /// The name of the object, or of the rejected part if the kind is empty.
     pub name: String,
-    /// Part of the object, for instance `rules/0/matches/1`; empty for the whole object.
+    /// Rejected part of the object, such as `rules/0/matches/1`; empty if it is the whole object.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub section: String,
-    /// Consequence for clients.
+    /// What clients experience as a result.
     pub effect: String,
-    /// Envoy's message.
+    /// Envoy's error message.
     pub envoy_words: String,
-    /// When Envoy first rejected it.
+    /// When Envoy first rejected this part.
     pub since: Timestamp,
 }
 
@@ -284,8 +287,7 @@ impl From<&Refused> for RefusedReport {
                 found.name,
                 found.part.to_string(),
             ),
-            // Several CA bundles, or a virtual host without routes, do not belong to a single
-            // object.
+            // For example, several CA bundles together, or a virtual host without routes.
             Err(_) => ("", "", object.as_str(), String::new()),
         };
         Self {
@@ -322,7 +324,7 @@ impl fmt::Display for RefusedReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnvoyReport {
-    /// State of the process, as the supervisor sees it.
+    /// State of the process, according to the supervisor.
     pub state: String,
     /// Process ID; 0 if no process is running.
     pub pid: u32,
@@ -335,7 +337,7 @@ pub struct EnvoyReport {
     pub admin: PathBuf,
 }
 
-/// The status of one object, as Kubernetes would show it.
+/// The status of one object, in the form that Kubernetes would show.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReport {
@@ -346,10 +348,10 @@ pub struct ObjectReport {
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// Gateways that the status concerns, as `namespace/name`; empty for a GatewayClass, or if the
-    /// object refers to no Gateway.
+    /// Gateways to which the status refers, as `namespace/name`. Empty for a GatewayClass and for
+    /// objects that refer to no Gateway.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
-    /// `.status`.
+    /// The value of `.status`.
     pub status: Value,
 }

@@ -13,15 +13,15 @@ use super::transitions::Transitions;
 use super::verdicts::published_as;
 use crate::run::observed::Observed;
 
-/// Returns the status of every object, by kind and name.
+/// Returns the status of every object, sorted by kind and name.
 pub(super) fn objects(
     statuses: &Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // Conditions that resolution did not set get the time at which the last configuration was
-    // accepted.
+    // Conditions that were not set by resolution get the time at which Envoy last accepted a
+    // configuration.
     let applied_at = |gateway: &NamespacedName| {
         observed
             .get(published_as(merged, gateway))
@@ -65,7 +65,7 @@ pub(super) fn objects(
         .collect()
 }
 
-/// Returns the Gateways that a status concerns, each once.
+/// Returns the Gateways to which a status refers, without duplicates.
 fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
     let referred = |reference: &ParentRef| {
         let is_gateway = reference
@@ -97,11 +97,11 @@ fn gateways(name: &NamespacedName, status: ObjectStatus<'_>) -> Vec<String> {
 }
 
 fn value(status: &impl serde::Serialize) -> Value {
-    // Plain data always serializes. If it did not, an empty status would be returned.
+    // Serializing plain data cannot fail. If it did, the status would be empty.
     serde_json::to_value(status).unwrap_or_default()
 }
 
-/// Adds `lastTransitionTime` to the serialized conditions.
+/// Adds `lastTransitionTime` to each of the serialized conditions.
 fn stamp(
     holder: &mut Value,
     conditions: &[Condition],
@@ -112,7 +112,7 @@ fn stamp(
             continue;
         };
         if let Some(Value::Object(fields)) = holder["conditions"].get_mut(index) {
-            // Kubernetes writes whole seconds.
+            // Kubernetes stores whole seconds.
             let seconds = time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             fields.insert("lastTransitionTime".to_owned(), json!(seconds));
         }

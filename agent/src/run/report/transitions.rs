@@ -1,5 +1,5 @@
-//! Records when each condition got its current status. This is the only part of a status that
-//! cannot be derived from the objects.
+//! Records when each condition got its current status. No other part of a status depends on the
+//! past.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -10,17 +10,17 @@ use sesame_gateway_api::resolve::incremental::RouteStatusChange;
 use sesame_gateway_api::status::{Condition, ConditionStatus, ObjectStatus, Section, Statuses};
 use sesame_gateway_api::world::Kind;
 
-/// The times of all conditions, by a hash of their location. A hash is enough, because only the
-/// time of each condition matters.
+/// When each condition got its current status, by a hash of the condition's location. Storing
+/// hashes is enough, because locations are only looked up, never listed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct Transitions {
-    /// Times as Unix timestamps.
+    /// Status and Unix timestamp of each condition.
     since: HashMap<u64, (ConditionStatus, i64)>,
 }
 
 impl Transitions {
     /// Returns the times after a full resolution: changed conditions get the current time, and
-    /// removed ones are forgotten.
+    /// conditions that are gone are forgotten.
     pub(in crate::run) fn after(&self, statuses: &Statuses, now: Timestamp) -> Self {
         let mut after = Self {
             since: HashMap::with_capacity(self.since.len()),
@@ -32,7 +32,7 @@ impl Transitions {
         after
     }
 
-    /// Applies a change in which only the statuses of these routes differ.
+    /// Updates the times after a change that affected only the statuses of these routes.
     pub(in crate::run) fn follow(&mut self, changes: &[RouteStatusChange], now: Timestamp) {
         for RouteStatusChange {
             route,
@@ -52,7 +52,7 @@ impl Transitions {
         }
     }
 
-    /// Records the conditions of an object. An unchanged status keeps its time.
+    /// Records the conditions of an object. A condition whose status did not change keeps its time.
     fn note(
         &mut self,
         kind: Kind,
@@ -66,7 +66,7 @@ impl Transitions {
                 let id = id(kind, name, section, condition);
                 let time = match before.since.get(&id) {
                     Some((status, time)) if *status == condition.status => *time,
-                    // Kubernetes writes whole seconds.
+                    // Kubernetes stores whole seconds.
                     _ => now.as_second(),
                 };
                 self.since.insert(id, (condition.status, time));
@@ -74,8 +74,8 @@ impl Transitions {
         }
     }
 
-    /// Returns when the condition got its current status, or `None` if it was not seen with that
-    /// status.
+    /// Returns when the condition got its current status, or `None` if it was never recorded with
+    /// that status.
     pub(in crate::run) fn since(
         &self,
         kind: Kind,
@@ -97,7 +97,7 @@ fn id(kind: Kind, name: &NamespacedName, section: Section<'_>, condition: &Condi
     (kind, name, condition.type_.as_str()).hash(&mut hasher);
     match section {
         Section::Object => {}
-        // A listener keeps its identity when its index changes.
+        // Use the name, because a listener's index may change.
         Section::Listener(_, listener) => listener.hash(&mut hasher),
         Section::Parent(index) | Section::Ancestor(index) => index.hash(&mut hasher),
     }

@@ -1,4 +1,4 @@
-//! Adds to the statuses whether this host's Envoys accept or reject each object. Pure.
+//! Adds to the statuses whether this host's Envoys have accepted each object. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Adds to the statuses whether this host's Envoys accept or reject each object. The statuses
-/// belong to the newest targets, but Envoy may still serve older targets.
+/// Adds to the statuses whether this host's Envoys have accepted each object. The statuses describe
+/// the newest targets, but an Envoy may still serve an older target.
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -41,7 +41,8 @@ pub(super) fn with_hosts(
         let mut programmed =
             programmed(observed.get(published_as)?, host_addresses).of_object(&object);
         let object = object.to_string();
-        // Envoy may still serve only other objects of the same merged Gateway.
+        // An object counts as served only if Envoy has the object itself: Envoy may have an older
+        // target of a merged Gateway, without this object.
         let served = served.get(published_as);
         let lacks = served.is_some_and(|served| !served.contains(&object));
         let pending = pending.get(published_as);
@@ -60,7 +61,7 @@ pub(super) fn with_hosts(
             program_listener_set(status, &programmed);
         }
     }
-    // A policy may affect any part of a target, not only listeners.
+    // A policy may affect any part of a target, so comparing listeners is not enough.
     let is_current = |gateway: &NamespacedName| {
         let name = published_as(merged, gateway);
         let newest = known.gateways.get(name).map(|it| it.revision());
@@ -78,7 +79,7 @@ pub(super) fn with_hosts(
     statuses
 }
 
-/// Adds the route parts that Envoys reject to the statuses of their routes.
+/// Adds the route parts that Envoys reject to the statuses of the routes.
 fn refuse_routes(
     statuses: &mut Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -105,8 +106,8 @@ fn refuse_routes(
     }
 }
 
-/// Updates the statuses of policies. Each entry for a Gateway gets the result of `programmed` for
-/// that Gateway.
+/// Updates the statuses of policies. Each ancestor entry for a Gateway gets the result that
+/// `programmed` returns for this Gateway.
 fn program_policies(
     statuses: &mut Statuses,
     programmed: impl Fn(&NamespacedName) -> Option<Programmed>,
@@ -119,7 +120,7 @@ fn program_policies(
     }
 }
 
-/// Returns the name under which a Gateway is published.
+/// Returns the name under which a Gateway is served; merged Gateways share a name.
 pub(super) fn published_as<'m>(
     merged: &'m BTreeMap<NamespacedName, MergedGateway>,
     gateway: &'m NamespacedName,
@@ -128,8 +129,9 @@ pub(super) fn published_as<'m>(
 }
 
 /// Returns the Gateways and ListenerSets whose listeners differ between the served and the newest
-/// target. Returns `None` if Envoy serves the newest target, whole or reduced, or has none yet.
-/// Ignores route tables and endpoints: they change often, and `Programmed` is about listeners.
+/// target. Returns `None` if Envoy serves the newest target, even reduced, or has no target yet.
+/// Ignores route tables and endpoints, because they change often, and `Programmed` describes
+/// listeners only.
 fn pending(newest: &Target, observed: &Observed) -> Option<BTreeSet<String>> {
     let served = observed.applied_for.as_ref()?;
     if served.revision() == newest.revision() {
@@ -161,7 +163,8 @@ fn listeners_by_object(snapshot: &Snapshot) -> BTreeMap<String, Vec<(u32, i32, &
     by_object
 }
 
-/// Returns the Gateways and ListenerSets that have listeners in the target that Envoy has accepted.
+/// Returns the Gateways and ListenerSets that have listeners in the target that Envoy accepted
+/// last.
 fn served(observed: &Observed) -> BTreeSet<String> {
     let applied = observed.applied_for.as_ref();
     let snapshot = applied.map(|target| target.encoded.without_route_tables());

@@ -1,8 +1,8 @@
-//! Chooses the endpoint sets that get their own files if there are more sets than files that Envoy
-//! may watch: the sets that change most often.
+//! Chooses which endpoint sets get their own files if Envoy may not watch a file for each set: the
+//! sets that change most often.
 //!
-//! Pure: changes and times in, a choice out. It must never move a set back and forth. A cluster
-//! whose endpoints move between a file and the list of clusters is recreated, and opens new
+//! Pure: changes and times are arguments. Must never move a set back and forth: whenever a set
+//! moves between a file and the list of clusters, its cluster is recreated and opens new
 //! connections.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,31 +17,31 @@ use crate::source::update::GatewayRevision;
 
 /// Time after which the weight of a change is halved.
 const HALF_LIFE: Duration = Duration::from_secs(600);
-/// Pause between two moves, because each move recreates clusters.
+/// Minimum time between moves, because each move recreates clusters.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Maximum number of sets that get a file per move, while as many lose theirs. Each of these sets
-/// briefly holds one more inotify instance.
+/// Maximum number of sets that get a file in one move. As many sets lose their file, and each of
+/// them may hold its inotify instance a little longer.
 const MAX_MOVED: usize = 8;
-/// Factor by which a set must change more often than the set whose file it gets.
+/// A set gets another set's file only if it changes this many times as often.
 const TIMES: f32 = 4.0;
-/// Number of changes by which the set must be ahead in addition, so that occasional changes do not
-/// move any files.
+/// A set must also be ahead by this many changes, so that occasional changes do not move files.
 const AHEAD: f32 = 3.0;
-/// Weight below which the changes to a set are forgotten.
+/// Once the weight of a set's changes is below this limit, they are forgotten.
 const FORGOTTEN: f32 = 0.1;
 
-/// The choice of sets for one Gateway, and the facts it is based on.
+/// The choice for one Gateway, and the facts on which it is based.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run) struct EndpointFiles {
-    /// Sets with priority for files, by file name; empty if the order of hashes decides.
+    /// File names of the sets that get a file before others; empty if only hashes of the names
+    /// decide.
     first: Arc<BTreeSet<String>>,
-    /// Changes to each set that has changed recently.
+    /// The recent changes to each set, by the hash of its name.
     changes: BTreeMap<u64, Changes>,
-    /// Time of the last move.
+    /// When sets were last moved.
     moved: Option<Instant>,
 }
 
-/// Changes to one set, with decaying weights.
+/// Changes to one set, as a weight that decays over time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Changes {
     weight: f32,
@@ -56,8 +56,8 @@ impl Changes {
 }
 
 impl EndpointFiles {
-    /// Returns the choice for a revision. It is based on the last target, or else on the existing
-    /// files, so that a starting agent does not move files.
+    /// Returns the choice for a revision. Starts from the last target's choice, or else from the
+    /// existing files, so that a starting agent does not move files.
     pub(super) fn of(
         offer: &GatewayRevision,
         host: &HostSettings,
@@ -75,13 +75,14 @@ impl EndpointFiles {
         }
     }
 
-    /// Returns the sets with priority for files.
+    /// Returns the file names of the sets that get a file before others.
     pub(super) fn first(&self) -> &Arc<BTreeSet<String>> {
         &self.first
     }
 
-    /// Returns the choice after a change to these sets; `rendered` is the previous outcome. A set
-    /// gets a file only if its own endpoints change, because that recreates its cluster anyway.
+    /// Returns the choice after these sets have changed. `rendered` is the previous target's
+    /// rendering. A set gets a file only when its endpoints change, because that change recreates
+    /// its cluster anyway.
     pub(super) fn after(&self, rendered: &Rendered, changed: &[&str], now: Instant) -> Self {
         if rendered.inline == 0 {
             return Self::default();
@@ -112,8 +113,8 @@ impl EndpointFiles {
         changes.map_or(0.0, |changes| changes.weight(now))
     }
 
-    /// Moves files from the sets that change least to the changed sets, if the latter change far
-    /// more often.
+    /// Gives files to the changed sets and takes files from the sets that change least, if the
+    /// former change far more often.
     fn choose(&mut self, rendered: &Rendered, changed: &[&str], now: Instant) {
         let has_file = |name: &str| {
             let by_name = &rendered.endpoints;
@@ -161,7 +162,7 @@ impl EndpointFiles {
     }
 }
 
-/// Returns a short key for a name, because thousands of names are kept with each target.
+/// Returns a hash of a name. Hashes are used because each target keeps thousands of names.
 fn key(name: &str) -> u64 {
     let mut digits = file_name(name);
     digits.truncate(16);
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
     use sesame_render::Resource;
 
-    /// Returns an outcome with files for these sets, and others inline.
+    /// Returns a rendering in which these sets have files, and the others are inlined.
     fn rendered(files: &BTreeSet<String>) -> Rendered {
         let file = |name: &String| Resource {
             name: name.clone(),
@@ -186,7 +187,7 @@ mod tests {
         }
     }
 
-    /// A host with room for `a` and `b`, and sets that change.
+    /// A host with room for the files of `a` and `b`, and sets that change.
     struct Host {
         files: BTreeSet<String>,
         choice: EndpointFiles,
@@ -238,7 +239,7 @@ mod tests {
             host.change(&["c"], 1);
         }
         assert!(host.has_file("a") && host.has_file("c"), "{:?}", host.files);
-        // The next set waits for its turn, and stays inline unless it is far ahead.
+        // The next set has to wait, and stays inlined unless it changes far more often.
         for _ in 0..4 {
             host.change(&["d"], 1);
         }

@@ -1,4 +1,4 @@
-//! This host's settings for all of its Gateways, without the state of any Gateway.
+//! The settings of this host that apply to all of its Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -13,18 +13,17 @@ use crate::run::directories::Directories;
 use crate::source::local::LocalFiles;
 use crate::tickets::Tickets;
 
-/// The settings of a host.
 #[derive(Clone, Debug)]
 pub(in crate::run) struct HostSettings {
-    /// Addresses that Gateways share.
+    /// Addresses for Gateways that request none.
     pub(in crate::run) pool: Vec<IpAddr>,
-    /// Ports to bind, by the port that clients see.
+    /// Ports to bind, by the port that clients use.
     pub(in crate::run) port_map: BTreeMap<u32, u32>,
     /// Number of files that all Envoys may watch in total.
     pub(in crate::run) subscription_budget: usize,
     /// Limits for each Envoy.
     pub(in crate::run) limits: Limits,
-    /// Number of files that each Envoy may watch, if an option sets it.
+    /// Number of files that each Envoy may watch, if configured.
     pub(in crate::run) budget_each: Option<usize>,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub(in crate::run) trusted_hops: u32,
@@ -32,21 +31,21 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) system_ca: PathBuf,
     /// True if the agent provides session ticket keys to Envoys.
     pub(in crate::run) session_tickets: bool,
-    /// Session ticket keys that stand in for keys from Secrets.
+    /// Session ticket keys of this host, which replace keys from Secrets that are missing.
     pub(in crate::run) tickets: Tickets,
     /// Destination of access logs.
     pub(in crate::run) access_log: AccessLogTo,
-    /// True if endpoints may be on this host itself.
+    /// True if endpoints may be sockets of the agent and its Envoys.
     pub(in crate::run) allow_local_endpoints: bool,
     /// Addresses that the agent itself listens on.
     pub(in crate::run) own_addresses: Vec<SocketAddr>,
-    /// Addresses that this host has.
+    /// Addresses of this host.
     pub(in crate::run) addresses: OwnAddresses,
-    /// True if endpoints may not have any of this host's addresses.
+    /// True if endpoints must not have an address of this host.
     pub(in crate::run) refuse_host_endpoints: bool,
     /// Addresses on which Gateways were served before the agent started.
     pub(in crate::run) held: BTreeMap<NamespacedName, Vec<IpAddr>>,
-    /// Endpoint files that each Gateway's Envoy watched before the agent started.
+    /// Endpoint files that existed before the agent started, by Gateway.
     pub(in crate::run) endpoint_files: BTreeMap<NamespacedName, BTreeSet<String>>,
     /// The agent's directories.
     pub(in crate::run) directories: Directories,
@@ -55,7 +54,7 @@ pub(in crate::run) struct HostSettings {
 }
 
 impl HostSettings {
-    /// Returns the addresses of this host that no endpoint may have.
+    /// Returns the addresses of this host that endpoints must not have.
     pub(super) fn refused_addresses(&self) -> BTreeSet<IpAddr> {
         if self.allow_local_endpoints || !self.refuse_host_endpoints {
             return BTreeSet::new();
@@ -63,7 +62,7 @@ impl HostSettings {
         self.addresses.known().clone()
     }
 
-    /// Waits until local files, session ticket keys or addresses of this host have changed.
+    /// Waits until local files, session ticket keys or addresses of this host change.
     pub(in crate::run) async fn changed(&mut self) {
         tokio::select! {
             () = self.local.changed() => {}

@@ -1,5 +1,5 @@
-//! Replaces Secrets and ConfigMaps with files on this host, and session ticket keys with the host's
-//! own keys.
+//! Replaces Secrets and ConfigMaps by files on this host, and session ticket keys by the host's own
+//! keys.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{HostSettings, Origin, Target, render_all};
 use crate::run::engine::SourceState;
 use crate::source::update::GatewayRevision;
 
-/// Replaces objects in the revisions with the content of local files.
+/// Replaces objects in the revisions by the content of local files.
 pub(super) fn with_local<'a>(
     gateways: &'a [GatewayRevision],
     host: &HostSettings,
@@ -29,8 +29,8 @@ pub(super) fn with_local<'a>(
     changed
 }
 
-/// Renders the current targets again if local files, session ticket keys or the host's addresses
-/// have changed, whether or not the source is available.
+/// Renders the current targets again after a change to local files, session ticket keys or the
+/// host's addresses. Does not need the source.
 pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &HostSettings) {
     let local = host.local.newest();
     let before = known.borrow().gateways.clone();
@@ -74,8 +74,8 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     });
 }
 
-/// Returns true if the host's session ticket keys stand in for other keys in a target, and have
-/// been rotated since.
+/// Returns true if a target uses the host's session ticket keys in place of others, and the host's
+/// keys have been rotated since then.
 fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
     let stand_in = target.options.stand_in_tickets.as_ref();
     stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())

@@ -1,5 +1,5 @@
-//! Lists this host's own sockets, which must not be backends. Must not miss an address that leads
-//! to one of them.
+//! Lists the sockets of this host's Gateways and agent, which must not be backends. The list must
+//! contain every address that leads to such a socket.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +9,8 @@ use sesame_gateway_api::api::NamespacedName;
 use super::host_settings::HostSettings;
 use crate::run::addresses::{AddressRequest, Assignment};
 
-/// Returns the sockets of this host's Gateways and of the agent, with every address that leads to
-/// them.
+/// Returns the sockets of this host's Gateways and of the agent. An unspecified address is replaced
+/// by all addresses that lead to it.
 pub(super) fn own_sockets(
     needs: &[AddressRequest],
     assignments: &BTreeMap<NamespacedName, Assignment>,

@@ -1,7 +1,7 @@
-//! Applies parts of a change separately: newer endpoints and route tables before the change, and
-//! the removal of unused clusters after it.
+//! Applies parts of a change separately: newer endpoints and route tables before the rest of the
+//! change, and the removal of unused clusters after it.
 //!
-//! Never decides what to serve: the whole change determines that.
+//! This module never decides what to serve: the selected target determines that.
 
 use std::collections::BTreeMap;
 
@@ -13,20 +13,21 @@ use crate::run::instance::pacing::Queue;
 use crate::run::target::Target;
 
 impl Publisher {
-    /// Returns the parts of a target that Envoy does not have yet.
+    /// Returns which parts of a target Envoy does not have yet.
     pub(in crate::run::instance) fn waiting(&self, wanted: &Target) -> Waiting {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns the part in this queue that may be applied before the whole change gets its turn.
-    /// Returns `None` if the part has to wait for the change.
+    /// Returns the part in this queue, if it can be applied before the rest of the change. Returns
+    /// `None` if the part depends on the rest.
     pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,
         queue: Queue,
         waiting: Waiting,
     ) -> Option<Rendered> {
-        // A target with fewer files is published as a whole, because it has to be fitted again.
+        // A target that is limited to fewer files must be fitted again, so it is published as a
+        // whole.
         if !self.quarantine.is_clear() || self.fitted.is_some() {
             return None;
         }
@@ -38,8 +39,8 @@ impl Publisher {
         }
     }
 
-    /// Applies a part ahead of the whole change. Returns false if Envoy does not accept the part,
-    /// which is then applied with the whole change.
+    /// Applies a part before the rest of the change. Returns false if Envoy does not accept the
+    /// part; it is then applied together with the rest.
     pub(in crate::run::instance) async fn send_ahead(&mut self, ahead: &Rendered) -> bool {
         match self.bring(ahead).await {
             Ok(outcome) => {
@@ -53,7 +54,7 @@ impl Publisher {
         }
     }
 
-    /// Runs a transaction that does not change the selected target.
+    /// Runs a transaction without changing which target counts as applied.
     pub(super) async fn bring(&mut self, rendered: &Rendered) -> Result<Outcome, ApplyError> {
         let desired = Desired {
             rendered,
@@ -68,18 +69,18 @@ impl Publisher {
         Ok(report.outcome)
     }
 
-    /// Sets when changes remove unused resources.
+    /// Sets when later changes remove unused resources.
     pub(in crate::run::instance) fn set_removal(&mut self, removal: Removal) {
         self.applier.set_removal(removal);
     }
 
-    /// Returns true if a change since the last call has removed listeners whose connections are
+    /// Returns true if listeners were removed since the last call. Their connections may still be
     /// draining.
     pub(in crate::run::instance) fn take_retired(&mut self) -> bool {
         self.applier.take_retired()
     }
 
-    /// Returns true if Envoy has clusters that its accepted configuration does not use.
+    /// Returns true if Envoy has clusters that the last applied target does not contain.
     pub(in crate::run::instance) fn has_left_over(&self) -> bool {
         let applied = &self.observed.borrow().applied;
         applied.as_ref().is_some_and(|served| {
@@ -88,18 +89,17 @@ impl Publisher {
         })
     }
 
-    /// Removes the unused clusters. If Envoy does not accept the removal, a later change repeats
-    /// it.
+    /// Removes unused clusters. If Envoy does not accept the removal, a later change tries again.
     pub(in crate::run::instance) async fn remove_left_over(&mut self) {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return;
         };
-        // Route tables that were sent ahead may use these clusters again.
+        // Route tables that were sent ahead may use these clusters.
         if self.applier.on_disk().content.route_tables != served.rendered.route_tables {
             return;
         }
         self.applier.set_removal(Removal::AtOnce);
-        // Keep endpoints that were sent ahead.
+        // Keep newer endpoints that were sent ahead.
         let used = self.applier.on_disk().only(&served.rendered);
         match self.bring(&used).await {
             Ok(outcome) => {

@@ -1,8 +1,7 @@
-//! Fits a target to the free inotify instances. Content without a file is inlined; `sesame_render`
-//! decides which content is inlined first. After a while, a fitted target is published again with
-//! more files if possible.
+//! Fits a target to the free inotify instances. Content is inlined instead of being written to
+//! files, in the order that `sesame_render` decides. The target gets more files later, if possible.
 //!
-//! Must never take a file from a running Envoy, except in favor of a more valuable file or a
+//! Must never take a file from a running Envoy, except for a more valuable file or for the Envoy's
 //! successor.
 
 use std::sync::Arc;
@@ -18,19 +17,21 @@ use crate::quarantine::Configuration;
 use crate::run::target::Target;
 use crate::xds::XdsKind;
 
-/// Time until a fitted target may get more files. Adding files replaces clusters or listeners.
+/// Minimum time before a fitted target gets more files. The limit exists because adding files
+/// replaces clusters or listeners.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Time for Envoy to close files that it no longer watches: the kernel needs 10 ms per file.
+/// Maximum time for Envoy to close the files that it no longer watches. The kernel needs 10 ms per
+/// file.
 const CLOSING: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(10);
 
-/// A target that has only as many files as there are inotify instances.
+/// A target that was rendered with fewer files, because inotify instances are scarce.
 pub(super) struct FittedTarget {
     whole: Arc<Target>,
     fitted: Arc<Target>,
-    /// Maximum number of files for the target.
+    /// Maximum number of files that the target may use.
     budget: usize,
-    /// When the target may get more files.
+    /// Earliest time at which the target may get more files.
     again: Instant,
 }
 
@@ -58,7 +59,7 @@ impl Publisher {
             let missing = lacking.needed - lacking.free;
             if !is_clean {
                 is_clean = true;
-                // Unused files hold some of the missing instances.
+                // Unused clusters have files that occupy some of the missing instances.
                 if self.has_left_over() {
                     self.remove_left_over().await;
                     self.await_closing(lacking.needed).await;
@@ -79,7 +80,7 @@ impl Publisher {
         }
     }
 
-    /// Returns the target with as many files as the inotify instances allow.
+    /// Returns the target, rendered with as many files as the inotify instances allow.
     pub(super) fn fit(&mut self, whole: &Arc<Target>) -> Arc<Target> {
         let budget = self.instances.budget(whole.rendered.subscriptions);
         match &self.fitted {
@@ -107,7 +108,7 @@ impl Publisher {
         fitted
     }
 
-    /// Renders a target with at most `budget` files. Endpoints that have a file keep it.
+    /// Renders a target with at most `budget` files. Endpoints that already have a file keep it.
     fn render_within(&self, whole: &Target, budget: usize) -> Arc<Target> {
         let files = self.applier.on_disk().of(XdsKind::Endpoints).iter();
         let files = files.map(|file| file_name(&file.name)).collect();
@@ -133,12 +134,13 @@ impl Publisher {
         });
     }
 
-    /// Returns when a fitted target may get more files.
+    /// Returns the earliest time at which a fitted target may get more files.
     pub(in crate::run::instance) fn next_fit(&self) -> Option<Instant> {
         self.fitted.as_ref().map(|last| last.again)
     }
 
-    /// Returns true if a fitted target can get more files. Otherwise, postpones the next check.
+    /// Returns true if more instances are free than the fitted target uses. Otherwise, postpones
+    /// the next check.
     pub(in crate::run::instance) fn may_fit_more(&mut self) -> bool {
         let Some(last) = &mut self.fitted else {
             return false;
@@ -150,19 +152,20 @@ impl Publisher {
         may
     }
 
-    /// Frees instances for the successor of the running Envoy if too few are free.
+    /// Frees inotify instances if too few are free for the successor of the running Envoy.
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);
-        // Each file that Envoy gives up frees one instance, and its successor needs one less.
+        // Each file that Envoy gives up frees one instance, and the successor will need one
+        // instance less.
         let half = missing.div_ceil(2);
         if half > 0 {
             self.make_room(half, needed - half).await;
         }
     }
 
-    /// Takes the least valuable files from Envoy until enough instances are free, or a while has
-    /// passed. Returns true if Envoy watches fewer files.
+    /// Takes the least valuable files from Envoy until enough instances are free, or until a
+    /// timeout. Returns true if Envoy watches fewer files than before.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return false;
@@ -202,7 +205,7 @@ impl Publisher {
         }
     }
 
-    /// Publishes why Envoy watches fewer files than it should, or `None` if it does not.
+    /// Publishes why Envoy watches fewer files than it should, or `None` if it watches all of them.
     fn tell_scarcity(&self, scarcity: Option<String>) {
         self.observed.send_if_modified(|observed| {
             let changed = observed.scarcity != scarcity;

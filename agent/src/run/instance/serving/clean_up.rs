@@ -1,4 +1,4 @@
-//! Removes unused clusters while no change is waiting, so that the next change does not have to.
+//! Removes unused clusters while no change is waiting, so that changes need not remove them.
 //!
 //! Must never delay a waiting change.
 
@@ -7,24 +7,25 @@ use std::time::{Duration, Instant};
 use super::Serving;
 use crate::apply::Removal;
 
-/// Time without a change after which unused clusters are removed. With a shorter time, the next
-/// change might find Envoy busy. A change that writes the list of clusters removes unused ones
-/// anyway.
+/// How long there must be no change before unused clusters are removed. If this were shorter, the
+/// next change might find Envoy busy. A change that writes the list of clusters removes unused
+/// clusters anyway.
 const QUIET: Duration = Duration::from_secs(3);
-/// Time after which a change removes unused clusters itself, unless there was an idle moment.
+/// How long unused clusters may remain. If no quiet period has allowed their removal by then, the
+/// next change removes them.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// Tracks Envoy's unused clusters, if any.
+/// Tracks the unused clusters in Envoy.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Time until which connections to removed listeners may still use unused clusters.
+    /// Until then, connections of removed listeners may still use unused clusters.
     draining: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOver {
-    /// When unused clusters first appeared.
+    /// When the oldest unused cluster may have become unused.
     since: Instant,
     last_change: Instant,
 }
@@ -43,14 +44,14 @@ impl CleanUp {
         }
     }
 
-    /// Returns when to remove unused clusters, if no change is waiting by then.
+    /// Returns when unused clusters should be removed, unless a change is waiting then.
     pub(super) fn due(self) -> Option<Instant> {
         let quiet = self.left?.last_change + QUIET;
         Some(self.draining.map_or(quiet, |until| until.max(quiet)))
     }
 
-    /// Records whether a change left anything unused. `tried` is true if the change should have
-    /// removed unused resources.
+    /// Records whether Envoy has unused clusters after a change. `tried` is true if the change was
+    /// to remove unused resources.
     fn note(&mut self, is_left: bool, tried: bool, now: Instant) {
         let since = self.left.filter(|_| !tried).map_or(now, |left| left.since);
         self.left = is_left.then_some(LeftOver {
@@ -61,12 +62,12 @@ impl CleanUp {
 }
 
 impl Serving {
-    /// Returns true if no change is waiting and Envoy is live.
+    /// Returns true if nothing is waiting to be published and Envoy is live.
     pub(super) fn may_clean_up(&self) -> bool {
         !self.unpublished && self.state.is_live() && !self.selector.has_newer()
     }
 
-    /// Records the resources that the last change left unused.
+    /// Records the clusters and listeners that the last change left unused.
     pub(super) fn record_left_over(&mut self) {
         let now = Instant::now();
         let tried = self.clean_up.removal(now) == Removal::AtOnce;
@@ -77,14 +78,15 @@ impl Serving {
             .note(self.publisher.has_left_over(), tried, now);
     }
 
-    /// Removes unused clusters, if due.
+    /// Removes unused clusters, if that is due.
     pub(super) async fn clean_up_if_due(&mut self) {
         if self.clean_up.due().is_some_and(|due| due <= Instant::now()) {
             self.clean_up().await;
         }
     }
 
-    /// Reduces the files that Envoy watches until there is room for its successor.
+    /// Reduces the number of files that Envoy watches until its successor has enough inotify
+    /// instances.
     pub(super) async fn prepare_replacement(&mut self) {
         self.clean_up().await;
         if self.state.is_live() {
@@ -100,7 +102,8 @@ impl Serving {
         if self.publisher.has_left_over() {
             self.publisher.remove_left_over().await;
         }
-        // A failed removal is retried after a while.
+        // Count the attempt as a change, so that a failed removal is repeated after the quiet
+        // period.
         self.clean_up
             .note(self.publisher.has_left_over(), true, Instant::now());
     }
@@ -117,12 +120,12 @@ mod tests {
         assert_eq!(clean_up.due(), None);
         clean_up.note(true, false, start);
         assert_eq!(clean_up.due(), Some(start + QUIET));
-        // Changes delay the removal, but not forever.
+        // Each change postpones the removal, up to the limit.
         clean_up.note(true, false, start + QUIET / 2);
         assert_eq!(clean_up.due(), Some(start + QUIET / 2 + QUIET));
         assert_eq!(clean_up.removal(start + QUIET), Removal::Later);
         assert_eq!(clean_up.removal(start + LONGEST), Removal::AtOnce);
-        // Clusters that could not be removed wait again.
+        // After a failed removal, unused clusters wait as long again.
         clean_up.note(true, true, start + LONGEST);
         assert_eq!(clean_up.due(), Some(start + LONGEST + QUIET));
         assert_eq!(clean_up.removal(start + LONGEST + QUIET), Removal::Later);

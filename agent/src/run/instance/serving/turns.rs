@@ -1,7 +1,7 @@
-//! Schedules frequent changes: decides which parts wait and which are sent ahead, and records how
-//! much of Envoy's main-thread time each has taken.
+//! Schedules frequent changes: decides which parts wait and which are sent ahead, and records the
+//! CPU time of Envoy's main thread that each change costs.
 //!
-//! Must not delay anything that does not come from the source.
+//! Changes that do not come from the source must never wait.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{Serving, pid_of};
 use crate::host::processes::main_thread_time;
 use crate::run::instance::pacing::{Queue, Turn};
 
-/// Start of a change, and the CPU time that Envoy's main thread had used by then.
+/// When work on a change began, and how much CPU time Envoy's main thread had used before it.
 #[derive(Clone, Copy)]
 pub(super) struct Began {
     pub(super) at: Instant,
@@ -17,8 +17,8 @@ pub(super) struct Began {
 }
 
 impl Serving {
-    /// Returns the selected target's queue if it is the target's turn. Otherwise, sends ahead the
-    /// parts whose turn it is.
+    /// Returns the queue of the selected target if the target may be published now. Otherwise,
+    /// sends ahead the parts that may be published now.
     pub(super) async fn its_turn(&mut self) -> Option<Queue> {
         loop {
             let target = self.selector.selected();
@@ -30,7 +30,7 @@ impl Serving {
             self.turn = Some(next);
             let queue = queue.filter(|_| !self.refused_ahead)?;
             let began = self.begin();
-            // A part that cannot be sent ahead is published with the rest of the change.
+            // If a part cannot be sent ahead, it is published with the rest of the change.
             let ahead = self.publisher.ahead(target, queue, waiting)?;
             self.refused_ahead = !self.publisher.send_ahead(&ahead).await;
             self.record_cost(queue, began);
@@ -44,10 +44,10 @@ impl Serving {
         }
     }
 
-    /// Records the cost of a change in this queue since it began.
+    /// Records in this queue what a change has cost since it began.
     pub(super) fn record_cost(&mut self, queue: Queue, began: Began) {
         let times = self.main_thread_time().zip(began.used);
-        // If the main thread's time cannot be read, the thread is assumed to be busy all the time.
+        // If the thread's CPU time cannot be read, assume that the thread was busy all the time.
         let cost = times.map_or_else(
             || began.at.elapsed(),
             |(now, before)| now.saturating_sub(before),
