@@ -1,5 +1,6 @@
-//! Fetches the key sets that manifests request, and stores their copies in the state directory. So
-//! that a host without a network has them after a reboot, they are loaded before the first scan.
+//! Fetches the key sets that manifests request, and stores copies in the state directory. The
+//! copies are loaded before the first scan, so that a host that reboots without a network still has
+//! them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,12 +12,13 @@ use tokio::sync::watch;
 
 use crate::host::{create_directory, entries, remove_if_exists, replace_file};
 
-/// Maximum size of a file in bytes: a canonical key set, quoted as JSON, and its URI.
+/// Maximum size of a file in bytes. A file contains a canonical key set, quoted as JSON, and its
+/// URI.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
-/// End of each file's name.
+/// Suffix of each file's name.
 const SUFFIX: &str = ".json";
 
-/// Key sets that are fetched for an engine.
+/// The key sets that are fetched for an engine.
 #[derive(Debug)]
 pub(crate) struct FetchedKeySets {
     requests: watch::Sender<Option<Arc<KeySetRequests>>>,
@@ -24,12 +26,12 @@ pub(crate) struct FetchedKeySets {
 }
 
 impl FetchedKeySets {
-    /// Loads the copies in this directory, and starts to fetch key sets when they are requested.
+    /// Loads the copies from this directory. Fetches key sets once they are requested.
     pub(crate) fn start(directory: PathBuf) -> Self {
         let store = CopyFiles { directory };
         let (requests, requested) = watch::channel(None);
         let (observed, copies) = watch::channel(Arc::new(store.read()));
-        // Agents always fetch. The channel must stay open.
+        // Keep the sender, because a closed channel would stop the fetches. Agents always fetch.
         let (always, active) = watch::channel(true);
         let keeper = KeySetKeeper {
             store,
@@ -52,7 +54,7 @@ impl FetchedKeySets {
         Self { requests, copies }
     }
 
-    /// Replaces the requested key sets.
+    /// Replaces the list of requested key sets.
     pub(crate) fn request(&self, requests: KeySetRequests) {
         self.requests.send_if_modified(|known| {
             let differs = known.as_deref() != Some(&requests);
@@ -68,7 +70,7 @@ impl FetchedKeySets {
         Arc::clone(&self.copies.borrow())
     }
 
-    /// Waits until a copy has changed.
+    /// Waits until a copy changes.
     pub(crate) async fn changed(&mut self) {
         if self.copies.changed().await.is_err() {
             std::future::pending().await
@@ -76,13 +78,13 @@ impl FetchedKeySets {
     }
 }
 
-/// Copies as files of a directory.
+/// The files with copies in a directory.
 struct CopyFiles {
     directory: PathBuf,
 }
 
 impl CopyFiles {
-    /// Reads all copies. A damaged file counts as missing.
+    /// Reads all copies. Treats damaged files as missing.
     fn read(&self) -> KeySetCopies {
         let files = entries(&self.directory).unwrap_or_default().into_iter();
         let copies = files.filter_map(|path| {

@@ -1,9 +1,9 @@
 //! Stores the last good text of each manifest. If a file is broken when the agent starts, the
-//! configuration that it provided before remains in effect.
+//! objects from the stored text remain in use.
 //!
-//! A text is stored only after its change is served. Files are private and sealed, because
-//! manifests may contain Secrets. They are named by digest, so that a manifest name is never used
-//! as a path.
+//! A text is stored only after the change is served. The files are private and sealed, because
+//! manifests may contain Secrets. Files are named by digest, so that the name of a manifest is
+//! never used as a path.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -17,20 +17,20 @@ use sesame_proto::digest::sha256;
 use crate::host::{create_directory, entries, remove_if_exists, replace_file};
 use crate::seal::SealingKeys;
 
-/// A directory of last good texts, or no directory at all.
+/// A directory of last good texts. Without a directory, nothing is stored.
 #[derive(Debug)]
 pub struct LastGood {
     dir: Option<PathBuf>,
     sealing: Arc<SealingKeys>,
 }
 
-/// Start of every stored file, before the digest of the text. The digest detects a torn file,
-/// because writes are not followed by `fsync`.
+/// Start of each file; the digest of the text follows. The digest detects torn files, because
+/// writes are not synced to disk.
 const HEADER: &str = "# last good, sha256 ";
 
 impl LastGood {
-    /// Creates a store in `dir`, which is created (0700) on first use. No other source may use the
-    /// directory.
+    /// Creates a store in `dir`, which is created with mode 0700 on first use. Each source needs a
+    /// directory of its own.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: Some(dir.into()),
@@ -58,7 +58,7 @@ impl LastGood {
         self.read(manifest, limit).map(|(text, _)| text)
     }
 
-    /// Returns the stored text, and true if it need not be sealed again.
+    /// Returns the stored text. The second value is false if the text must be sealed again.
     fn read(&self, manifest: &Path, limit: u64) -> Option<(String, bool)> {
         let path = self.dir.as_ref()?.join(name(manifest));
         let stored = open::read(&path, Rule::Own, limit.saturating_add(512)).ok()?;
@@ -67,7 +67,7 @@ impl LastGood {
         (digest == sha256(text.as_bytes())).then(|| (text.to_owned(), current))
     }
 
-    /// Stores the text of the manifest, unless it is already stored.
+    /// Stores the text of the manifest, unless the same text is already stored.
     pub fn save(&self, manifest: &Path, text: &str) -> io::Result<()> {
         let Some(dir) = &self.dir else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Problems with a source, as values that the CLI prints and that reports contain.
+//! Problems with a source, as values that commands print and reports contain.
 
 use std::fmt;
 use std::path::Path;
@@ -6,29 +6,30 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::resolve;
 
-/// A problem with a source, and its location. Never quotes a Secret.
+/// A problem with a source, and its location. The text never quotes a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceProblem {
-    /// File, relative to the directory, or object in the cluster; empty for the whole source.
+    /// File, relative to the directory, or object in the cluster; empty if the whole source is
+    /// affected.
     pub file: String,
-    /// Line in the file, starting at 1; 0 for the whole file.
+    /// Line in the file, starting at 1; 0 if the whole file is affected.
     pub line: usize,
     /// Severity of the problem.
     pub severity: Severity,
-    /// `Kind/namespace/name`, if the kind and name of the object could be read.
+    /// `Kind/namespace/name` of the object, if its kind and name could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
-    /// Description of the problem and of its consequence.
+    /// What is wrong, and the consequence.
     pub message: String,
-    /// For an unreachable match, the match that gets its requests, as
+    /// For a match that can never apply, the match that gets its requests instead, as
     /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_by: Option<String>,
 }
 
 impl SourceProblem {
-    /// Returns a problem with a whole file.
+    /// Returns a problem that affects a whole file.
     pub fn of_file(severity: Severity, file: impl Into<String>, message: String) -> Self {
         Self {
             file: file.into(),
@@ -40,7 +41,7 @@ impl SourceProblem {
         }
     }
 
-    /// Returns a problem found by resolution, at its object's location if known.
+    /// Returns a problem that resolution found, with the location of its object if known.
     pub fn of_object(problem: &resolve::Problem, place: Option<(&Path, usize)>) -> Self {
         let (file, line) = place.map_or((String::new(), 0), |(file, line)| {
             (file.display().to_string(), line)
@@ -60,7 +61,7 @@ impl SourceProblem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// A requested feature is not served.
+    /// Something that the configuration requests is not served.
     Error,
     /// A setting has no effect.
     Warning,

@@ -1,7 +1,7 @@
-//! Updates from a snapshot source, complete and verified.
+//! Updates from a snapshot source. Their revisions are complete and verified.
 //!
-//! A source never sends a partial revision, and never drops a Gateway unless it is known to be
-//! withdrawn.
+//! A source must never send a partial revision, and never omit a Gateway as withdrawn unless its
+//! withdrawal is certain.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,59 +18,61 @@ use sesame_proto::signature::TrustedKeys;
 use super::problem::SourceProblem;
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// The keys whose signatures are required. If `None`, anyone with write access to the source is
+/// The keys whose signatures are required. If `None`, everyone with write access to the source is
 /// trusted.
 pub type Trusted = Option<Arc<TrustedKeys>>;
 
-/// The newest content of a source.
+/// The latest content of a source.
 #[derive(Clone, Debug, Default)]
 pub struct SourceUpdate {
-    /// Reason why the source cannot be read. Its last content is kept.
+    /// Why the source cannot be read. If set, the last content remains in use.
     pub away: Option<String>,
-    /// Gateways by name.
+    /// The Gateways in the source, by name.
     pub gateways: BTreeMap<NamespacedName, GatewayUpdate>,
-    /// True if a Gateway that is not in `gateways` was withdrawn. If false, its state is unknown.
+    /// True if each Gateway that is missing from `gateways` was withdrawn. If false, the state of
+    /// missing Gateways is unknown.
     pub lists_all: bool,
-    /// Problems with the source, other than incomplete revisions.
+    /// Problems with the source, except incomplete revisions.
     pub problems: Vec<SourceProblem>,
     /// Cause of the update, for the history.
     pub cause: String,
-    /// Arrival of each Gateway's newest manifest, if its revision is complete and from a cluster.
+    /// When each Gateway's newest manifest arrived, if it came from a cluster and its revision is
+    /// complete.
     pub receipts: BTreeMap<NamespacedName, Receipt>,
 }
 
-/// Arrival of a manifest.
+/// The arrival of a manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// When the manifest was seen.
     pub seen: SystemTime,
-    /// `metadata.resourceVersion` of the manifest.
+    /// The manifest's `metadata.resourceVersion`.
     pub version: u64,
 }
 
-/// The state of one Gateway in a source.
+/// The state of one Gateway in the source.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayUpdate {
-    /// Newest complete revision, if any.
+    /// The newest complete revision, if any.
     pub complete: Option<GatewayRevision>,
-    /// Newer incomplete revision, if any.
+    /// A newer revision that is incomplete, if any.
     pub incomplete: Option<IncompleteRevision>,
 }
 
-/// One revision of a Gateway, resolved and encoded. If it was read from a manifest, every digest
-/// matches.
+/// A revision of a Gateway, resolved and encoded. If it came from a manifest, all digests were
+/// verified.
 #[derive(Clone, Debug)]
 pub struct GatewayRevision {
     /// The Gateway.
     pub gateway: NamespacedName,
     /// The snapshot and its keys.
     pub encoded: Arc<EncodedSnapshot>,
-    /// The revision in the manifest, if there is a manifest.
+    /// The manifest's revision, if there is a manifest.
     pub manifest_revision: Option<String>,
 }
 
 impl GatewayRevision {
-    /// Creates a revision that comes from a manifest.
+    /// Creates a revision from a manifest.
     pub fn of_manifest(
         gateway: NamespacedName,
         revision: String,
@@ -99,14 +101,14 @@ impl From<ResolvedGateway> for GatewayRevision {
     }
 }
 
-/// A revision with missing or invalid parts.
+/// A revision of which parts are missing or invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncompleteRevision {
-    /// Revision in the manifest; empty if no manifest can be read.
+    /// The manifest's revision; empty if no manifest can be read.
     pub revision: String,
-    /// Describes which parts are missing or invalid, and where.
+    /// Which parts are missing or invalid, and where.
     pub reason: String,
-    /// True if waiting longer will not help.
+    /// True if waiting will not help.
     pub stuck: bool,
 }
 
@@ -119,19 +121,19 @@ impl fmt::Display for IncompleteRevision {
     }
 }
 
-/// Parses the Gateway name in a snapshot or manifest: `Gateway/namespace/name`.
+/// Parses a Gateway's name in a snapshot or manifest, such as `Gateway/namespace/name`.
 pub fn gateway_of(name: &str) -> Option<NamespacedName> {
     ObjectKey::parse_as(Kind::Gateway, name)
 }
 
-/// Returns true if a snapshot refers to keys that its source has to provide, rather than files on
-/// the host.
+/// Returns true if a snapshot references keys that its source must provide, because they are not in
+/// files on the host.
 pub fn needs_keys(snapshot: &Snapshot) -> bool {
     snapshot.keys.iter().any(|named| !named.on_host)
 }
 
-/// Returns the referenced keys in order, except keys in files on the host. If any are missing from
-/// `held`, returns the names of the missing keys as an error.
+/// Returns the referenced keys in order, except keys that are in files on the host. If `held` lacks
+/// any of the keys, returns the names of the missing keys as an error.
 pub fn keys_of<'a>(
     named: &[KeyRef],
     held: impl IntoIterator<Item = &'a KeyPair>,

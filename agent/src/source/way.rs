@@ -1,13 +1,13 @@
-//! Finds the symbolic links in a file's path. A change to one of them may make the path refer to
-//! another file.
+//! Finds the symbolic links in a file's path. If one of them changes, the path may lead to another
+//! file.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Maximum number of links in a path.
+/// Maximum number of symbolic links in a path.
 const MAX_LINKS: usize = 40;
 
-/// Returns each symbolic link in a path, and the final path. No parent directory of a returned path
-/// is a link.
+/// Returns each symbolic link in a path, and the final path. All parent directories in the returned
+/// paths are real directories, not links.
 pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut path = path.to_owned();
@@ -26,8 +26,8 @@ pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the first link in the path, and the path with this link replaced by its target. Returns
-/// the path as an error if it contains no link.
+/// Returns the first link in the path, and the path in which this link is replaced by its target.
+/// If the path contains no link, returns the path as an error.
 fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
     let mut walked = PathBuf::new();
     let mut parts = path.components();

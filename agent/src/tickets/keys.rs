@@ -1,4 +1,4 @@
-//! Session ticket keys as a value, and the format of the file that stores them. Pure.
+//! Session ticket keys as a value, and the format of the file in which they are stored. Pure.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
-/// Maximum number of keys: the current one, and previous keys whose tickets are still accepted.
+/// Maximum number of keys: the current key, and previous keys whose tickets are still accepted.
 const KEPT: usize = 3;
-/// First byte of the file, which identifies its format.
+/// First byte of the file. It identifies the format.
 const FORMAT: u8 = 1;
-/// Length of the header in bytes: the format, and the creation time of the first key.
+/// Length of the header in bytes. It contains the format and the creation time of the current key.
 const HEAD: usize = 1 + size_of::<i64>();
 
 type TicketKey = [u8; TICKET_KEY_BYTES];
@@ -22,7 +22,7 @@ pub(super) struct TicketKeys {
     keys: Vec<TicketKey>,
 }
 
-// Implemented manually to omit the keys, because a leaked key decrypts recorded connections.
+// Omits the keys from debug output, because anyone who has them can decrypt recorded connections.
 impl fmt::Debug for TicketKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TicketKeys")
@@ -50,8 +50,8 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the time until the next rotation, or zero if it is due. A rotation is also due if
-    /// the clock was set back.
+    /// Returns the time until the next rotation is due, or zero if it is due now. A rotation is
+    /// also due if the clock was set back.
     pub(super) fn rests(&self, now: Timestamp, period: Duration) -> Duration {
         let age = u64::try_from(now.as_second().saturating_sub(self.made));
         age.map_or(Duration::ZERO, |age| {
@@ -63,7 +63,7 @@ impl TicketKeys {
         self.keys.iter().map(|key| &key[..])
     }
 
-    /// Encodes the keys as the content of the file.
+    /// Returns the content of the file with these keys.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![FORMAT];
         bytes.extend(self.made.to_be_bytes());

@@ -1,9 +1,9 @@
-//! Manages session ticket keys, which are created on this host, rotated on a schedule, and shared
-//! by all of the host's Envoys.
+//! Manages session ticket keys. They are created on this host, rotated regularly, and shared by all
+//! Envoys of the host.
 //!
 //! With these keys, clients can resume sessions after a certificate rotation or a restart of Envoy.
-//! Keep the keys private, and only in memory that a reboot clears, because they decrypt recorded
-//! connections.
+//! The keys decrypt recorded connections, so they must be kept private, and only in memory that a
+//! reboot clears.
 
 mod keys;
 mod rotator;

@@ -1,4 +1,4 @@
-//! Stores a host's session ticket keys in one file, and distributes them to its Envoys.
+//! Stores a host's session ticket keys in one file, and distributes the keys to the host's Envoys.
 
 use std::convert::Infallible;
 use std::io;
@@ -17,14 +17,15 @@ use super::keys::TicketKeys;
 use crate::host::{create_directory, replace_file};
 use crate::xds::{XdsKind, response};
 
-/// Name of the file with the keys in the runtime directory, which a reboot empties.
+/// Name of the file with the keys. The file is in the runtime directory, which a reboot clears.
 const FILE: &str = "session-ticket-keys";
 /// Maximum size of the file in bytes.
 const MAX_FILE: u64 = 4096;
-/// Maximum interval between checks of whether a rotation is due, because the clock may be adjusted.
+/// Maximum interval between checks for whether a rotation is due, because the clock may be
+/// adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The keys cannot be stored.
+/// Error for keys that cannot be stored.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: cannot store session ticket keys: {source}", path = .path.display())]
 pub(crate) struct TicketsError {
@@ -32,7 +33,7 @@ pub(crate) struct TicketsError {
     source: io::Error,
 }
 
-/// Rotates a host's session ticket keys.
+/// Rotates the session ticket keys of a host.
 #[derive(Debug)]
 pub(crate) struct TicketRotator {
     path: PathBuf,
@@ -40,12 +41,12 @@ pub(crate) struct TicketRotator {
     newest: watch::Sender<TicketKeys>,
 }
 
-/// Gives one Envoy access to the newest keys.
+/// Gives an Envoy access to the current keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Tickets(watch::Receiver<TicketKeys>);
 
 impl TicketRotator {
-    /// Reads the keys from the runtime directory, or creates the first ones if there are none.
+    /// Reads the keys from the runtime directory. Creates keys if there are none.
     pub(crate) fn open(runtime: &Path, period: Duration) -> Result<Self, TicketsError> {
         let path = runtime.join(FILE);
         let found = match open::read(&path, Rule::Own, MAX_FILE) {
@@ -76,12 +77,12 @@ impl TicketRotator {
         Ok(rotator)
     }
 
-    /// Returns a handle through which one Envoy gets the newest keys, including ones created later.
+    /// Returns a handle through which one Envoy gets the current keys, including later ones.
     pub(crate) fn tickets(&self) -> Tickets {
         Tickets(self.newest.subscribe())
     }
 
-    /// Rotates the keys whenever a rotation is due. Never returns.
+    /// Rotates the keys whenever that is due. Never returns.
     pub(crate) async fn run(self) {
         loop {
             let rests = self.newest.borrow().rests(Timestamp::now(), self.period);
@@ -99,7 +100,7 @@ impl TicketRotator {
         }
     }
 
-    /// Creates a key and makes it the current one. Stores the key before it is used, so that it
+    /// Creates a key and makes it the current one. Stores the key before using it, so that it
     /// survives a restart of the agent.
     fn rotate(&self) -> io::Result<()> {
         let next = {
@@ -118,13 +119,14 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Creates a fixed key that is not stored. Used if the host's Envoys create their own keys.
+    /// Creates a key that is never stored or rotated. Used if session ticket keys are left to
+    /// Envoy.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))
     }
 
-    /// Returns the newest keys, to be used in place of other keys.
+    /// Returns the keys in the form that replaces other keys.
     pub(crate) fn stand_in(&self) -> StandInTickets {
         let keys = self.0.borrow();
         StandInTickets(keys.keys().flatten().copied().collect())
@@ -133,12 +135,12 @@ impl Tickets {
     /// Waits for the next rotation.
     pub(crate) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            // The rotator has stopped, so there will be no more rotations.
+            // The rotator has stopped, so the keys will not change any more.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Writes the newest keys to the file that an Envoy with this layout reads.
+    /// Writes the current keys to the file from which the Envoy with this layout reads them.
     pub(crate) fn place(&mut self, layout: &XdsLayout) -> Result<(), TicketsError> {
         let path = layout.tickets();
         let mut place = || {

@@ -1,7 +1,7 @@
-//! Models the files that Envoy watches: each file's subscription, its bytes, and the version that
-//! Envoy reports once it has accepted the file.
+//! Models the files that Envoy watches: the subscription of each file, its bytes, and the version
+//! that Envoy reports once it has accepted the file.
 //!
-//! Pure: nothing here opens a file. `sesame_render::layout` defines the paths.
+//! Pure: no code here opens a file. `sesame_render::layout` defines the paths.
 
 mod listener_name;
 pub(crate) mod response;

@@ -1,7 +1,7 @@
 //! Encodes and decodes the content of an xDS file: one `DiscoveryResponse`.
 //!
-//! Resources remain encoded, so that five thousand clusters never exist as decoded values. The
-//! messages here therefore define only the necessary fields. Files read back from disk are
+//! Resources remain encoded, so that thousands of clusters need not be decoded. The messages here
+//! therefore define only the fields that are needed. Files that are read back from disk are
 //! untrusted: a file is parsed completely or not at all.
 
 use bytes::Bytes;
@@ -33,15 +33,15 @@ struct AnyResource {
     value: Bytes,
 }
 
-/// Message that reads only a resource's name (`cluster_name` in a ClusterLoadAssignment), which is
-/// field 1 in all five types.
+/// Decodes only a resource's name, which is field 1 in all resource types (`cluster_name` in a
+/// ClusterLoadAssignment).
 #[derive(Clone, PartialEq, Message)]
 struct NamedResource {
     #[prost(string, tag = "1")]
     name: String,
 }
 
-/// Message that reads only the addresses in an `envoy.config.listener.v3.Listener`.
+/// Decodes only the addresses of an `envoy.config.listener.v3.Listener`.
 #[derive(Clone, PartialEq, Message)]
 struct ListenerAddresses {
     #[prost(bytes = "bytes", optional, tag = "2")]
@@ -57,17 +57,17 @@ struct AdditionalAddress {
     address: Option<Bytes>,
 }
 
-/// Encoded file and its version.
+/// An encoded file and its version.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct EncodedFile {
     /// Digest of the content, which Envoy reports as `version_text` once it has accepted the file.
     pub(crate) version: String,
-    /// Bytes of the file.
+    /// Content of the file.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Returns a file's version: 32 hexadecimal digits from a digest of its type and resources. The
-/// bytes of the resources include their names.
+/// Returns a file's version: the first 32 hexadecimal digits of a digest of its type and resources.
+/// The encoded resources contain their names.
 pub(crate) fn version(kind: XdsKind, resources: &[Resource]) -> String {
     let mut hash = Sha256::new();
     hash.update(kind.type_url().as_bytes());
@@ -83,7 +83,7 @@ pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
-/// Encodes the shares file (RTDS), with `runtime` as its only resource.
+/// Encodes the runtime file (RTDS) with the shares. `runtime` is its only resource.
 pub(crate) fn encode_shares(runtime: &Bytes) -> EncodedFile {
     let resource = Resource {
         name: String::new(),
@@ -109,11 +109,11 @@ fn response(url: &'static str, version: String, resources: &[Resource]) -> Encod
     }
 }
 
-/// A file as read from disk.
+/// A file that was read from disk.
 pub(crate) struct DecodedFile {
-    /// Version, which was verified to be the digest of the content.
+    /// Version of the file. It was verified to be the digest of the content.
     pub(crate) version: String,
-    /// Resources, in the order in which the file lists them.
+    /// Resources in the file, in their original order.
     pub(crate) resources: Vec<Resource>,
 }
 
@@ -122,7 +122,7 @@ pub(crate) struct DecodedFile {
 pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     let response = Response::decode(file.clone()).ok()?;
     let is_of_kind = |url: &Bytes| url == kind.type_url();
-    // If the file contains unknown fields, it is longer than its re-encoding.
+    // Unknown fields make the file longer than its re-encoding.
     if response.encoded_len() != file.len() || !is_of_kind(&response.type_url) {
         return None;
     }
@@ -142,7 +142,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns a listener's addresses, encoded. Empty if the listener cannot be parsed.
+/// Returns a listener's encoded addresses. Returns none if the listener cannot be decoded.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,
@@ -153,7 +153,7 @@ pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     address.into_iter().chain(additional).collect()
 }
 
-/// Returns the first 16 bytes of a digest in lower-case hexadecimal.
+/// Returns the first 16 bytes of a digest, in lower-case hexadecimal.
 fn hex16(digest: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(32);

@@ -1,12 +1,12 @@
-//! Envoy's subscriptions: the file that each subscription watches, and the statistics that report
-//! its state.
+//! Envoy's subscriptions: the file that each subscription watches, and the names of the statistics
+//! that report its state.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use sesame_render::layout::XdsLayout;
 
-/// Kinds of files that Envoy watches.
+/// A kind of file that Envoy watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum XdsKind {
     /// LDS: all listeners in one file.
@@ -19,12 +19,12 @@ pub enum XdsKind {
     Endpoints,
     /// SDS: one file per key pair or trust bundle.
     Secret,
-    /// ECDS: one file per filter whose entries routes reference.
+    /// ECDS: one file per filter that routes refer to.
     Filter,
 }
 
 impl XdsKind {
-    /// Kinds with a single file for all resources.
+    /// Kinds for which one file contains all resources.
     pub(crate) const LISTS: [Self; 2] = [Self::Listeners, Self::Clusters];
 
     /// Kinds with one file per resource.
@@ -47,7 +47,7 @@ impl XdsKind {
         }
     }
 
-    /// Returns the name of this kind's directory, as in [`XdsLayout`].
+    /// Returns the name of the directory for this kind, as in [`XdsLayout`].
     pub(crate) fn directory(self) -> &'static str {
         match self {
             Self::Listeners => "lds",
@@ -59,7 +59,8 @@ impl XdsKind {
         }
     }
 
-    /// Returns the kind whose directory has this name; the inverse of [`XdsKind::directory`].
+    /// Returns the kind whose directory has this name. This is the inverse of
+    /// [`XdsKind::directory`].
     pub(crate) fn from_directory(name: &str) -> Option<Self> {
         Self::all().find(|kind| kind.directory() == name)
     }
@@ -69,23 +70,24 @@ impl XdsKind {
         Self::LISTS.into_iter().chain(Self::LEAVES)
     }
 
-    /// Returns true if all resources of this kind share one file.
+    /// Returns true if one file contains all resources of this kind.
     pub(crate) fn is_list(self) -> bool {
         Self::LISTS.contains(&self)
     }
 }
 
-/// Subscription to a file that Envoy watches.
+/// A subscription to a file that Envoy watches.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subscription {
     /// Kind of the resources in the file.
     pub kind: XdsKind,
-    /// Name of the resource; empty for LDS and CDS.
+    /// Name of the resource; empty if the kind is LDS or CDS.
     pub name: String,
 }
 
 impl Subscription {
-    /// Creates the subscription for a resource. Ignores the name if the kind has a single file.
+    /// Creates a subscription for a resource. Ignores `name` if one file contains all resources of
+    /// the kind.
     pub fn new(kind: XdsKind, name: &str) -> Self {
         let name = if kind.is_list() { "" } else { name };
         Self {
@@ -106,9 +108,9 @@ impl Subscription {
         }
     }
 
-    /// Returns the name that the subscription's statistics start with, without `.version_text` or
-    /// `.update_rejected`. Returns `None` for a route table, because its statistics contain a
-    /// listener's stat prefix.
+    /// Returns the prefix of the names of the subscription's statistics, which end in
+    /// `.version_text` or `.update_rejected`. Returns `None` for a route table, because the prefix
+    /// also contains the stat prefix of a listener.
     pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
             XdsKind::Listeners => Some("listener_manager.lds".to_owned()),
@@ -123,8 +125,8 @@ impl Subscription {
         }
     }
 
-    /// Returns true if a statistic belongs to this subscription. `scope` is the statistic's name
-    /// without its last segment.
+    /// Returns true if a statistic belongs to this subscription. `scope` is the name of the
+    /// statistic without its last segment.
     pub fn owns_stat(&self, scope: &str) -> bool {
         if let Some(own) = self.stat_scope() {
             return own == scope;
@@ -153,7 +155,8 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Returns a name in the form that Envoy uses in statistics (`Stats::Utility::sanitizeStatsName`).
+/// Converts a name to the form in which it appears in Envoy's statistics
+/// (`Stats::Utility::sanitizeStatsName`).
 pub(crate) fn stat_name(name: &str) -> String {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.replace("://", "_")

@@ -196,8 +196,7 @@ fn key_set(copy: &KeySetCopy) -> KeySetReport {
     }
 }
 
-/// Adds warnings to the statuses about listener certificates that expire and trust bundles that
-/// have expired.
+/// Adds warnings to the statuses about expiring listener certificates and expired trust bundles.
 fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     let expiries = resolution.listener_expiries();
     let gateways = resolution.statuses.gateways.iter_mut();

@@ -1,28 +1,30 @@
-//! Chooses among one Gateway's valid bundles. Pure.
+//! Chooses which of a Gateway's valid bundles is served. Pure.
 
 use std::collections::BTreeSet;
 
 use super::state::TakenBundle;
 
-/// A valid bundle.
+/// A valid bundle, as far as the choice depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) sequence: u64,
     pub(super) digest: String,
 }
 
-/// The outcome of comparing a bundle with the Gateway's other bundles.
+/// The result of comparing a bundle with the Gateway's other bundles and the last applied one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The bundle is served.
+    /// The bundle is the one to serve.
     Chosen,
-    /// Another bundle has a higher sequence number.
+    /// Another bundle is preferred, because its sequence number is higher or an operator allowed
+    /// it.
     Superseded,
-    /// The bundle must not be served, because it is outdated for this reason.
+    /// The bundle is outdated and must not be served, for this reason.
     Older(String),
 }
 
-/// Returns the standing of each candidate. At most one bundle and its copies are chosen.
+/// Returns the standing of each candidate. At most one bundle is chosen, possibly in several
+/// copies.
 pub(super) fn choose(
     taken: Option<&TakenBundle>,
     candidates: &[Candidate],
@@ -33,8 +35,8 @@ pub(super) fn choose(
         let current = taken.is_some_and(|taken| taken.digest == one.digest);
         let permitted = allowed.contains(&one.digest) && !current;
         let eligible = permitted || outdated(one).is_none();
-        // Bundles with the same number are ordered by digest, so that the order of files does not
-        // matter.
+        // Compare digests if sequence numbers are equal, so that the choice does not depend on the
+        // order of files.
         eligible.then(|| (permitted, one.sequence, one.digest.clone()))
     };
     let best = candidates.iter().filter_map(rank).max();
@@ -51,7 +53,7 @@ pub(super) fn choose(
     candidates.iter().map(standing).collect()
 }
 
-/// Returns why a bundle may not follow the last applied one, or `None` if it may.
+/// Returns why a bundle must not replace the last applied one, or `None` if it may.
 fn why_outdated(one: &Candidate, taken: &TakenBundle) -> Option<String> {
     let TakenBundle {
         gateway: _,
@@ -114,7 +116,7 @@ mod tests {
         assert_eq!(chosen(None, &all, &[]).as_deref(), Some("c"));
         let now = taken(3, 3, "c");
         assert_eq!(chosen(Some(&now), &all, &[]).as_deref(), Some("c"));
-        // The served bundle was removed. An older one does not take its place.
+        // The file of the served bundle was removed. An older bundle must not replace it.
         assert_eq!(chosen(Some(&now), &all[..1], &[]), None);
         let later = [candidate(4, "d"), candidate(3, "c")];
         assert_eq!(chosen(Some(&now), &later, &[]).as_deref(), Some("d"));
@@ -140,7 +142,7 @@ mod tests {
         assert_eq!(chosen(Some(&back), &all, &["a"]).as_deref(), Some("a"));
         let newer = [all[0].clone(), all[1].clone(), candidate(4, "d")];
         assert_eq!(chosen(Some(&back), &newer, &[]).as_deref(), Some("d"));
-        // A copy of the served bundle is equally valid.
+        // A copy of the served bundle is just as valid.
         let both = [candidate(2, "b"), candidate(2, "b")];
         let standings = choose(None, &both, &BTreeSet::new());
         assert_eq!(standings, [Standing::Chosen, Standing::Chosen]);

@@ -1,5 +1,5 @@
-//! The conditions under which a bundle is valid, apart from its content: the trusted keys, the
-//! identity, and the key pairs of this host.
+//! The conditions for accepting a bundle, apart from its content: the trusted keys, the host's
+//! identity, and the key pairs on this host.
 
 use sesame_files::directory::KEYS;
 use sesame_proto::bundle::sealed::HostIdentity;
@@ -12,7 +12,7 @@ use crate::source::manifests::tree::{self, Found, Stamp};
 use crate::source::problem::SourceProblem;
 use crate::source::snapshots::read_keys;
 
-/// The current conditions. If they change, every file is examined again.
+/// The current conditions. If they change, all files are examined again.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     pub(super) trusted: TrustedKeys,
@@ -20,12 +20,12 @@ pub(super) struct Conditions {
     /// Key pairs from the separate key file.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
-    /// Errors, each with its file.
+    /// Errors, each with the affected file.
     faults: Vec<(&'static str, String)>,
 }
 
 impl Conditions {
-    /// Returns the current conditions, or `None` if they have not changed.
+    /// Returns the current conditions, or `None` if they have not changed since `self` was read.
     pub(super) fn changed(
         &self,
         settings: &BundleSettings,
@@ -66,7 +66,7 @@ impl Conditions {
         }))
     }
 
-    /// Returns the errors as problems.
+    /// Returns the errors, as problems of the source.
     pub(super) fn problems(&self) -> impl Iterator<Item = SourceProblem> {
         let faults = self.faults.iter();
         faults.map(|(file, why)| problem(file, why.clone()))

@@ -1,4 +1,4 @@
-//! Examines a bundle: converts its bytes to a revision, or rejects it.
+//! Examines a bundle: turns its bytes into a revision, or rejects the bundle.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use sesame_proto::signature::TrustedKeys;
 
 use crate::source::update::{GatewayRevision, gateway_of, keys_of, needs_keys};
 
-/// Everything that determines whether a bundle is valid.
+/// Everything except the bundle itself that determines whether the bundle is valid.
 pub(super) struct BundleRules<'a> {
     pub(super) trusted: &'a TrustedKeys,
     pub(super) required: usize,
-    /// Gateways to serve; all if empty.
+    /// Gateways to serve; if empty, all Gateways.
     pub(super) gateways: &'a [NamespacedName],
     pub(super) identity: Option<&'a HostIdentity>,
-    /// Returns the other key pairs that the host holds for a Gateway.
+    /// Returns the key pairs for a Gateway that the host has apart from the bundle.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 
-/// A valid bundle, before it is compared with others.
+/// A valid bundle that was not compared with other bundles yet.
 #[derive(Debug)]
 pub(super) struct GoodBundle {
     pub(super) gateway: NamespacedName,
@@ -33,7 +33,7 @@ pub(super) struct GoodBundle {
     pub(super) digest: String,
     pub(super) manifest_revision: String,
     pub(super) signers: Vec<String>,
-    /// The revision, until it is dropped because it is not served.
+    /// The revision. Dropped if the bundle is not served.
     pub(super) revision: Option<GatewayRevision>,
 }
 
@@ -41,9 +41,9 @@ pub(super) struct GoodBundle {
 #[derive(Debug)]
 pub(super) struct BadBundle {
     pub(super) reason: String,
-    /// Digest of the bundle, if the file is complete.
+    /// Digest of the bundle; empty unless the file is complete.
     pub(super) digest: String,
-    /// True if a writer may still be adding to it.
+    /// True if the file may be incomplete because it is still being written.
     pub(super) unfinished: bool,
 }
 
@@ -82,7 +82,7 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     }
     let told = |error: BundleError| error.to_string();
     let good = file.verify(rules.trusted, rules.required).map_err(told)?;
-    // From here on the content has a trusted signature, but it may still be malformed.
+    // From here on, the content is signed with a trusted key, but may still be malformed.
     let snapshot = file.snapshot().map_err(told)?;
     let keys = keys(file, &snapshot, &gateway, rules)?;
     let encoded = Arc::new(EncodedSnapshot::new(&snapshot, keys));
@@ -101,7 +101,7 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     })
 }
 
-/// Returns the key pairs that the snapshot needs, from the bundle or from the host.
+/// Returns the key pairs that the snapshot references, from the bundle or from the host.
 fn keys(
     file: &BundleFile<'_>,
     snapshot: &Snapshot,

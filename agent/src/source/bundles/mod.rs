@@ -1,10 +1,10 @@
-//! Serves bundles from a directory that is filled from outside: from a USB stick, by rsync, or with
-//! `sesame-agent apply`.
+//! Serves bundles from a directory that is filled by other programs: from a USB stick, by rsync, or
+//! with `sesame-agent apply`.
 //!
-//! For each Gateway, the source serves the valid bundle with the highest sequence number, and never
-//! one older than it has already applied. Removing a file changes nothing, because a USB stick is
-//! eventually unplugged. Only files named `*.bundle` are read. An incomplete file becomes an error
-//! once it has not been written to for a while.
+//! For each Gateway, the source serves the valid bundle with the highest sequence number, but never
+//! a bundle that is older than one already applied, unless an operator allows it. Removing a file
+//! changes nothing, because a USB stick is eventually unplugged. Only files named `*.bundle` are
+//! read. An incomplete file becomes an error if it is not written to for a while.
 
 mod choose;
 mod conditions;
@@ -36,27 +36,27 @@ use super::update::{GatewayRevision, GatewayUpdate, SourceUpdate};
 
 pub use self::report::{BundleFileState, BundleReport};
 
-/// Time without a change after which an incomplete file is an error.
+/// How long an incomplete file must be unchanged before it counts as an error.
 const SETTLED: Duration = Duration::from_secs(2);
-/// Maximum number of bundles in a directory.
+/// Maximum number of bundles in the directory.
 const MAX_FILES: usize = 1000;
 
-/// Returns true if a file with this name is read.
+/// Returns true if files with this name are read.
 pub fn is_piece(name: &OsStr) -> bool {
     let bundle = |name: &str| name.ends_with(SUFFIX) || name == KEYS;
     !tree::is_hidden(name) && name.to_str().is_some_and(bundle)
 }
 
-/// The bundle directory, and the conditions for accepting a bundle.
+/// The bundle directory, and the conditions for accepting bundles.
 #[derive(Clone, Debug)]
 pub struct BundleSettings {
-    /// The directory.
+    /// Path of the directory.
     pub directory: PathBuf,
-    /// Trusted keys, in addition to the keys in the state directory.
+    /// Keys that are trusted in addition to the keys in the state directory.
     pub trusted: TrustedKeys,
-    /// Number of signatures required.
+    /// Number of trusted signatures that a bundle needs.
     pub required: usize,
-    /// Gateways to serve; all if empty.
+    /// Gateways to serve; if empty, all Gateways.
     pub gateways: Vec<NamespacedName>,
 }
 
@@ -69,14 +69,14 @@ pub struct BundleDirectory {
     files: BTreeMap<OsString, ExaminedFile>,
     /// The served revisions, each with the digest of its bundle.
     held: BTreeMap<NamespacedName, (String, GatewayRevision)>,
-    /// The keys accepted before this agent started.
+    /// The key pairs that were accepted before this agent started.
     accepted: BTreeMap<NamespacedName, Vec<KeyPair>>,
 }
 
 #[derive(Debug)]
 struct ExaminedFile {
     stamp: Stamp,
-    /// Time at which the current stamp was first seen.
+    /// When the file was first seen with its current stamp.
     since: Instant,
     outcome: Result<GoodBundle, BadBundle>,
 }
@@ -84,11 +84,11 @@ struct ExaminedFile {
 /// The outcome of a scan.
 #[derive(Debug)]
 pub struct BundleScan {
-    /// The newest revisions and the problems.
+    /// The revisions to serve, and all problems.
     pub update: SourceUpdate,
-    /// The files, by name.
+    /// Reports on the files, by file name.
     pub files: Vec<BundleReport>,
-    /// Time after which to scan again, even if nothing changes.
+    /// If set, the next scan is due after this time, even if no file changes.
     pub again: Option<Duration>,
 }
 
@@ -108,7 +108,7 @@ impl BundleDirectory {
         }
     }
 
-    /// Reads the changed files, and returns the complete state.
+    /// Reads the files that have changed, and returns the complete state.
     pub fn scan(&mut self) -> BundleScan {
         let mut scan = BundleScan {
             update: SourceUpdate {
@@ -119,7 +119,7 @@ impl BundleDirectory {
             again: None,
         };
         if let Err(error) = self.look_at_conditions(&mut scan.update.problems) {
-            // If the trusted keys are unknown, no new bundle is accepted.
+            // No new bundle can be accepted if the trusted keys are unknown.
             scan.update.problems.push(problem("", error.to_string()));
         } else {
             match self.find() {
@@ -153,7 +153,7 @@ impl BundleDirectory {
         scan
     }
 
-    /// Reads the trusted keys, the identity and the separate key pairs.
+    /// Reads the trusted keys, the host's identity and the separate key pairs.
     fn look_at_conditions(
         &mut self,
         problems: &mut Vec<SourceProblem>,
@@ -167,7 +167,7 @@ impl BundleDirectory {
         Ok(())
     }
 
-    /// Returns the existing bundles, with their stamps.
+    /// Returns the bundle files that exist, with their stamps.
     fn find(&self) -> io::Result<BTreeMap<OsString, Stamp>> {
         let mut found = BTreeMap::new();
         for entry in fs::read_dir(&self.settings.directory)? {
@@ -187,7 +187,7 @@ impl BundleDirectory {
         Ok(found)
     }
 
-    /// Examines a file if it has changed.
+    /// Examines a file again if its stamp has changed.
     fn look_at(&mut self, name: OsString, stamp: Stamp) {
         let mut since = Instant::now();
         if let Some(known) = self.files.get(&name).filter(|known| known.stamp == stamp) {
@@ -215,7 +215,7 @@ impl BundleDirectory {
         self.files.insert(name, file);
     }
 
-    /// Returns the key pairs that this host holds for a Gateway.
+    /// Returns the key pairs for a Gateway that this host has, apart from those in bundles.
     fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
         let mut keys = self.conditions.keys.clone();
         if let Some((_, revision)) = self.held.get(gateway) {
@@ -225,7 +225,7 @@ impl BundleDirectory {
         keys
     }
 
-    /// Selects the bundles to serve, and reports on every file.
+    /// Selects the bundles to serve, and returns a report on every file.
     fn take(&mut self, scan: &mut BundleScan) {
         let allowed = self.state.allowed().unwrap_or_default();
         let mut reports: BTreeMap<OsString, BundleReport> = BTreeMap::new();
@@ -258,7 +258,7 @@ impl BundleDirectory {
         scan.files = reports.into_values().collect();
     }
 
-    /// Selects one Gateway's bundle. Returns a report on each of the Gateway's valid files.
+    /// Selects one Gateway's bundle. Returns reports on all valid files of this Gateway.
     fn take_of(
         &mut self,
         gateway: &NamespacedName,
@@ -295,14 +295,13 @@ impl BundleDirectory {
             let held = self.held.get(gateway);
             held.is_some_and(|(held, _)| held == *digest)
         }) {
-            // Ignore errors: the bundle is recorded as applied, so a remaining allowance has no
-            // effect until another bundle is applied.
+            // Ignore errors: a remaining allowance does not matter until another bundle is applied.
             let _ = self.state.disallow(digest);
         }
         self.reports(names, &standings)
     }
 
-    /// Applies a valid bundle if it is chosen and not served yet. Returns an error if the bundle
+    /// Serves a valid bundle if it is chosen and not served yet. Returns an error if the bundle
     /// cannot be recorded as applied.
     fn settle(
         &mut self,
@@ -316,7 +315,8 @@ impl BundleDirectory {
         let Some(Ok(bundle)) = file.map(|file| file.outcome.as_mut()) else {
             return Ok(());
         };
-        // A revision that is not served is dropped. If it is chosen later, its file is read again.
+        // Drop the revision, because the bundle is not served. If the bundle is chosen later, its
+        // file is read again.
         let revision = bundle.revision.take();
         let digest = bundle.digest.clone();
         let held = self.held.get(gateway);
@@ -336,7 +336,7 @@ impl BundleDirectory {
             return Ok(());
         };
         if taken != Some(&next) {
-            // Without a record of this bundle, an older one could replace it.
+            // Do not serve it: without a record of this bundle, an older bundle could replace it.
             let noted = self.state.take(gateway, &next);
             noted.map_err(|error| format!("cannot be recorded as applied: {error}"))?;
         }

@@ -1,10 +1,10 @@
-//! The report on a file in the bundle directory.
+//! Reports on the files in the bundle directory.
 
 use serde::{Deserialize, Serialize};
 
 use super::examine::BadBundle;
 
-/// The report on one file.
+/// A report on one file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleReport {
@@ -15,8 +15,8 @@ pub struct BundleReport {
     /// Why the file is not used.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The Gateway, `namespace/name`. It is empty, like all fields below, if the bundle is not
-    /// trusted.
+    /// The Gateway, as `namespace/name`. This field and the fields below, except the digest, are
+    /// empty if the bundle is not trusted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub gateway: String,
     /// The sequence number.
@@ -28,13 +28,13 @@ pub struct BundleReport {
     /// Revision of the manifest in the bundle.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub revision: String,
-    /// Identifiers of the trusted keys that signed the bundle.
+    /// Identifiers of the trusted keys with which the bundle was signed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signers: Vec<String>,
 }
 
 impl BundleReport {
-    /// Returns the report on an invalid bundle, which may be `unfinished`.
+    /// Returns a report on an invalid bundle. The file may be `unfinished`.
     pub(super) fn of_bad(file: String, bad: &BadBundle, unfinished: bool) -> Self {
         Self {
             file,
@@ -53,18 +53,18 @@ impl BundleReport {
     }
 }
 
-/// The state of a file.
+/// The state of a bundle file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum BundleFileState {
-    /// The source uses the file's content.
+    /// This bundle is served.
     Taken,
-    /// The file is valid, but another bundle has a higher sequence number.
+    /// The bundle is valid, but another bundle has a higher sequence number.
     Superseded,
-    /// The file is valid, but older than a bundle that was already applied.
+    /// The bundle is valid, but older than a bundle that was already applied.
     Older,
-    /// The file is incomplete; its writer may not be done yet.
+    /// The file is incomplete, and may still be being written.
     Unfinished,
-    /// The file is not trusted, or cannot be used.
+    /// The bundle is not trusted, or cannot be used.
     Refused,
 }

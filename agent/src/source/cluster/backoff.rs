@@ -1,4 +1,5 @@
-//! Computes the pauses before a request to an API server is retried, with jitter to spread hosts.
+//! Computes the pauses before requests to an API server are retried. Jitter keeps the hosts from
+//! retrying at the same time.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -7,17 +8,18 @@ use sesame_backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Maximum pause for an unreachable API server. Retrying costs nothing while it is down, and all
-/// hosts should reconnect soon after it returns.
+/// Maximum pause if the API server is unreachable. Attempts cost nothing while the server is down,
+/// and all hosts should reconnect soon after it is back.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
-/// First pause after a rejection: the first `Retry-After` value of an overloaded API server.
+/// First pause after a rejected request. An overloaded API server sends the same value in
+/// `Retry-After`.
 const FIRST_REFUSED: Duration = Duration::from_secs(1);
-/// Maximum pause for an overloaded server. The server handles the requests of many hosts within
-/// seconds, and rejecting another one costs it little. A host with a few unlucky attempts must not
-/// lag far behind.
+/// Maximum pause if the server is overloaded. The server handles the requests of many hosts within
+/// seconds, and rejecting a request costs it little. A host must not fall far behind after a few
+/// unlucky attempts.
 const LONGEST_BUSY: Duration = Duration::from_secs(5);
 
-/// The back-off of one failing operation, without jitter.
+/// The back-off of one repeated operation, without jitter.
 pub(crate) const USUAL: Backoff = Backoff::new(FIRST, LONGEST);
 
 /// Reason why a request to an API server failed.
@@ -31,8 +33,8 @@ pub(crate) enum ServerFault {
     Unreachable,
 }
 
-/// The back-off of requests to an API server. Each kind of failure has its own pauses, so that a
-/// host recovers quickly if the server is merely overloaded after a long outage.
+/// The back-off of requests to an API server. Each kind of failure has pauses of its own. So a host
+/// recovers quickly if, after a long outage, the server is merely overloaded.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,
@@ -51,14 +53,14 @@ impl Default for ServerBackoff {
 }
 
 impl ServerBackoff {
-    /// Starts again with the shortest pauses, after a success.
+    /// Resets all pauses after a success.
     pub(crate) fn reset(&mut self) {
         self.unreachable.reset();
         self.busy.reset();
         self.refused.reset();
     }
 
-    /// Returns the pause after one more failure.
+    /// Returns the pause after another failure.
     pub(crate) fn after(&mut self, fault: ServerFault) -> Duration {
         jittered(match fault {
             ServerFault::Busy => self.busy.next_pause(),
@@ -68,9 +70,9 @@ impl ServerBackoff {
     }
 }
 
-/// Returns a random duration from three quarters to five quarters of `duration`.
+/// Returns a random duration between three and five quarters of `duration`.
 pub(crate) fn jittered(duration: Duration) -> Duration {
-    // A new hasher has new keys, which is random enough to keep hosts apart.
+    // A new hasher gets random keys. That is random enough to keep the hosts apart.
     let random = u32::try_from(RandomState::new().hash_one(0) % 512).unwrap_or(256);
     duration * (768 + random) / 1024
 }

@@ -1,10 +1,10 @@
-//! Keeps the complete revision's shards, and builds the next revision from them by a fast path.
+//! Keeps the complete revision's shards, and builds the next revision from them on a fast path.
 //! Pure.
 //!
-//! A route change affects a few of many shards. The two versions of these shards are compared, and
-//! the changed virtual hosts and backends are patched into the encoded snapshot. Nothing else is
-//! read. The result must never differ from a join of all shards: the revision is verified in the
-//! same way, and anything unexpected returns `None`.
+//! A route change affects a few of many shards. The old and the new version of these shards are
+//! compared, and the changed virtual hosts and backends are patched into the encoded snapshot. No
+//! other shard is read. The result must be the same as if all shards were joined: the revision is
+//! verified in the same way, and anything unexpected returns `None`.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
 
 use super::pieces::CheckedManifest;
 
-/// The next revision, while some of its keys or endpoints are missing.
+/// The next revision, as long as some of its keys or endpoints are missing.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) base: BaseRevision,
@@ -25,18 +25,18 @@ pub(super) struct Next {
 /// A configuration with a verified revision.
 #[derive(Debug)]
 pub(super) enum Config {
-    /// A configuration joined from all of its shards, without its keys and endpoints.
+    /// Joined from all shards, without keys and endpoints.
     Joined(EncodedSnapshot),
-    /// The complete revision with the changes applied, including its keys and endpoints.
+    /// Patched: the complete revision with the changes applied. Includes keys and endpoints.
     Patched {
         encoded: EncodedSnapshot,
-        /// True if backends changed; their endpoints are not updated yet.
+        /// True if backends changed, so that their endpoints must still be updated.
         backends_changed: bool,
     },
 }
 
 impl Next {
-    /// Returns the next revision from a join of all of its shards.
+    /// Returns the next revision, joined from all of its shards.
     pub(super) fn joined(named: &CheckedManifest, joined: Joined) -> Self {
         let Joined { config, size } = joined;
         Self {
@@ -50,10 +50,10 @@ impl Next {
 #[derive(Debug)]
 pub(super) struct BaseRevision {
     config: Vec<ShardRef>,
-    /// Memory that the values in the shards use, in bytes.
+    /// Memory in bytes for the decoded values of the shards.
     size: u64,
     key_secrets: usize,
-    /// Stored bytes of shards that newer manifests no longer contain, by digest. At most
+    /// Stored bytes of shards that a newer manifest no longer lists, by digest. Contains at most
     /// `MAX_CHANGED_SHARDS`.
     unnamed: BTreeMap<String, Vec<u8>>,
 }
@@ -68,8 +68,8 @@ impl BaseRevision {
         }
     }
 
-    /// Keeps the shards in `unnamed` that belong to this revision, but not to a newer manifest.
-    /// Returns `None` if the newer manifest differs too much.
+    /// Keeps those shards in `unnamed` that belong to this revision. Returns `None` if there are
+    /// too many, because the newer manifest differs too much.
     pub(super) fn keep(mut self, unnamed: BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let config = &self.config;
         let ours = |digest: &String| config.iter().any(|shard| shard.sha256 == *digest);
@@ -78,8 +78,8 @@ impl BaseRevision {
         (self.unnamed.len() <= MAX_CHANGED_SHARDS).then_some(self)
     }
 
-    /// Returns the next revision by the fast path. `complete` is the snapshot of this revision;
-    /// `shards` are keyed by digest, and must contain all shards of the next revision.
+    /// Returns the next revision on the fast path. `complete` is the snapshot of this revision.
+    /// `shards` contains all shards of the next revision, by digest.
     pub(super) fn patch(
         &self,
         gateway: &NamespacedName,
@@ -92,7 +92,7 @@ impl BaseRevision {
             key_secrets,
             stamp: _,
         } = next;
-        // A shard that was dropped and read again must be unchanged.
+        // A shard that was dropped and fetched again must not have changed.
         let same =
             |digest: &String, bytes| self.unnamed.get(digest).is_none_or(|held| held == bytes);
         let all = manifest.config.iter().all(|shard| {

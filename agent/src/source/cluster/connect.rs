@@ -1,4 +1,4 @@
-//! Connects to the API server, and selects the objects for this host.
+//! Connects to the API server, and selects the objects that are meant for this host.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -16,14 +16,14 @@ use crate::source::update::Trusted;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The location of the published snapshots, and which of them this host serves.
+/// Where the snapshots are published, and which of them this host serves.
 #[derive(Clone, Debug)]
 pub struct ClusterSettings {
-    /// Kubeconfig file; without one, the Pod's ServiceAccount is used.
+    /// Path of the kubeconfig; `None` means the Pod's ServiceAccount.
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace of all published objects.
+    /// Namespace of the published objects.
     pub namespace: String,
-    /// Gateways to serve; if empty, all Gateways in the fleet.
+    /// Gateways to serve; if empty, all Gateways of the fleet.
     pub gateways: Vec<NamespacedName>,
     /// Fleet of this host.
     pub fleet: String,
@@ -33,12 +33,12 @@ pub struct ClusterSettings {
     pub zone: String,
     /// Keys whose signatures are required, if any.
     pub trusted: Trusted,
-    /// Access to the token stored by `join`; `None` if the host's sealing keys were not read.
+    /// Access to the token that `join` stored; `None` if the host's sealing keys were not read.
     pub(crate) stored: Option<StoredToken>,
 }
 
 impl ClusterSettings {
-    /// Returns the settings of a host that serves the Gateways of a fleet, with credentials from a
+    /// Returns the settings of a host that serves all Gateways of a fleet, with credentials from a
     /// kubeconfig.
     pub fn of_fleet(kubeconfig: PathBuf, namespace: &str, fleet: &str, host: &str) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl ClusterSettings {
         }
     }
 
-    /// Returns the label selector of manifests and endpoint shards for this host.
+    /// Returns the label selector for this host's manifests and endpoint shards.
     pub(super) fn selector(&self) -> String {
         let parts = format!(
             "{PART_LABEL} in ({},{})",
@@ -67,7 +67,7 @@ impl ClusterSettings {
         format!("{GATEWAY_LABEL} in ({}),{parts}", ids.join(","))
     }
 
-    /// Returns true if a manifest with this fleet label is for this host.
+    /// Returns true if a manifest with this fleet label is meant for this host.
     pub(super) fn takes(&self, gateway: &NamespacedName, fleet: Option<&str>) -> bool {
         if self.gateways.is_empty() {
             fleet == Some(self.fleet.as_str())
@@ -77,7 +77,7 @@ impl ClusterSettings {
     }
 }
 
-/// Creates a client from the current files, because tokens and CA certificates change.
+/// Creates a client from the current files, because tokens and CA certificates change over time.
 pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         Some(path) => {
@@ -109,7 +109,7 @@ pub(crate) async fn connect(settings: &ClusterSettings) -> Result<Client, String
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // The agent has its own back-off, which hidden retries would delay.
+    // Disable the client's own retries, because the agent retries with its own back-off.
     config.default_retry = false;
     Client::try_from(config).map_err(|error| describe_error(&error))
 }
@@ -125,8 +125,8 @@ pub(crate) fn describe_error(error: &kube::Error) -> String {
     }
 }
 
-/// Classifies a failed request. A proxy in front of the API server may also report that the server
-/// is unreachable.
+/// Classifies a failed request. If a proxy in front of the API server reports that the server is
+/// unreachable, that also counts as unreachable.
 pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     match error {
         kube::Error::Api(status) if status.code == 429 => ServerFault::Busy,
@@ -135,7 +135,7 @@ pub(crate) fn fault(error: &kube::Error) -> ServerFault {
     }
 }
 
-/// Waits for a response from the API server, with a timeout.
+/// Waits for the API server's response, up to a timeout.
 pub(crate) async fn within<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
@@ -147,7 +147,7 @@ pub(crate) async fn within<T>(
     })
 }
 
-/// Describes an error with its causes, without repetition.
+/// Describes an error and its causes, without repetition.
 fn describe_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

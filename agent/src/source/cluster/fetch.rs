@@ -1,4 +1,4 @@
-//! Reads the unwatched pieces of a revision: configuration shards and key Secrets.
+//! Reads the pieces of a revision that are not watched: configuration shards and Secrets with keys.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum number of concurrent requests per Gateway.
 const AT_ONCE: usize = 8;
 
-/// The missing pieces of one Gateway.
+/// The missing pieces of one Gateway's revision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct MissingPieces {
     /// Configuration shards.
     pub(super) shards: Vec<ShardRef>,
-    /// Number of key Secrets to read.
+    /// Number of Secrets with keys to read.
     pub(super) key_secrets: usize,
 }
 
-/// The outcome of a fetch.
+/// The result of a fetch.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     /// Stored bytes of shards, by their verified digest.
     pub(super) shards: Vec<(String, Vec<u8>)>,
-    /// Keys of the Secrets.
+    /// Key pairs from the Secrets.
     pub(super) keys: Vec<KeyPair>,
-    /// Pieces that could not be read, with the reasons.
+    /// Errors for the pieces that could not be read.
     pub(super) faults: Vec<String>,
 }
 
-/// Fetches all of these pieces. Failures are part of the outcome.
+/// Fetches the given pieces. Errors are part of the result.
 pub(super) async fn fetch(
     client: Client,
     namespace: &str,
@@ -93,8 +93,8 @@ async fn one_shard(
         shard::check_digest(&reference, &bytes).map_err(|error| at(error.to_string()))?;
         Ok(bytes)
     };
-    // The digest proves the content, so a cached read is enough, which spares etcd a query per
-    // host.
+    // Read from the API server's cache, which spares etcd a query per host. The digest proves that
+    // the content is right.
     let bytes = match read(cached(&api, &name).await.map_err(at)?) {
         Ok(bytes) => bytes,
         Err(_) => read(get(&api, &name).await.map_err(at)?)?,
@@ -121,7 +121,7 @@ async fn one_secret(
     keys::decode(&bytes).map_err(|error| at(error.to_string()))
 }
 
-/// Reads a Gateway's manifest by name. Returns `None` only if it does not exist.
+/// Reads a Gateway's manifest by name. Returns `None` only if the manifest does not exist.
 pub(super) async fn look_for_manifest(
     client: Client,
     namespace: &str,

@@ -1,5 +1,5 @@
-//! Holds one Gateway's assembler, and the state of the requests that complete it. Pure, except that
-//! it reads the clock when a manifest arrives.
+//! Combines one Gateway's assembler with the state of its requests. Pure, except that it reads the
+//! clock when a manifest arrives.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,19 +12,19 @@ use super::assembler::RevisionAssembler;
 use super::backoff::USUAL;
 use crate::source::update::{GatewayUpdate, Receipt};
 
-/// An assembler, and the state of its requests.
+/// An assembler, and the state of the requests for its missing pieces.
 pub(super) struct FetchState {
     pub(super) assembler: RevisionAssembler,
     pub(super) backoff: Backoff,
-    /// Number of the current round of requests. The results of earlier rounds are ignored.
+    /// Number of the current round of requests. Results of earlier rounds are ignored.
     pub(super) round: u64,
-    /// True while a fetch or a pause of this round is in progress.
+    /// True while a fetch of this round, or a pause before the next fetch, is in progress.
     pub(super) busy: bool,
-    /// True if the work in progress is a pause.
+    /// True if `busy` is due to a pause.
     pub(super) paused: bool,
     /// True while the Gateway's manifest is being read by name.
     pub(super) doubted: bool,
-    /// Arrival time and version of the manifest.
+    /// When the manifest arrived, and its version.
     receipt: Option<Receipt>,
 }
 
@@ -42,14 +42,15 @@ impl FetchState {
         }
     }
 
-    /// Begins another round. Work in progress for an earlier round is obsolete.
+    /// Begins a new round. Fetches and pauses of earlier rounds become obsolete.
     pub(super) fn begin_round(&mut self) {
         self.round += 1;
         (self.busy, self.paused, self.doubted) = (false, false, false);
         self.backoff.reset();
     }
 
-    /// Ends a pause that grew during a cluster outage. Returns true if there was one.
+    /// Ends the pause before a retry, because the cluster is reachable again. Returns true if a
+    /// pause was in progress.
     pub(super) fn resume(&mut self) -> bool {
         let resumes = self.paused && !self.doubted;
         if resumes {
@@ -58,7 +59,7 @@ impl FetchState {
         resumes
     }
 
-    /// Records the arrival of this manifest.
+    /// Records when this manifest arrived.
     pub(super) fn record_receipt(&mut self, manifest: &ConfigMap) {
         let version = manifest.metadata.resource_version.as_deref();
         self.receipt = version.and_then(|version| {
@@ -69,8 +70,8 @@ impl FetchState {
         });
     }
 
-    /// Returns the Gateway's update, or `None` if the Gateway is unknown. Adds the arrival of its
-    /// manifest to `receipts` if the revision is complete.
+    /// Returns the Gateway's update, or `None` if the Gateway is unknown. If the revision is
+    /// complete, adds the arrival of its manifest to `receipts`.
     pub(super) fn update(
         &self,
         receipts: &mut BTreeMap<NamespacedName, Receipt>,

@@ -1,8 +1,8 @@
-//! Follows the manifests and endpoint shards: lists them, then watches from the version of the
+//! Follows the manifests and endpoint shards: lists them, then watches from the version of that
 //! list.
 //!
-//! kube's own watcher does not report when a lost watch resumes, but the host's state depends on
-//! that. While there is no watch, no object is considered deleted or current.
+//! kube's own watcher does not report when a lost watch has resumed, but the reported state of the
+//! host depends on that. Without a watch, no object may be considered deleted or current.
 
 use std::time::{Duration, Instant};
 
@@ -16,41 +16,41 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{ServerBackoff, ServerFault, jittered};
 use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
-/// Number of objects per list page. It is small, because each ConfigMap can contain 1 MiB.
+/// Number of objects per page of a list. Small, because each ConfigMap may contain 1 MiB.
 const PAGE: u32 = 50;
 /// Maximum number of objects that a host keeps.
 const MAX_OBJECTS: usize = 10_000;
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// Duration of one watch, jittered so that the hosts do not all reconnect at the same time.
+/// Duration of one watch. Jitter is added, so that the hosts do not all reconnect at the same time.
 const WATCH_SECONDS: Duration = Duration::from_secs(240);
-/// Idle time of a watch after which the host checks the API server by requesting its version. A
-/// live server sends something every minute. A frozen server, or a network that drops everything,
-/// is as silent as a cluster without changes.
+/// How long a watch may be silent before the host requests the server's version to check that the
+/// server is alive. Even without changes, a live server sends a bookmark every minute. Without the
+/// check, a frozen server or a broken network would look like a cluster without changes.
 const QUIET: Duration = Duration::from_secs(20);
-/// Timeout for the response to such a version request.
+/// Timeout for the response to this version request.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Duration after which a watch is considered healthy.
+/// How long a watch must last to count as steady.
 const STEADY: Duration = Duration::from_secs(5);
 
 /// A change to the cluster, or to the connection to it.
 #[derive(Debug)]
 pub(super) enum ClusterEvent {
-    /// The complete list of objects.
+    /// The complete list of objects was read.
     Listed(Vec<ConfigMap>),
     /// This object was added or changed.
     Changed(Box<ConfigMap>),
-    /// This object is gone, or its labels have changed.
+    /// This object was deleted, or its labels no longer match.
     Deleted(Box<ConfigMap>),
     /// The watch was lost, for this reason.
     Lost(String),
-    /// The watch has resumed at its last version.
+    /// The watch has resumed at the version that it had reached.
     Back,
 }
 
-/// Follows the cluster until the receiver of the events is dropped. Sends each new client to
-/// `clients`.
+/// Follows the cluster until the receiver of the events is dropped. Each time a client is created,
+/// sends it to `clients`.
 pub(super) async fn follow(
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
@@ -87,16 +87,16 @@ pub(super) async fn follow(
 struct Follower {
     selector: String,
     events: mpsc::Sender<ClusterEvent>,
-    /// Resource version that the watch has reached. `None` before the first list, or if the server
-    /// no longer has it.
+    /// Resource version that the watch has reached; `None` before the first list, and if the server
+    /// no longer has that version.
     version: Option<String>,
-    /// True if the version had expired on the server, and no watch has been steady since.
+    /// True if the server no longer had the version, and no watch has been steady since then.
     expired: bool,
     backoff: ServerBackoff,
 }
 
 impl Follower {
-    /// Lists and watches until the connection is lost. Returns the reason.
+    /// Lists and watches until the connection is lost. Returns why it was lost.
     async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (ServerFault, String) {
         loop {
             let began = Instant::now();
@@ -114,8 +114,8 @@ impl Follower {
                 Ok(()) => {}
                 Err(Failure::Expired) => {
                     self.version = None;
-                    // A restarted server no longer has the version. List again immediately, but
-                    // only once.
+                    // After a restart, the server no longer has the version. List again without a
+                    // pause, but only once.
                     if !std::mem::replace(&mut self.expired, true) {
                         continue;
                     }
@@ -123,7 +123,7 @@ impl Follower {
                 Err(Failure::Lost(fault, error)) => return (fault, error),
             }
             if watching && !steady {
-                // If the server closes each watch immediately, do not retry in a tight loop.
+                // Back off, in case the server closes each watch immediately.
                 tokio::time::sleep(self.backoff.after(ServerFault::Unreachable)).await;
             }
         }
@@ -199,9 +199,9 @@ impl Follower {
 }
 
 enum Failure {
-    /// The server no longer has the version, so everything must be listed again.
+    /// The server no longer has the version, so all objects must be listed again.
     Expired,
-    /// The connection is lost, or unusable.
+    /// The connection is lost or cannot be used.
     Lost(ServerFault, String),
 }
 
@@ -216,7 +216,7 @@ impl From<kube::Error> for Failure {
     }
 }
 
-/// Checks that the API server responds at all. An error status counts as a response.
+/// Checks whether the API server responds at all. An error status is also a response.
 async fn answers(api: &Api<ConfigMap>) -> Result<(), Failure> {
     let client = api.clone().into_client();
     match within(PROBE_TIMEOUT, client.apiserver_version()).await {

@@ -1,4 +1,4 @@
-//! Reads a revision's pieces from objects, checks them against each other, and joins them. Pure.
+//! Reads a revision's pieces from objects, checks that they belong together, and joins them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ use super::fetch::MissingPieces;
 use crate::source::update::{Trusted, gateway_of};
 use sesame_proto::encoded::EncodedSnapshot;
 
-/// A manifest that matches the name and labels of its object.
+/// A manifest that was checked against the name and the labels of its object.
 #[derive(Debug)]
 pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
-    /// Number of key Secrets.
+    /// Number of Secrets with keys.
     pub(super) key_secrets: usize,
-    /// Stamp of the manifest's signature, if signatures are required.
+    /// Stamp of the manifest's signature; set if signatures are required.
     pub(super) stamp: Option<u64>,
 }
 
@@ -31,25 +31,25 @@ pub(super) struct CheckedManifest {
 #[derive(Debug, Default)]
 pub(super) struct EndpointShard {
     pub(super) sets: Vec<EndpointSet>,
-    /// Memory that `sets` uses, in bytes.
+    /// Memory in bytes that `sets` uses.
     pub(super) size: u64,
-    /// Why the newest content cannot be used; the previous content remains in use.
+    /// Why the newest content cannot be used, while the previous content remains in use.
     pub(super) fault: Option<String>,
-    /// True if the shard is gone, and is kept only because the manifest still refers to it.
+    /// True if the shard was deleted, and is kept only because the manifest still lists it.
     pub(super) gone: bool,
 }
 
-/// The obstacle that blocks the newest revision.
+/// What blocks the newest revision.
 pub(super) struct Blocked {
     pub(super) reason: String,
-    /// True if waiting longer will not help.
+    /// True if waiting will not help.
     pub(super) stuck: bool,
-    /// Pieces to fetch.
+    /// Pieces that must be fetched.
     pub(super) need: Option<MissingPieces>,
 }
 
 impl Blocked {
-    /// Returns an obstacle that this host cannot remove.
+    /// Returns an obstacle that this host cannot remove by itself.
     pub(super) fn stuck(reason: String) -> Self {
         Self {
             reason,
@@ -59,7 +59,7 @@ impl Blocked {
     }
 }
 
-/// Joins the shards of a configuration, or returns the obstacle if some are missing.
+/// Joins the shards of a configuration. Returns the obstacle if shards are missing.
 pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
@@ -96,7 +96,7 @@ pub(super) fn join(
     shard::join_config(manifest, &shards).map_err(|error| Blocked::stuck(error.to_string()))
 }
 
-/// Returns the obstacle for a revision with missing keys.
+/// Returns the obstacle for a revision whose keys are missing.
 pub(super) fn wait_for_keys(missing: &[String], key_secrets: usize, faults: &[String]) -> Blocked {
     let missing = missing.join(", ");
     let (reason, stuck) = match (key_secrets, faults) {
@@ -137,8 +137,8 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// Returns the endpoint sets with the names in `used`. A set that is missing from the shards keeps
-/// its content from `before`, because the shards may be ahead of the manifest or behind it.
+/// Returns the endpoint sets whose names are in `used`. If the shards lack a set, it keeps its
+/// content from `before`, because the shards may be newer or older than the manifest.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
     used: BTreeSet<&str>,
@@ -174,7 +174,8 @@ pub(super) fn used_endpoints(config: &EncodedSnapshot) -> Result<BTreeSet<&str>,
     used.ok_or_else(|| Blocked::stuck("its backends differ from their encoded form".to_owned()))
 }
 
-/// Returns the encoded snapshot with the current endpoints, if they have changed.
+/// Returns the encoded snapshot with the current endpoints, or `None` if the endpoints have not
+/// changed.
 pub(super) fn moved_endpoints(
     gateway: &NamespacedName,
     manifest: &Manifest,
@@ -187,7 +188,7 @@ pub(super) fn moved_endpoints(
     Ok((sets != earlier).then(|| encoded.with_endpoints(&sets)))
 }
 
-/// Reads a manifest, and verifies it against the name, label and signature of its object.
+/// Reads a manifest. Checks it against its object's name, labels and signature.
 pub(super) fn read_manifest(
     id: &str,
     object: &ConfigMap,
@@ -233,7 +234,7 @@ pub(super) fn read_manifest(
     ))
 }
 
-/// Verifies the signature of an object, if signatures are required. Returns the signature's stamp.
+/// Verifies an object's signature if signatures are required. Returns the signature's stamp.
 pub(super) fn verified(
     gateway: &NamespacedName,
     piece: SignedPiece<'_>,
@@ -265,7 +266,7 @@ fn label<'a>(object: &'a ConfigMap, name: &str) -> &'a str {
     value.map(String::as_str).unwrap_or_default()
 }
 
-/// Returns an entry of `binaryData`.
+/// Returns an entry of the object's `binaryData`.
 pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], String> {
     object
         .binary_data
@@ -275,7 +276,7 @@ pub(super) fn entry<'a>(object: &'a ConfigMap, name: &str) -> Result<&'a [u8], S
         .ok_or_else(|| format!("has no binaryData entry {name}"))
 }
 
-/// Returns a published object's Gateway label, name and part.
+/// Returns the Gateway label, the name and the part of a published object.
 pub(super) fn part(object: &ConfigMap) -> Option<(&str, &str, Part)> {
     let labels = object.metadata.labels.as_ref()?;
     let part = labels.get(PART_LABEL)?;

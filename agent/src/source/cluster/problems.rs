@@ -1,4 +1,4 @@
-//! Problems with published objects, other than incomplete revisions of served Gateways. Pure.
+//! Problems with published objects, except the incomplete revisions of served Gateways. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use sesame_published::names::manifest_name;
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::GatewayUpdate;
 
-/// Maximum number of Gateways that one host serves.
+/// Maximum number of Gateways that one host accepts.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
-/// Returns the problem for a manifest or shard beyond the maximum number of Gateways.
+/// Returns the problem for a manifest or shard of a Gateway beyond the maximum number.
 pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{name}"),
@@ -19,7 +19,7 @@ pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     )
 }
 
-/// Returns the problem for a Gateway that is configured by name but not published.
+/// Returns the problem for a Gateway that the settings name, but that is not published.
 pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{}", manifest_name(gateway)),
@@ -27,7 +27,7 @@ pub(super) fn unpublished(namespace: &str, gateway: &NamespacedName) -> SourcePr
     )
 }
 
-/// Returns the problems with Gateways that have no complete revision.
+/// Returns problems for the Gateways without a complete revision.
 pub(super) fn unserved(
     gateways: &BTreeMap<NamespacedName, GatewayUpdate>,
 ) -> impl Iterator<Item = SourceProblem> {

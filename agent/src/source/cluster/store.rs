@@ -1,4 +1,4 @@
-//! Holds the cluster objects that the host uses, and manages the requests for missing ones.
+//! Stores the cluster objects that this host uses, and manages the requests for missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,19 +28,19 @@ pub(super) struct ClusterStore {
     clients: watch::Sender<Option<Client>>,
     /// Gateways by label.
     gateways: BTreeMap<String, FetchState>,
-    /// Requests and pauses in progress; each future returns its outcome.
+    /// Requests and pauses that are in progress. Each future returns its result.
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
-    /// True once all objects have been listed.
+    /// True once all objects were listed.
     listed: bool,
-    /// Problems with Gateways beyond the limit.
+    /// Problems with objects of Gateways beyond the maximum number.
     refused: Vec<SourceProblem>,
-    /// Labels of Gateways with new pieces.
+    /// Labels of Gateways whose pieces have changed.
     touched: BTreeSet<String>,
     changed: bool,
 }
 
-/// A finished request or pause.
+/// The result of a request or pause.
 struct Finished {
     id: String,
     round: u64,
@@ -54,7 +54,7 @@ enum Outcome {
 }
 
 impl ClusterStore {
-    /// Creates a store without any content. `known` lists the Gateways served before.
+    /// Creates an empty store. `known` contains the Gateways that were served before.
     pub(super) fn new(
         settings: ClusterSettings,
         clients: watch::Sender<Option<Client>>,
@@ -83,8 +83,8 @@ impl ClusterStore {
         }
     }
 
-    /// Waits until a request or pause is finished, and handles its outcome. If none is pending,
-    /// waits forever.
+    /// Waits until a request or pause ends, and processes its result. Waits forever if none is in
+    /// progress.
     pub(super) async fn work(&mut self) {
         match self.work.next().await {
             Some(done) => self.done(done),
@@ -92,8 +92,8 @@ impl ClusterStore {
         }
     }
 
-    /// Applies an event. Events arrive in bursts, so [`Self::update`] advances the changed Gateways
-    /// later.
+    /// Applies an event. Only marks Gateways as changed, because events arrive in bursts;
+    /// [`Self::update`] advances the Gateways later.
     pub(super) fn take(&mut self, event: ClusterEvent) {
         match event {
             ClusterEvent::Listed(objects) => {
@@ -153,7 +153,8 @@ impl ClusterStore {
             let there = live.get(id.as_str()).unwrap_or(&nothing);
             entry.assembler.retain_live(there);
         }
-        // Apply all objects before advancing any Gateway, because a list has no meaningful order.
+        // Apply all objects before advancing any Gateway, because the objects in a list are in no
+        // useful order.
         let touched: BTreeSet<String> = objects.iter().filter_map(|o| self.object(o)).collect();
         for id in &touched {
             self.advance(id);
@@ -171,7 +172,7 @@ impl ClusterStore {
         }
     }
 
-    /// Passes an object to its Gateway's assembler. Returns the Gateway's label.
+    /// Passes an object to its Gateway's assembler. Returns the label of that Gateway.
     fn object(&mut self, object: &ConfigMap) -> Option<String> {
         let (id, name, part) = part(object)?;
         if !self.gateways.contains_key(id) && self.gateways.len() >= MAX_GATEWAYS {
@@ -213,13 +214,13 @@ impl ClusterStore {
         }
     }
 
-    /// Advances a Gateway, and fetches its missing pieces.
+    /// Assembles a Gateway's revision as far as possible, and starts to fetch missing pieces.
     fn advance(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
         };
         self.changed = true;
-        // Decompressing and verifying digests takes time.
+        // Use a blocking section, because decompressing and computing digests take time.
         let need = tokio::task::block_in_place(|| entry.assembler.advance());
         let (Some(need), Some(gateway), false) = (need, entry.assembler.gateway(), entry.busy)
         else {
@@ -237,7 +238,7 @@ impl ClusterStore {
         }));
     }
 
-    /// Reads a manifest by name before its Gateway is withdrawn.
+    /// Reads a manifest by name before its Gateway may be withdrawn.
     fn doubt(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;
@@ -271,7 +272,7 @@ impl ClusterStore {
         match outcome {
             Outcome::Fetched(fetched) => {
                 if entry.round != round {
-                    // The result belongs to an earlier manifest.
+                    // Ignore the result, because it belongs to an earlier round.
                     return;
                 }
                 let failed = !fetched.faults.is_empty();
@@ -287,7 +288,7 @@ impl ClusterStore {
                             outcome: Outcome::Paused,
                         }
                     }));
-                    // The update reports the missing pieces; nothing is fetched during the pause.
+                    // Nothing is fetched during the pause. The update reports the missing pieces.
                     entry.assembler.advance();
                     self.changed = true;
                     return;
@@ -303,7 +304,7 @@ impl ClusterStore {
             }
             Outcome::LookedFor(found) => {
                 if entry.round != round || !entry.doubted {
-                    // The manifest has reappeared since then.
+                    // Keep the Gateway, because its manifest has reappeared.
                     return;
                 }
                 entry.doubted = false;
@@ -367,7 +368,7 @@ impl ClusterStore {
         }
     }
 
-    /// Returns an update if anything has changed.
+    /// Returns an update if anything has changed since the last one.
     pub(super) fn update(&mut self) -> Option<SourceUpdate> {
         for id in std::mem::take(&mut self.touched) {
             self.advance(&id);

@@ -1,9 +1,9 @@
-//! Stores the token with which a joined host authenticates to its cluster: sealed on disk, with a
-//! plaintext copy only in the runtime directory.
+//! Stores the token with which a joined host authenticates to its cluster. The token is sealed on
+//! disk; a plaintext copy exists only in the runtime directory.
 //!
-//! The sealed file is written first, by rename, and the copy is derived from it. So a host that
-//! crashes between the two steps can recover. Never print or log a token, and never leave it on
-//! disk in plaintext unless sealing is off.
+//! The sealed file is written first, by rename, and the copy is derived from it, so a host can
+//! recover if it crashes between the two writes. A token must never be printed or logged, and never
+//! be left on disk in plaintext unless sealing is off.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::host::durable::replace_file;
 use crate::host::remove_if_exists;
 use crate::seal::SealingKeys;
 
-/// Name of the copy in the runtime directory.
+/// Name of the plaintext copy in the runtime directory.
 const COPY: &str = "cluster-token";
-/// Name that the sealed token is bound to.
+/// Context to which the sealed token is bound.
 const PLACE: &str = "cluster/token";
 /// Maximum size in bytes of a sealed token.
 const MAX_BYTES: u64 = 2 * MAX_CREDENTIAL_BYTES;
 
-/// Reads and writes a host's token.
+/// Reads and writes the host's token.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredToken {
     copy: PathBuf,
     sealing: Arc<SealingKeys>,
-    /// True for the agent, which writes the copy; false for a command.
+    /// True for the agent, which maintains the copy; false for a command, which only reads it.
     copies: bool,
 }
 
@@ -44,7 +44,7 @@ impl StoredToken {
         }
     }
 
-    /// Creates the token access for a command, which does not modify the runtime directory.
+    /// Creates the token access for a command, which never changes the runtime directory.
     pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copy: Self::copy_below(runtime_dir),
@@ -58,15 +58,16 @@ impl StoredToken {
         runtime_dir.join(COPY)
     }
 
-    /// Verifies that a token can be sealed. Called before a token is requested.
+    /// Returns an error if tokens cannot be sealed. Called before a token is requested.
     pub(crate) fn check(&self) -> Result<(), String> {
         let sealed = self.sealing.seal_text("", Path::new(PLACE));
         sealed.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Returns the token in this file, or `None` if the file does not exist.
+    /// Returns the token in this file, or `None` if there is no such file.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<String>, String> {
-        // When root runs a command, it may also read files of the agent's user.
+        // Commands may run as root, so they must also accept a file that is owned by the agent's
+        // user.
         let rule = if self.copies {
             Rule::Named
         } else {
@@ -80,7 +81,8 @@ impl StoredToken {
         self.open(stored, path).map(|(text, _)| Some(text))
     }
 
-    /// Stores a token in this file, and makes it available to current clients.
+    /// Stores a token in this file. If this is the agent, also updates the copy, which existing
+    /// clients reread.
     pub(crate) fn store(&self, path: &Path, token: &str) -> Result<(), String> {
         let at = |why: String| format!("{}: {why}", path.display());
         let sealed = self.sealing.seal_text(token, Path::new(PLACE));
@@ -92,8 +94,7 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Stores the token in the configured form: seals a plaintext token, or unseals it if sealing
-    /// is off.
+    /// Stores the token again in the configured form: sealed, or in plaintext if sealing is off.
     pub(crate) fn seal_anew(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         match self.open(stored, path)? {
@@ -102,14 +103,15 @@ impl StoredToken {
         }
     }
 
-    /// Updates the copy from the stored token, which another `join` may have replaced.
+    /// Updates the copy from the stored token, in case another `join` has replaced the token.
     pub(crate) fn settle(&self, path: &Path) -> Result<(), String> {
         let stored = open::read(path, Rule::Named, MAX_BYTES).map_err(|error| error.to_string())?;
         let (token, _) = self.open(stored.clone(), path)?;
         self.copy(&stored, &token)
     }
 
-    /// Configures a client to use the plaintext token. An unsealed token is read from its own file.
+    /// Configures a client to read the plaintext token: from the copy, or from the token's own file
+    /// if the token is not sealed.
     pub(crate) fn lead(&self, config: &mut Config) -> Result<(), String> {
         let Some(path) = config.auth_info.token_file.clone().map(PathBuf::from) else {
             return Ok(());
@@ -126,7 +128,7 @@ impl StoredToken {
                 config.auth_info = user.map_err(|_| format!("{}: not a token", path.display()))?;
                 return Ok(());
             }
-            // The agent, which can unseal the token, has left a copy.
+            // Use the copy of an agent that can unseal the token.
             Err(_) if self.copy.exists() => {}
             Err(error) => return Err(error),
         }
@@ -134,7 +136,7 @@ impl StoredToken {
         Ok(())
     }
 
-    /// Keeps the copy in sync with the stored token. A plaintext token has no copy.
+    /// Makes the copy match the stored token. Removes the copy if the stored token is in plaintext.
     fn copy(&self, stored: &[u8], token: &str) -> Result<(), String> {
         let at = |error: std::io::Error| format!("{}: {error}", self.copy.display());
         if !at_rest::is_sealed(stored) {
@@ -193,7 +195,7 @@ mod tests {
             assert_eq!(agent.read(&path).unwrap().unwrap(), "secret-token");
         }
         let modes = || [&path, &copy].map(|it| fs::metadata(it).unwrap().permissions().mode());
-        // The copy is written again whenever it is missing or different.
+        // A missing or different copy is written again.
         for before in [None, Some("older-token")] {
             match before {
                 None => fs::remove_file(&copy).unwrap(),
@@ -206,7 +208,7 @@ mod tests {
             assert_eq!(modes().map(|mode| mode & 0o777), [0o600, 0o600]);
         }
 
-        // A command unseals the token itself, or falls back to the agent's copy, or reports an
+        // A command unseals the token itself, or else uses the agent's copy, or else returns an
         // error.
         let mut config = client(&path);
         StoredToken::of_command(dir.path(), with(1))
@@ -224,8 +226,8 @@ mod tests {
             "{error}"
         );
 
-        // With sealing off, the token is stored in plaintext, without a copy. A client reads the
-        // file itself.
+        // If sealing is off, the token is stored in plaintext and there is no copy. A client reads
+        // the token's own file.
         let off = SealingKeys::with(SealingKey::from_random([1; 32]), "a test").without_sealing();
         let off = StoredToken::of_agent(dir.path(), Arc::new(off));
         off.seal_anew(&path).unwrap();

@@ -37,7 +37,7 @@ fn set(name: &str, address: &str) -> EndpointSet {
     }
 }
 
-/// Returns a snapshot with these backends, each given as name and endpoint.
+/// Returns a snapshot with these backends; each has a name and one endpoint.
 fn snapshot(backends: &[(&str, &str)]) -> Snapshot {
     let mut snapshot = Snapshot {
         gateway: "Gateway/default/edge".to_owned(),
@@ -95,7 +95,7 @@ fn take_live(assembler: &mut RevisionAssembler, object: &ConfigMap) {
     assembler.take_live(&name, object);
 }
 
-/// Returns the API server's response to a fetch of the missing pieces.
+/// Returns the result of fetching the missing pieces from this controller's objects.
 fn fetched(need: &MissingPieces, sharded: &Sharded) -> Fetched {
     let stored = need.shards.iter().map(|reference| {
         let shard = sharded.shards.iter().find(|s| s.name == reference.name);
@@ -144,7 +144,7 @@ fn pieces_make_the_snapshot_in_any_order() {
         assembler.take_manifest(&id, &manifest(&sharded.manifest, "0"));
         let need = assembler.advance().expect("shards are missing");
         assert_eq!(need.shards, sharded.manifest.config);
-        // The shards arrive one at a time.
+        // The shards are fetched one at a time.
         for reference in &need.shards {
             assert!(complete(&assembler).is_none());
             let one = MissingPieces {
@@ -178,14 +178,15 @@ fn out_of_step_endpoints_remove_nothing() {
     let first = shard::split(&snapshot(&[("a", "10.0.0.1")])).expect("shards");
     let mut assembler = filled(&first);
 
-    // The shards are ahead: the backend is still used, but its endpoints are gone.
+    // The shards are newer than the manifest: the manifest still uses a backend whose endpoints are
+    // gone.
     let ahead = shard::split(&snapshot(&[("b", "10.0.0.2")])).expect("shards");
     take_live(&mut assembler, &live(&ahead));
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.1")]);
 
-    // The shards are behind: the new backend has no endpoints yet.
+    // The shards are older than the manifest: the new backend has no endpoints yet.
     take_live(&mut assembler, &live(&first));
     assembler.take_manifest(&gateway_id(&edge()), &manifest(&ahead.manifest, "0"));
     let need = assembler.advance().expect("shards are missing");
@@ -218,7 +219,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     assert_eq!(assembler.advance(), None);
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
-    // Neither invalid content nor a missing shard changes anything.
+    // Neither invalid content nor a missing shard changes the served endpoints.
     let name = live(&first).metadata.name.expect("a name");
     assembler.take_live(
         &name,
@@ -234,7 +235,7 @@ fn an_endpoint_change_alone_asks_for_nothing() {
     assembler.advance();
     let now = complete(&assembler).expect("complete");
     assert_eq!(now.encoded.endpoints(), [set("a", "10.0.0.9")]);
-    // An endpoint shard may contain only endpoints.
+    // An endpoint shard must contain nothing but endpoints.
     let config = &first.shards[0];
     let hostile = object(name.clone(), SHARD_ENTRY, config.bytes.to_vec());
     assembler.take_live(&name, &hostile);
@@ -317,7 +318,7 @@ fn keys_are_requested_once_and_only_with_secrets() {
             .to_vec()
     };
     assert_eq!(keys(&assembler), std::slice::from_ref(&pair));
-    // The next revision uses the same key.
+    // The next revision has the same key.
     assembler.take_manifest(&id, &manifest(&second.manifest, "2"));
     let need = assembler.advance().expect("one shard is new");
     assert_eq!(need.key_secrets, 0);
@@ -380,7 +381,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
             now.manifest_revision.as_ref(),
             Some(&good.manifest.revision)
         );
-        // A valid manifest clears the problem.
+        // A valid manifest removes the problem.
         assembler.take_manifest(&gateway_id(&edge()), &manifest(&good.manifest, "0"));
         assembler.advance();
         assert_eq!(reason(&assembler), "");

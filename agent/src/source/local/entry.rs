@@ -7,7 +7,7 @@ use sesame_gateway_api::api::NamespacedName;
 use super::fields::SettingFields;
 use super::request::CertificateRequest;
 
-/// Files that replace an object.
+/// The files that replace one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LocalFile {
     /// A certificate chain and its key, for a Secret.
@@ -28,11 +28,11 @@ pub enum LocalFile {
         /// File with the certificate revocation lists.
         crl_file: Option<PathBuf>,
     },
-    /// A certificate for a Secret, with a key that the agent generates.
+    /// A certificate for a Secret. The agent generates the key and requests the certificate.
     Requested(CertificateRequest),
 }
 
-/// Error for a string that is not a valid local file setting.
+/// Error for an invalid local file setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{why}; expected {expected}")]
 pub struct LocalFileError {
@@ -53,7 +53,7 @@ impl LocalFile {
     /// Syntax of a bundle setting.
     pub const BUNDLE: &'static str = "configMap=NAMESPACE/NAME,caFile=/PATH[,crlFile=/PATH]";
 
-    /// Returns the object that the files replace: `Secret/namespace/name` or
+    /// Returns the object that the files replace, as `Secret/namespace/name` or
     /// `ConfigMap/namespace/name`.
     pub fn object(&self) -> String {
         match self {
@@ -63,7 +63,7 @@ impl LocalFile {
         }
     }
 
-    /// Returns the files; for a request, the answer file.
+    /// Returns the paths of the files. For a request, returns the path of the answer.
     pub fn files(&self) -> Vec<PathBuf> {
         match self {
             Self::Certificate {

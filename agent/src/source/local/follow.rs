@@ -1,9 +1,9 @@
-//! Watches local files. It watches directories, never files, because files are replaced by rename
-//! and links are moved.
+//! Watches local files. Watches directories instead of files, because files are replaced by rename
+//! and symbolic links are redirected.
 //!
-//! It watches the directory of each file and of every symbolic link in its path. Examples are
-//! `..data` in a mounted ConfigMap and certbot's `live` links. A slow full scan finds changes
-//! without events.
+//! The watch covers the directory of each file, and the directory of every symbolic link in the
+//! file's path, such as `..data` in a mounted ConfigMap or certbot's `live` links. Slow, complete
+//! scans find changes that cause no events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,15 +23,16 @@ use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::way;
 
-/// Quiet time before files are read, because a key is written right after its certificate.
+/// How long there must be no event before files are read, because a key is often written right
+/// after its certificate.
 const QUIET: Duration = Duration::from_millis(20);
-/// Maximum delay before the files are read.
+/// Maximum delay between the first event and reading the files.
 const LONGEST: Duration = Duration::from_millis(500);
-/// Time after which a problem is reported, if it persists.
+/// How long a problem must persist before it is reported.
 const SECOND_LOOK: Duration = Duration::from_millis(300);
-/// Time between scans while there is a problem, or if no events are available.
+/// Interval between scans while there is a problem or events are not available.
 const POLL: Duration = Duration::from_secs(1);
-/// Maximum time between scans.
+/// Maximum interval between scans.
 const RESCAN: Duration = Duration::from_secs(10);
 
 /// Follows the files until the receivers are dropped.
@@ -54,7 +55,7 @@ pub(super) fn start(
     thread.spawn(move || follower.run(&events)).map(|_| ())
 }
 
-/// Identity of a directory, because its name may refer to another directory later.
+/// Identity of each watched directory, because its path may lead to another directory later.
 type DirectoryId = (u64, u64);
 
 struct Follower {
@@ -64,7 +65,7 @@ struct Follower {
     sender: Sender<()>,
     watcher: Option<RecommendedWatcher>,
     watched: BTreeMap<PathBuf, DirectoryId>,
-    /// True if the last scan found a new problem. It is not reported yet, because a half-finished
+    /// True if the last scan found a new problem, which is not reported yet because an unfinished
     /// renewal looks the same.
     doubtful: bool,
 }
@@ -85,17 +86,17 @@ impl Follower {
         }
     }
 
-    /// Returns the time until the next certificate renewal.
+    /// Returns the time until the next renewal of a certificate, up to `RESCAN`.
     fn until_renewal(&self) -> Duration {
         let Some(at) = self.newest.borrow().renew_at else {
             return RESCAN;
         };
         let left = at.saturating_sub(Timestamp::now().as_second());
-        // The renewal time is in the past if a request is waiting.
+        // If a request is waiting for its answer, the renewal time is already past.
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 
-    /// Watches the current directories. Returns true if all of them are watched.
+    /// Watches the current directories. Returns true if all directories are watched.
     fn watch(&mut self) -> bool {
         let files = self.entries.iter().flat_map(LocalFile::files);
         let all: BTreeSet<PathBuf> = files.flat_map(|file| directories(&file)).collect();
@@ -110,8 +111,8 @@ impl Follower {
         if wanted == self.watched && self.watcher.is_some() {
             return complete;
         }
-        // If directories changed, create a new watcher. The watch on a removed directory is gone,
-        // and the old watcher does not notice that.
+        // If directories changed, create a new watcher: the watch on a removed directory is gone,
+        // and the existing watcher does not notice that.
         match self.watch_all(&wanted) {
             Ok(watcher) => {
                 self.watcher = Some(watcher);
@@ -132,13 +133,13 @@ impl Follower {
     ) -> notify::Result<RecommendedWatcher> {
         let sender = self.sender.clone();
         let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // Ignore the events that this thread's own reads cause.
+            // Ignore events that are caused by this thread's own reads.
             let is_read = |event: &Event| {
                 let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
                 event.kind.is_access() && event.kind != written
             };
             if !event.is_ok_and(|event| is_read(&event)) {
-                // An error means that the reader thread exited, because the agent is shutting down.
+                // Ignore errors: the receiver is only gone if the agent is shutting down.
                 let _ = sender.send(());
             }
         })?;
@@ -185,7 +186,7 @@ pub(super) fn log(problem: &SourceProblem) {
     }
 }
 
-/// Waits up to `pause` for a change, and then until changes settle.
+/// Waits up to `pause` for an event, and then until no more events arrive for a while.
 fn wait(events: &Receiver<()>, pause: Duration) {
     if events.recv_timeout(pause).is_err() {
         return;
@@ -194,7 +195,7 @@ fn wait(events: &Receiver<()>, pause: Duration) {
     while Instant::now() < end && events.recv_timeout(QUIET).is_ok() {}
 }
 
-/// Returns the directories in which a change may make this name refer to another file.
+/// Returns the directories in which a change may make this path lead to another file.
 fn directories(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let names = way::names(file).into_iter();
     names.filter_map(|name| Some(name.parent()?.to_owned()))

@@ -1,9 +1,10 @@
 //! Reads certificates, keys and CA certificates from files on this host, which replace Secrets and
-//! ConfigMaps. Only tools on this host, such as certbot, step or SPIRE, renew them.
+//! ConfigMaps. Tools on this host, such as certbot, step or SPIRE, renew these files; Sesame does
+//! not.
 //!
 //! `entry` parses the settings, `read` checks the files, and `follow` reads them again when they
-//! change. For a `request`, the agent creates the files itself. If content is unusable, the
-//! previous content remains in use, even across restarts. Never put a key into a message.
+//! change. For a `request`, the agent itself creates the files. If content cannot be used, the
+//! previous content remains in use, even across restarts. A message must never contain a key.
 
 mod entry;
 mod fields;
@@ -27,18 +28,18 @@ pub use self::request::{
 use super::problem::SourceProblem;
 use crate::seal::SealingKeys;
 
-/// The usable content of local files.
+/// The content of local files that can be used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalMaterial {
-    /// Key pairs and bundles by the objects that they replace.
+    /// Key pairs and bundles, by the object that they replace.
     pub usable: Substitutes,
     /// All problems with the files.
     pub problems: Vec<SourceProblem>,
     /// Usable files, by the object that they replace.
     pub files: BTreeMap<String, String>,
-    /// Requests that are waiting for an answer, by the object that their certificate replaces.
+    /// Requests that are waiting for an answer, by the object that the certificate will replace.
     pub open: BTreeMap<String, OpenRequest>,
-    /// Time of the next certificate renewal, as a Unix timestamp.
+    /// When the next certificate is due for renewal, as a Unix timestamp.
     pub renew_at: Option<i64>,
 }
 
@@ -46,7 +47,7 @@ pub struct LocalMaterial {
 #[derive(Clone, Debug)]
 pub struct LocalFiles {
     newest: watch::Receiver<Arc<LocalMaterial>>,
-    /// Reasons why requests are not answered.
+    /// Why requests are not answered.
     troubles: Troubles,
 }
 
@@ -61,8 +62,8 @@ impl Default for LocalFiles {
 }
 
 impl LocalFiles {
-    /// Starts a thread that reads the files, and reads them again when they change. For unusable
-    /// files, the last `accepted` content is used.
+    /// Starts a thread that reads the files now and whenever they change. Files that cannot be used
+    /// are replaced by the content in `accepted`, which was used last.
     pub fn start(
         entries: &[LocalFile],
         accepted: &[ResolvedGateway],
@@ -90,7 +91,7 @@ impl LocalFiles {
         Arc::clone(&self.newest.borrow())
     }
 
-    /// Returns the handle that reports problems with requests.
+    /// Returns the handle for reporting why requests are not answered.
     pub(crate) fn troubles(&self) -> Troubles {
         self.troubles.clone()
     }
@@ -100,7 +101,7 @@ impl LocalFiles {
         Arc::clone(&self.newest.borrow_and_update())
     }
 
-    /// Waits for new content. Without local files, waits forever.
+    /// Waits for new content. If no local files are configured, waits forever.
     pub async fn changed(&mut self) {
         if self.newest.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -108,7 +109,7 @@ impl LocalFiles {
     }
 }
 
-/// Returns the last accepted content for these files.
+/// Returns the content for these files that was accepted last.
 fn accepted_before(entries: &[LocalFile], accepted: &[ResolvedGateway]) -> LocalMaterial {
     let mut before = LocalMaterial::default();
     let Substitutes { pairs, bundles } = &mut before.usable;

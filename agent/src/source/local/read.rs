@@ -1,6 +1,7 @@
-//! Reads the content of local files, with the same checks as for Secrets and ConfigMaps.
+//! Reads the content of local files. The checks are the same as for Secrets and ConfigMaps.
 //!
-//! A certificate and its key are accepted together or not at all. Never put a key into a message.
+//! A certificate and its key are accepted together or not at all. A message must never contain a
+//! key.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -16,12 +17,12 @@ use super::request::{RequestState, step};
 use super::{CertificateRequest, LocalFile, LocalMaterial, RequestContext, RequestedUsage};
 use crate::source::problem::{Severity, SourceProblem};
 
-/// Maximum size in bytes of a file.
+/// Maximum size in bytes of one file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Maximum number of attempts to read a pair that keeps changing.
+/// Maximum number of attempts to read a pair whose files keep changing.
 const TRIES: usize = 5;
 
-/// Reads all files. For unusable files, keeps the content in `before`.
+/// Reads all files. If a file cannot be used, keeps the content in `before`.
 pub(super) fn read_all(
     entries: &[LocalFile],
     before: &LocalMaterial,
@@ -79,7 +80,7 @@ pub(super) fn read_all(
     found
 }
 
-/// Advances a request, and uses its pair, if any.
+/// Advances a request, and adds its pair in use, if any.
 fn requested(
     object: &str,
     request: &CertificateRequest,
@@ -102,8 +103,8 @@ fn requested(
     problem.map_or(Ok(all), Err)
 }
 
-/// Uses a pair, and returns its problems as sentences. If `usage` is `None`, the certificate
-/// determines the use.
+/// Adds a pair to the usable content. Returns problems with the pair as sentences. If `usage` is
+/// `None`, the certificate itself determines how it may be used.
 fn take(
     object: &str,
     checked: CheckedPair,
@@ -130,8 +131,8 @@ fn take(
     advice
 }
 
-/// Keeps the previous content of this object, unless there is newer content. Returns false if there
-/// is neither.
+/// Keeps the previous content for this object, unless newer content was already added. Returns
+/// false if there is no content at all.
 fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool {
     if found.usable.pairs.contains_key(object) {
         return true;
@@ -150,7 +151,7 @@ fn keep(object: &str, before: &LocalMaterial, found: &mut LocalMaterial) -> bool
     pair.is_some() || bundle.is_some()
 }
 
-/// Reads a certificate and its key, and tries again if the key changes in between.
+/// Reads a certificate and its key. Repeats the read if the key changes in the meantime.
 fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<CheckedPair, String> {
     let mut key = key_of(key_file)?;
     for _ in 0..TRIES {
@@ -168,7 +169,7 @@ fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<Ch
     Err(format!("keyFile {key_file} keeps changing"))
 }
 
-/// Reads a key, and rejects one that other users can access.
+/// Reads a key. Returns an error if other users can access the file.
 fn key_of(path: &Path) -> Result<Vec<u8>, String> {
     let opened = open::open(path, Rule::GivenByLink);
     let (_, metadata) = opened.map_err(|error| explain("keyFile", &error))?;
@@ -187,7 +188,7 @@ fn content(field: &str, path: &Path) -> Result<Vec<u8>, String> {
     read.map_err(|error| explain(field, &error))
 }
 
-/// Explains how to fix the permissions of a file that the agent may not read.
+/// Explains how to change the permissions of a file that the agent cannot read.
 fn explain(field: &str, error: &OpenError) -> String {
     let denied = |source: &std::io::Error| source.kind() == std::io::ErrorKind::PermissionDenied;
     let what_to_do = match error {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Writes a pair for a name.
+/// Writes a certificate and key for this name.
 fn write_pair(directory: &Path, name: &str) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
     fs::write(directory.join("tls.crt"), made.cert.pem()).unwrap();
@@ -27,7 +27,7 @@ fn read(entry: &LocalFile, before: &LocalMaterial) -> LocalMaterial {
     )
 }
 
-/// Makes the files unusable.
+/// Replaces the files by unusable content.
 type Harm<'a> = &'a dyn Fn();
 
 #[test]

@@ -1,5 +1,5 @@
-//! Resolves objects that several files declare: the first file by path wins, and the other files
-//! are reported.
+//! Decides which file declares an object if several files do: the first file by path. The other
+//! declarations are reported.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,8 @@ use super::objects::KeyedObject;
 use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
-    /// Decides which file declares each of these objects, after the declarations of `path` changed.
+    /// Decides again which file declares each of these objects, because the declarations in `path`
+    /// have changed.
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
@@ -30,7 +31,7 @@ impl Manifests {
                 }
                 _ => {}
             }
-            // An index must not keep an unused object alive.
+            // Remove the object from the index, which would keep the unused object in memory.
             self.owners.remove(&object);
             let winner = claims
                 .first()
@@ -45,7 +46,7 @@ impl Manifests {
             if claims.len() > 1 {
                 self.contested.insert(winner.clone(), claims);
             }
-            // A changed comment changes the document but not the object.
+            // Compare the objects, because a changed comment changes the document only.
             if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
                 self.world.insert(winner.0.clone());
                 changed.insert(winner);
@@ -53,14 +54,14 @@ impl Manifests {
         }
     }
 
-    /// Returns the object with that kind and name in the file.
+    /// Returns the object of this kind and name in the file.
     fn held(&self, path: &Path, object: &KeyedObject) -> Option<&KeyedObject> {
         let (held, _) = self.files.get(path)?.objects.get(object)?;
         Some(held)
     }
 
-    /// Returns the problems with the tree, with all files, and with objects that are declared more
-    /// than once.
+    /// Returns all problems: with the tree, with each file, and with objects that several files
+    /// declare.
     pub(super) fn problems(&self) -> Vec<SourceProblem> {
         let mut problems = self.tree_problems.clone();
         for file in self.files.values() {

@@ -1,4 +1,4 @@
-//! One manifest: its documents, and the objects that remain in use when some documents break.
+//! One manifest: its documents, and the objects that remain in use if documents are broken.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use super::objects::{DeclaredObject, FileObjects, KeyedObject, Reading};
 use super::tree::Stamp;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// A truncated SHA-256 digest, long enough to distinguish documents.
+/// A truncated SHA-256 digest. It is long enough to tell documents apart.
 pub(super) type TextDigest = [u8; 16];
 
 pub(super) fn digest(text: &str) -> TextDigest {
@@ -25,12 +25,12 @@ pub(super) fn digest(text: &str) -> TextDigest {
 /// The content of one document.
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Minimum number of documents in a file for them to be cached. A smaller file is parsed again as a
-/// whole, which is cheaper.
+/// Minimum number of documents in a file whose documents are cached. Parsing a smaller file again
+/// as a whole is cheaper.
 const WORTH_REMEMBERING: usize = 16;
 
-/// Cache of the documents in large files, by digest. An unchanged document is not parsed again,
-/// even if it has moved.
+/// Cache of parsed documents in large files, by digest. An unchanged document is not parsed again,
+/// even if its line number changed.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     known: HashMap<TextDigest, Weak<DecodedDocument>>,
@@ -60,7 +60,7 @@ impl Documents {
         outcomes
     }
 
-    /// Drops cached documents that are no longer in any file, once enough have accumulated.
+    /// Drops cached documents that no file contains any more, once there are many of them.
     pub(super) fn collect(&mut self, held: usize) {
         if self.known.len() > held.saturating_mul(2) + 1024 {
             self.known.retain(|_, outcomes| outcomes.strong_count() > 0);
@@ -71,24 +71,25 @@ impl Documents {
 /// The state of one file.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
-    /// Stamp of the file when it was read; `None` forces another read at the next scan.
+    /// Stamp of the file before it was read last; `None` makes the next scan read the file again.
     pub(super) stamp: Option<Stamp>,
     /// Digest of the last content.
     pub(super) digest: Option<TextDigest>,
     /// True if the last attempt to read the file failed.
     pub(super) unread: bool,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub(super) size: u64,
-    /// Objects in use: the first object for each key, and objects kept from broken documents.
+    /// Objects in use: the first object of each kind and name, and objects that are kept because of
+    /// broken documents.
     pub(super) objects: FileObjects,
     /// True if the whole file is valid.
     pub(super) good: bool,
     pub(super) problems: Vec<SourceProblem>,
-    /// Documents of a large file, cached as long as they are referenced here.
+    /// Documents of a large file. The cache keeps them as long as they are referenced here.
     documents: Vec<Arc<DecodedDocument>>,
 }
 
-/// The outcome of reading a file.
+/// The result of reading a file.
 pub(super) enum FileContent<'a> {
     Text(&'a str),
     /// The file cannot be read, for this reason.
@@ -100,16 +101,16 @@ impl ManifestFile {
         self.documents.len()
     }
 
-    /// Applies the new content. `before` returns the objects of the last good version if this
-    /// process has not seen the file yet. Returns the changed and the removed objects.
+    /// Applies the new content. Calls `before` if this process has not read the file yet; `before`
+    /// returns the objects of the last good version. Returns the changed and the removed objects.
     ///
-    /// A broken document keeps its object by key. If the key is unreadable or new, every object in
-    /// the file that is not in a valid document is kept. Serving an object that the same edit
-    /// deleted is better than dropping one that was only mistyped.
+    /// If a broken document's kind and name are readable and known, that object is kept. Otherwise,
+    /// all objects of the file that are in no valid document are kept: serving an object that the
+    /// same edit deleted is better than dropping an object that was only mistyped.
     ///
-    /// If the file is empty, all objects are kept. A file is empty between an editor's truncation
-    /// and its write, or if the disk is full. To remove all objects, delete the file or leave a
-    /// comment in it.
+    /// If the file is empty, all objects are kept, because a file is empty between an editor's
+    /// truncation and its write, and when the disk is full. To remove all objects, delete the file
+    /// or leave a comment in it.
     pub(super) fn update(
         &mut self,
         path: &Path,
@@ -164,12 +165,12 @@ impl ManifestFile {
     }
 }
 
-/// A file that is being read.
+/// A file that is being parsed.
 struct FileReading<'a> {
     file: &'a str,
     objects: Reading,
     problems: Vec<SourceProblem>,
-    /// Broken documents.
+    /// Documents that could not be decoded.
     failures: Vec<BrokenDocument>,
     documents: Vec<Arc<DecodedDocument>>,
 }
@@ -202,7 +203,7 @@ impl<'a> FileReading<'a> {
         });
     }
 
-    /// Reads all documents. Unchanged objects from `previous` are reused.
+    /// Parses all documents. Reuses unchanged objects from `previous`.
     fn read(&mut self, text: &str, previous: &FileObjects, cache: &mut Documents) {
         let split: Vec<_> = split(text).into_iter().collect();
         let remember = split.len() >= WORTH_REMEMBERING;
@@ -233,8 +234,8 @@ impl<'a> FileReading<'a> {
         }
     }
 
-    /// Adds an object, unless an earlier one has the same kind and name. `at` converts a line of
-    /// its document to a line in the file.
+    /// Adds an object, unless an earlier document has the same kind and name. `at` converts a line
+    /// number in the document to a line number in the file.
     fn take(&mut self, decoded: &Decoded, at: impl Fn(usize) -> usize, previous: &FileObjects) {
         let Decoded {
             object,
@@ -258,7 +259,7 @@ impl<'a> FileReading<'a> {
         self.objects.insert(key, DeclaredObject { object, line });
     }
 
-    /// Keeps all objects of the last good version, because the new content is unavailable.
+    /// Keeps all objects of the last good version, because the new content cannot be used.
     fn keep_all(&mut self, earlier: &FileObjects, severity: Severity, reason: String) {
         self.objects = earlier.at(None).collect();
         let message = match (earlier.len(), severity) {
@@ -271,7 +272,7 @@ impl<'a> FileReading<'a> {
         self.report(0, None, severity, message);
     }
 
-    /// Keeps the objects that the broken documents may have contained.
+    /// Keeps objects that broken documents may have contained.
     fn keep_broken(&mut self, earlier: &FileObjects) {
         for broken in std::mem::take(&mut self.failures) {
             let kept = keep(&mut self.objects, earlier, &broken);
@@ -296,11 +297,11 @@ impl<'a> FileReading<'a> {
 /// A document that could not be decoded.
 struct BrokenDocument {
     line: usize,
-    /// The object, if known.
+    /// Kind and name of the object, if they could be read.
     key: Option<ObjectKey>,
     reason: String,
-    /// A replacement that rejects the requests to its targets, if the object might be
-    /// security-relevant.
+    /// An object to use instead, if the broken object may be security-relevant: it makes requests
+    /// to the broken object's targets fail.
     stand_in: Option<AnyObject>,
 }
 
@@ -310,7 +311,7 @@ enum Kept {
     Others(usize),
 }
 
-/// Keeps the objects in `earlier` that a broken document may have contained.
+/// Keeps those objects in `earlier` that a broken document may have contained.
 fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Kept {
     let line = broken.line;
     if let Some(key) = &broken.key {
@@ -337,7 +338,7 @@ fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Ke
     Kept::Others(count)
 }
 
-/// Returns the objects in the text of a manifest's last good version.
+/// Returns the objects in a manifest's last good text.
 pub(super) fn objects(text: &str, cache: &mut Documents) -> FileObjects {
     let mut objects = Reading::new();
     for document in split(text) {

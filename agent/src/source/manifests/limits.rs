@@ -2,20 +2,20 @@
 
 use sesame_gateway_api::decode;
 
-/// The limits for one directory.
+/// The limits for one manifest directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLimits {
-    /// Maximum depth of directories.
+    /// Maximum depth of nested directories.
     pub depth: usize,
-    /// Maximum number of manifests.
+    /// Maximum number of manifests in the directory.
     pub files: usize,
-    /// Maximum size of one manifest, in bytes.
+    /// Maximum size in bytes of one manifest.
     pub file_bytes: u64,
-    /// Maximum total size of the manifests, in bytes.
+    /// Maximum total size in bytes of all manifests.
     pub total_bytes: u64,
     /// True if links may lead out of the directory.
     pub links_out: bool,
-    /// Limits for one document.
+    /// Limits for decoding one document.
     pub document: decode::DecodeLimits,
 }
 

@@ -1,4 +1,4 @@
-//! Builds objects from local files, which replace manifest objects with the same name.
+//! Builds objects from local files. They replace manifest objects of the same kind and name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use sesame_proto::key_sets::KeySetCopies;
 use super::Manifests;
 
 impl Manifests {
-    /// Stores the newest content of local files, and the copies of fetched key sets. The next scan
-    /// adds them to the world. `namespace` is the namespace of the copies.
+    /// Sets the content of local files and the copies of fetched key sets, which the next scan adds
+    /// to the world. Objects for the key sets are created in `namespace`.
     pub fn take_local(&mut self, usable: &Substitutes, (namespace, copies): (&str, &KeySetCopies)) {
         let Substitutes { pairs, bundles } = usable;
         let pairs = pairs.values().filter_map(|(_, pair)| {
@@ -49,7 +49,8 @@ impl Manifests {
         self.local = pairs.chain(bundles).chain(copies).collect();
     }
 
-    /// Adds missing or outdated local objects to the world, and returns their keys.
+    /// Adds missing and outdated local objects to the world. Returns the keys of the objects that
+    /// changed.
     pub(super) fn put_local_objects(&mut self) -> Vec<ObjectKey> {
         let mut changed = Vec::new();
         for object in &self.local {
@@ -63,8 +64,8 @@ impl Manifests {
         changed
     }
 
-    /// Returns a ConfigMap from local files. If it has no revocation lists, adds the lists from the
-    /// manifests, so that revoked certificates stay revoked.
+    /// Returns a ConfigMap with the content of local files. If these files contain no revocation
+    /// lists, adds the lists from the manifests, so that revoked certificates stay revoked.
     fn with_lists(&self, object: &AnyObject) -> AnyObject {
         if let AnyObject::ConfigMap(own) = object
             && !own.data.contains_key(LISTS)
@@ -79,7 +80,7 @@ impl Manifests {
     }
 }
 
-/// Name of the ConfigMap entry that contains revocation lists.
+/// Name of the ConfigMap entry with revocation lists.
 const LISTS: &str = "ca.crl";
 
 fn metadata(name: &NamespacedName) -> Metadata {

@@ -1,9 +1,9 @@
 //! Turns a directory of Gateway API manifests into a world of objects.
 //!
-//! Reads the changed files, parses the new documents, and applies the difference to the world. If a
-//! document is broken, its last good version remains in use, and other documents are not affected.
-//! An object is removed only if its document or file is removed, or if a good version no longer
-//! contains it. Never writes to the directory, and never blocks on a file.
+//! Reads the files that have changed, parses new documents, and applies the differences to the
+//! world. If a document is broken, its last good version remains in use, and other documents are
+//! not affected. An object is removed only if its document or file is removed, or if a later good
+//! version of the file lacks it. Never writes to the directory, and never blocks on a file.
 
 mod claims;
 mod file;
@@ -35,12 +35,12 @@ use super::problem::{Severity, SourceProblem};
 /// The outcome of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScanReport {
-    /// True if the directory exists. Otherwise the world is unchanged; it is empty if the directory
-    /// never existed.
+    /// True if the directory exists. If false, the world has not changed; if the directory never
+    /// existed, the world is empty.
     pub available: bool,
-    /// Added, removed or changed objects, sorted; empty if the world is unchanged.
+    /// Objects that were added, removed or changed, sorted; empty if the world has not changed.
     pub changed: Vec<ObjectKey>,
-    /// All current problems, sorted, even if an earlier scan found them.
+    /// All current problems, sorted, including those that earlier scans reported.
     pub problems: Arc<[SourceProblem]>,
 }
 
@@ -54,25 +54,25 @@ pub struct Manifests {
     dirs: BTreeMap<PathBuf, tree::Id>,
     files: BTreeMap<Arc<Path>, Box<ManifestFile>>,
     total_bytes: u64,
-    /// Objects in use, with the file that declares each (the first by path).
+    /// Objects in use, each with the file that declares it: the first such file by path.
     owners: BTreeMap<KeyedObject, Arc<Path>>,
-    /// Objects declared in several files, with these files, sorted.
+    /// Objects that several files declare, with these files, sorted.
     contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
-    /// Objects from local files.
+    /// Objects that local files provide.
     local: Vec<AnyObject>,
-    /// Problems with the directory, not with a file's content.
+    /// Problems with the directory itself, rather than with the content of a file.
     tree_problems: Vec<SourceProblem>,
-    /// Good files that are not stored yet, and removed files that may still be stored.
+    /// Good files that have not been stored yet, and removed files that may still be in the store.
     unsaved: BTreeSet<Arc<Path>>,
-    /// True if the store may contain files that were removed while the agent was not running.
+    /// True until the store has been searched for files that were removed while no agent ran.
     store_unswept: bool,
     available: bool,
 }
 
 impl Manifests {
-    /// Creates the source for the directory `root`, which need not exist yet. No other instance may
-    /// share `store`.
+    /// Creates the source for the directory `root`, which need not exist yet. The source needs a
+    /// `store` of its own.
     pub fn new(root: impl Into<PathBuf>, store: LastGood) -> Self {
         Self::with_limits(root, store, ReadLimits::default())
     }
@@ -81,7 +81,7 @@ impl Manifests {
     pub fn with_limits(root: impl Into<PathBuf>, store: LastGood, limits: ReadLimits) -> Self {
         let root = root.into();
         Self {
-            // Events carry absolute paths. The working directory may also change.
+            // Events contain absolute paths, and the working directory may change.
             root: std::path::absolute(&root).unwrap_or(root),
             limits,
             store,
@@ -100,24 +100,24 @@ impl Manifests {
         }
     }
 
-    /// Returns the directory.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the objects in use.
+    /// Returns the world: the objects in use.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Stores the last good keys from the Secrets, and the objects served together, for the next
-    /// resolution.
+    /// Sets two results of the last resolution that the next resolution needs: the last good keys
+    /// of the Secrets, and which objects are served together.
     pub fn keep(&mut self, last_good: LastGoodKeys, served_together: ServedTogether) {
         self.world.last_good.replace(last_good);
         self.world.served_together = served_together;
     }
 
-    /// Returns the file, relative to the directory, and the line of an object in use.
+    /// Returns the location of an object in use: the file, relative to the directory, and the line.
     pub fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
         let object = KeyedObject(self.world.get(object)?);
         let path = self.owners.get(&object)?;
@@ -125,18 +125,19 @@ impl Manifests {
         Some((path, *line))
     }
 
-    /// Returns the number of manifests.
+    /// Returns the number of manifests in use.
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// Scans the whole directory and reads the changed files.
+    /// Scans the whole directory, and reads the files that have changed.
     pub fn scan(&mut self) -> ScanReport {
         self.look(&BTreeSet::new(), BTreeSet::new())
     }
 
-    /// Reads the given paths again. The paths are relative to the root, or absolute as in events.
-    /// Anything but a plain change to a manifest in a known directory causes a full scan.
+    /// Reads the files at the given paths again. The paths are relative to the root or, as in
+    /// events, absolute. Scans the whole directory unless each path is a changed manifest in a
+    /// known directory.
     pub fn rescan_paths(&mut self, paths: &[PathBuf]) -> ScanReport {
         let mut all = !self.available;
         let mut read = BTreeSet::new();
@@ -159,16 +160,17 @@ impl Manifests {
                     self.read(&path, &mut changed);
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
-                // The path may be a directory, a fifo, a dangling link, or one file too many. Or
-                // the root is missing, which does not mean an empty configuration.
+                // Scan everything: the path may be a directory, a fifo, a dangling link, or a file
+                // beyond the limit. Or the root is missing, which must not be treated as an empty
+                // configuration.
                 _ => return self.look(&read, changed),
             }
         }
         self.report(&changed)
     }
 
-    /// Stores the good files that are not stored yet, in case a file is broken on the next start.
-    /// Call this only after the world has been delivered.
+    /// Stores the good files that have not been stored yet, in case a file is broken at the next
+    /// start. Must only be called after the world has been delivered.
     pub fn persist_last_good(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         for path in std::mem::take(&mut self.unsaved) {
@@ -190,8 +192,8 @@ impl Manifests {
         let place = self.root.join(path);
         let text = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
         match text {
-            // If the file has changed since then, the next scan reads it and requests another
-            // store.
+            // Skip a file that has changed since it was parsed. The next scan reads the file and
+            // marks it again.
             Ok((text, _)) if file.good && file.digest == Some(file::digest(&text)) => {
                 self.store.save(path, &text)
             }
@@ -207,7 +209,7 @@ impl Manifests {
                 return PathScope::Tree;
             };
             if tree::is_hidden(name) {
-                // `..data` was replaced, or the name is ignored.
+                // Ignored name. If it is `..data`, a mounted volume was replaced.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
                 return if swap {
                     PathScope::Tree
@@ -241,7 +243,7 @@ impl Manifests {
         }
     }
 
-    /// Returns true if the manifest's directory is still the scanned one.
+    /// Returns true if the directory of the manifest was not replaced since the last scan.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))
@@ -251,7 +253,7 @@ impl Manifests {
         self.files.len() < self.limits.files
     }
 
-    /// Scans the whole directory, and reads all files that have changed or are in `read`.
+    /// Scans the whole directory. Reads all files that have changed or are in `read`.
     fn look(
         &mut self,
         read: &BTreeSet<Arc<Path>>,
@@ -292,8 +294,8 @@ impl Manifests {
         self.report(&changed)
     }
 
-    /// Returns which existing files must be read, and which known files are gone. Both are sorted,
-    /// so one pass is enough.
+    /// Returns the existing files that must be read, and the known files that are gone. Both inputs
+    /// are sorted by path, so one pass is enough.
     fn compare(
         &self,
         files: Vec<(Arc<Path>, Stamp)>,
@@ -315,13 +317,14 @@ impl Manifests {
         (dirty, gone)
     }
 
-    /// Returns the directory that must contain the files, if links may not lead out of it.
+    /// Returns the directory within which all files must be, or `None` if links may lead out of the
+    /// root.
     fn within(&self) -> Option<PathBuf> {
         let root = || fs::canonicalize(&self.root).unwrap_or_else(|_| self.root.clone());
         (!self.limits.links_out).then(root)
     }
 
-    /// Reads the manifest and applies its content.
+    /// Reads the manifest, and applies its content to the world.
     fn read(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let place = self.root.join(path);
         let outcome = read::read(&place, self.within().as_deref(), self.limits.file_bytes);
@@ -340,8 +343,8 @@ impl Manifests {
             }
             Err(reason) => (FileContent::Unreadable(reason.clone()), None),
         };
-        // A file that cannot be read, or may change again without a new stamp, is read again at the
-        // next scan.
+        // Make the next scan read the file again if it could not be read, or if it may change again
+        // without a new stamp.
         file.stamp = stamp.filter(|stamp| !stamp.is_fresh());
         if let FileContent::Text(text) = content {
             let size = u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -366,7 +369,7 @@ impl Manifests {
         self.claim(path, keys, changed);
     }
 
-    /// Drops a removed manifest, with its objects.
+    /// Drops a removed manifest and its objects.
     fn forget(&mut self, path: &Arc<Path>, changed: &mut BTreeSet<KeyedObject>) {
         let Some(file) = self.files.remove(path) else {
             return;
@@ -389,11 +392,11 @@ impl Manifests {
     }
 }
 
-/// Action that an event at a path requires.
+/// What an event for a path requires.
 enum PathScope {
-    /// Read this manifest.
+    /// Read the manifest at the path.
     Manifest(Arc<Path>),
-    /// Scan everything.
+    /// Scan the whole directory.
     Tree,
     Nothing,
 }

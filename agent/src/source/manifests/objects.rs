@@ -1,13 +1,13 @@
-//! The objects in one file, and objects that serve as their own keys.
+//! The objects in one file, and a wrapper with which an object is its own key in an index.
 //!
-//! A directory may contain many thousands of objects, so no index here copies their names.
+//! A directory may contain many thousands of objects, so no index here copies the names of objects.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// An object as its own key: only its kind and name are compared.
+/// An object that serves as its own key: comparisons consider only its kind and name.
 #[derive(Clone, Debug)]
 pub(super) struct KeyedObject(pub(super) AnyObject);
 
@@ -50,7 +50,7 @@ pub(super) struct DeclaredObject {
     pub(super) line: usize,
 }
 
-/// The objects in a file that is being read.
+/// The objects in a file that is being parsed.
 pub(super) type Reading = BTreeMap<ObjectKey, DeclaredObject>;
 
 /// The objects in one file, sorted.
@@ -81,7 +81,7 @@ impl FileObjects {
         self.0.iter().map(|(object, _)| object)
     }
 
-    /// Returns the object with the same kind and name as this one, and its line.
+    /// Returns the object with the same kind and name as `object`, and its line number.
     pub(super) fn get(&self, object: &KeyedObject) -> Option<&(KeyedObject, usize)> {
         let at = self.0.binary_search_by(|(held, _)| held.cmp(object));
         at.ok().and_then(|at| self.0.get(at))
@@ -107,8 +107,8 @@ impl FileObjects {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// Returns all objects as the content of a file that is being read. If `line` is set, it
-    /// replaces their line numbers.
+    /// Returns a copy of the objects as if the file were being parsed. If `line` is set, all
+    /// objects get this line number.
     pub(super) fn at(
         &self,
         line: Option<usize>,

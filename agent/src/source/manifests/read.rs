@@ -9,9 +9,10 @@ use sesame_files::open::{self, OpenError, Rule};
 
 use super::tree::{Stamp, leads_out};
 
-/// Returns the file's text and its stamp at the time of the read, or why the file cannot be read.
+/// Returns the file's text, and its stamp from before the read. Returns the reason as an error if
+/// the file cannot be read.
 ///
-/// The opened file must be `within` this directory after all links are resolved.
+/// If `within` is set, the file must be in that directory once all links are resolved.
 pub(super) fn read(
     path: &Path,
     within: Option<&Path>,
@@ -21,7 +22,7 @@ pub(super) fn read(
     let opened = open::open(path, Rule::GivenByLink);
     let (mut file, metadata) = opened.map_err(|error| match error {
         OpenError::Io { source, .. } => told(source),
-        // The problem already contains the file name.
+        // Omit the path, because the problem already contains it.
         error => {
             let text = error.to_string();
             let name = format!("{}: ", path.display());
@@ -38,7 +39,7 @@ pub(super) fn read(
     if metadata.len() > limit {
         return Err(too_large());
     }
-    // The stamp is taken before the read, so the next scan detects a write in between.
+    // Take the stamp before the read, so that the next scan detects a write during the read.
     let stamp = Stamp::of(&metadata);
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0) + 1);
     file.by_ref()

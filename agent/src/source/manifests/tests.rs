@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A `ConfigMap` with one value, the smallest distinguishable object.
+/// A `ConfigMap` with one value: the smallest object in which a change can be seen.
 fn object(name: &str, value: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  value: \"{value}\"\n"
@@ -49,7 +49,7 @@ impl Fixture {
         fs::write(path, text).expect("written");
     }
 
-    /// Returns the objects in use as `name=value`, after a scan.
+    /// Scans, and returns the objects in use as `name=value`.
     fn objects(&mut self) -> Vec<String> {
         self.manifests.scan();
         self.shown()
@@ -70,7 +70,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns the only problem.
+    /// Returns the problem that must be the only one.
     fn problem(&mut self) -> String {
         let mut problems = self.problems();
         assert_eq!(problems.len(), 1, "{problems:#?}");
@@ -140,7 +140,7 @@ fn rescan_reads_only_named_paths() {
         .manifests
         .rescan_paths(&[fixture.path("c.yaml"), fixture.path("x.txt")]);
     assert_eq!(fixture.shown(), ["a=2", "b=1"]);
-    // A path in a new directory causes a full scan.
+    // A path in an unknown directory causes a full scan.
     fixture.write("new/d.yaml", object("d", "1"));
     fixture.manifests.rescan_paths(&[fixture.path("new")]);
     assert_eq!(fixture.shown(), ["a=2", "b=2", "d=1"]);
@@ -159,7 +159,7 @@ fn broken_document_keeps_its_own_last_good_version() {
     fixture.objects();
     let broken = object("b", "2").replace("\ndata:", "\ndata: [");
     fixture.write("a.yaml", object("a", "2") + "---\n" + &broken);
-    // The name of the broken object is known, so `c` was deleted on purpose.
+    // The broken document's name is readable, so the missing `c` was deleted on purpose.
     assert_eq!(fixture.objects(), ["a=2", "b=1"]);
     let problem = fixture.problem();
     assert!(problem.starts_with("a.yaml:1"), "{problem}");
@@ -236,12 +236,12 @@ fn the_last_good_version_survives_a_restart() {
     fixture.write("b.yaml", "");
     fixture.restart();
     assert_eq!(fixture.objects(), ["a=2", "b=1", "c=1", "d=1"]);
-    // Only a good version is restored.
+    // Only good versions are restored.
     fixture.manifests.persist_last_good().expect("stored");
     fixture.write("a.yaml", "nothing good");
     fixture.restart();
     assert_eq!(fixture.objects(), ["a=1", "b=1", "c=1", "d=1"]);
-    // A deleted object stays deleted, even if its file reappears broken.
+    // A deleted object is not restored if its file reappears with broken content.
     fs::remove_file(fixture.path("c.yaml")).expect("removed");
     fixture.objects();
     fixture.manifests.persist_last_good().expect("stored");
@@ -314,7 +314,7 @@ fn non_files_are_skipped_without_blocking() {
     assert_eq!(fixture.objects(), ["a=1"]);
     let problems = fixture.problems();
     assert_eq!(problems.len(), 4, "{problems:#?}");
-    // A file that was replaced by a fifo is detected before it is opened.
+    // A fifo that replaces a file is detected before it is opened.
     fs::remove_file(fixture.path("a.yaml")).expect("removed");
     nix::unistd::mkfifo(&fixture.path("a.yaml"), nix::sys::stat::Mode::S_IRWXU).expect("fifo");
     fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
@@ -331,7 +331,8 @@ fn links_stay_inside_unless_they_may_lead_out() {
     fs::create_dir(&outside).expect("directory");
     fs::write(outside.join("b.yaml"), object("b", "1")).expect("written");
     fixture.write("real/a.yaml", object("a", "1"));
-    // Links may be absolute or relative, in a chain of any length: only the final target counts.
+    // Links may be absolute or relative, and form a chain of any length. Only the final target
+    // matters.
     symlink("../outside/b.yaml", fixture.path("b.yaml")).expect("link");
     symlink("../outside", fixture.path("sub")).expect("link");
     symlink("/etc/passwd", fixture.path("passwd.yaml")).expect("link");
@@ -344,7 +345,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
         problems.iter().all(|p| p.contains("--follow-links")),
         "{problems:#?}"
     );
-    // A file replaced by a link out of the directory keeps its last objects.
+    // If a file is replaced by a link out of the directory, its last objects remain in use.
     fs::rename(fixture.path("real/a.yaml"), outside.join("a.yaml")).expect("moved");
     symlink(outside.join("a.yaml"), fixture.path("real/a.yaml")).expect("link");
     fs::write(outside.join("a.yaml"), object("a", "2")).expect("written");
@@ -436,7 +437,7 @@ fn limits_keep_known_objects_and_refuse_new() {
     for name in ["a", "aa", "d"] {
         fixture.write(&format!("{name}.yaml"), object(name, "1"));
     }
-    // `c.yaml` is now the fourth by name, but it existed before.
+    // `c.yaml` is now the fourth file by name, but it was already in use.
     assert_eq!(fixture.objects(), ["a=1", "aa=1", "b=2", "c=2"]);
     assert!(fixture.problem().contains("after 3 files"));
     fs::remove_file(fixture.path("aa.yaml")).expect("removed");
@@ -458,7 +459,7 @@ fn vanished_directory_removes_nothing() {
     fixture.objects();
     let away = fixture.dir.path().join("away");
     fs::rename(fixture.path(""), &away).expect("moved");
-    // Even if the event names only one file, the whole directory is gone.
+    // The whole directory is gone, even if the event names only one file.
     let report = fixture.manifests.rescan_paths(&[fixture.path("a.yaml")]);
     assert!(!report.available && report.changed.is_empty());
     let report = fixture.manifests.scan();

@@ -1,9 +1,9 @@
-//! Lists the directories and manifests of a directory tree without reading them.
+//! Lists the directories and manifests in a directory tree without opening any file.
 //!
-//! Follows symbolic links, so that the `..data` layout of a mounted `ConfigMap` works. Follows
-//! links out of the directory only if allowed. Each directory is entered only once, so loops
-//! terminate. No file is opened, so a fifo cannot block the walk. World-writable directories are
-//! not trusted.
+//! Symbolic links are followed, so that the `..data` layout of a mounted `ConfigMap` works. Links
+//! that lead out of the directory are followed only if allowed. Each directory is entered only
+//! once, so loops end. No file is opened, so a fifo cannot block the walk. World-writable
+//! directories are not trusted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use sesame_files::open::{self, Rule};
 use super::ReadLimits;
 use crate::source::problem::{Severity, SourceProblem};
 
-/// Identifies the version of a file without reading it.
+/// Identifies one version of a file's content, without reading the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: Id,
@@ -38,8 +38,8 @@ impl Stamp {
         }
     }
 
-    /// Returns true if the file changed so recently that another change might not alter the stamp.
-    /// File systems take timestamps from the kernel's clock tick of a few milliseconds.
+    /// Returns true if the file changed so recently that another change might leave the stamp the
+    /// same. File systems take timestamps from a kernel clock that advances every few milliseconds.
     pub(crate) fn is_fresh(&self) -> bool {
         let Ok(age) = SystemTime::now().duration_since(UNIX_EPOCH) else {
             return true;
@@ -47,13 +47,13 @@ impl Stamp {
         let (seconds, nanoseconds) = self.ctime;
         let changed = i128::from(seconds) * 1_000_000_000 + i128::from(nanoseconds);
         let age = i128::try_from(age.as_nanos()).map_or(0, |now| now - changed);
-        // A file server's clock may be ahead. If the stamp is far ahead, the local clock was set
-        // back since then, and the next change gets a different time.
+        // The clock of a file server may be slightly ahead. If the stamp is far in the future, the
+        // local clock was set back, and the next change will get a different timestamp.
         (-60_000_000_000..50_000_000).contains(&age)
     }
 }
 
-/// The device and inode of a directory.
+/// Device and inode of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id {
     device: u64,
@@ -69,33 +69,32 @@ impl Id {
     }
 }
 
-/// The content of a tree, with paths relative to its root.
+/// The content of a tree. All paths are relative to its root.
 #[derive(Debug, Default)]
 pub(crate) struct Tree {
-    /// Directories, with the root as the empty path.
+    /// The directories; the root is the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// Manifests, sorted by path, because the entries of each directory are visited in order of
-    /// their names.
+    /// The manifests, sorted by path, because the entries of each directory are visited by name.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
-    /// Existing files and directories that could not be inspected.
+    /// Files and directories that exist but could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,
-    /// Problems with skipped paths.
+    /// Problems with paths that were skipped.
     pub(crate) problems: Vec<SourceProblem>,
 }
 
-/// The kind of file at a path.
+/// What exists at a path.
 pub(crate) enum Found {
     File(Stamp),
     Dir(Id),
-    /// Any other kind, with its name.
+    /// Neither a manifest nor a directory; contains a name for the kind of file.
     Other(&'static str),
     /// The path does not exist.
     Gone,
-    /// The path cannot be inspected, for instance because it is a dangling link.
+    /// The path cannot be inspected, for example because it is a dangling link.
     Unreadable(io::Error),
 }
 
-/// Inspects a path, following links.
+/// Inspects a path. Follows links.
 pub(crate) fn look(path: &Path) -> Found {
     match fs::metadata(path) {
         Ok(metadata) => found(&metadata),
@@ -126,24 +125,24 @@ fn found(metadata: &Metadata) -> Found {
     }
 }
 
-/// Returns true if files with this name are read: `*.yaml`, `*.yml` and `*.json`.
+/// Returns true if files with this name are manifests: `*.yaml`, `*.yml` and `*.json`.
 pub(crate) fn is_manifest(name: &OsStr) -> bool {
     let extension = Path::new(name).extension().and_then(OsStr::to_str);
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Returns true if the name is ignored because it starts with `.`. This includes `..data` and its
-/// target, whose files are found through the links next to them.
+/// Returns true if the name is ignored because it starts with a dot. This includes `..data` and the
+/// directory to which it links; files in there are found through the links next to `..data`.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Walks the whole tree. Fails only if the root is not a readable directory.
+/// Walks the whole tree. Returns an error only if the root is not a readable directory.
 pub(crate) fn walk(root: &Path, limits: &ReadLimits) -> io::Result<Tree> {
     start(root, limits, false)
 }
 
-/// Like [`walk`], but returns only the directories.
+/// Like [`walk`], but collects only the directories.
 pub(crate) fn walk_dirs(root: &Path, limits: &ReadLimits) -> io::Result<BTreeMap<PathBuf, Id>> {
     start(root, limits, true).map(|tree| tree.dirs)
 }
@@ -169,7 +168,7 @@ fn start(root: &Path, limits: &ReadLimits, dirs_only: bool) -> io::Result<Tree> 
     Ok(walk.tree)
 }
 
-/// Returns the message for a link that is not followed.
+/// Returns the problem text for a link that is not followed.
 pub(super) fn leads_out(real: &Path) -> String {
     format!(
         "is a link to {}, outside the manifest directory, and is not followed; put the file itself there, or allow links with --follow-links",
@@ -179,22 +178,22 @@ pub(super) fn leads_out(real: &Path) -> String {
 
 struct Walk<'a> {
     root: &'a Path,
-    /// Root with links resolved, unless links may lead out of it.
+    /// The root with all links resolved; `None` if links may lead out of the root.
     within: Option<PathBuf>,
     limits: &'a ReadLimits,
     tree: Tree,
     seen: HashMap<Id, PathBuf>,
-    /// True once the file limit is reached.
+    /// True once the maximum number of files is reached.
     full: bool,
-    /// True if files are ignored.
+    /// True if only directories are collected.
     dirs_only: bool,
 }
 
 impl Walk<'_> {
-    /// Walks a directory. Returns an error if it cannot be read. Errors inside it become problems
-    /// of the tree.
+    /// Walks a directory. Returns an error if the directory itself cannot be read. Errors inside it
+    /// become problems of the tree.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
-        // An untrusted directory is still watched, so that a fix is noticed.
+        // An untrusted directory is watched, too, so that fixed permissions are noticed.
         if !self.dirs_only {
             open::check_directory(&self.root.join(relative), Rule::GivenByLink)?;
         }
@@ -208,8 +207,8 @@ impl Walk<'_> {
             let name = entry.file_name();
             let path = relative.join(&name);
             let manifest = is_manifest(&name);
-            // The directory entry includes the type, so files other than manifests and directories
-            // cost no system call.
+            // The directory entry contains the type, so no system call is needed for anything but
+            // manifests, directories and links.
             let kind = entry.file_type();
             let plain = kind.as_ref().is_ok_and(fs::FileType::is_file);
             if plain && (self.dirs_only || !manifest) {
@@ -247,7 +246,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Returns the target of a link if it is outside the root.
+    /// Returns the link's target if it is outside the root.
     fn outside(&self, link: &Path) -> Option<PathBuf> {
         let within = self.within.as_ref()?;
         let real = fs::canonicalize(link).ok()?;
@@ -299,7 +298,7 @@ impl Walk<'_> {
     }
 
     fn problem(&mut self, path: &Path, severity: Severity, message: String) {
-        // A hostile tree must not fill the report.
+        // Limit the number of problems, because a hostile tree could cause any number of them.
         if self.tree.problems.len() < 1000 {
             let problem = SourceProblem::of_file(severity, path.to_string_lossy(), message);
             self.tree.problems.push(problem);

@@ -1,8 +1,8 @@
 //! Reads snapshots from a directory that is copied or mounted.
 //!
-//! The directory is a snapshot directory itself (it has a `manifest.pb`), or contains one for each
-//! Gateway. Keys are in `keys.pb` next to the manifest. A revision is served once every digest
-//! matches. Until then, the previous revision remains in use.
+//! The directory is itself a snapshot directory (it contains `manifest.pb`), or has one
+//! subdirectory per Gateway. Keys are in `keys.pb` next to the manifest. A revision is served once
+//! all digests match. Until then, the previous revision remains in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -28,11 +28,11 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Maximum number of directories under the root, and of files in each. No snapshot has more.
+/// Maximum number of directories under the root, and of files in each; more than valid ones have.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
-/// Returns true if a file with this name can belong to a snapshot.
+/// Returns true if a snapshot may contain a file with this name.
 pub fn is_piece(name: &std::ffi::OsStr) -> bool {
     name.to_str().is_some_and(directory::is_piece)
 }
@@ -42,14 +42,14 @@ pub fn is_piece(name: &std::ffi::OsStr) -> bool {
 pub struct SnapshotDirs {
     root: PathBuf,
     trusted: Trusted,
-    /// Snapshot directories, by path relative to the root.
+    /// The snapshot directories, by path relative to the root.
     held: BTreeMap<PathBuf, SnapshotDir>,
 }
 
-/// One snapshot directory.
+/// The state of one snapshot directory.
 #[derive(Debug, Default)]
 struct SnapshotDir {
-    /// Pieces that existed when the directory was read, by file name.
+    /// The files that existed when the directory was read, by name.
     stamps: BTreeMap<OsString, PieceStamp>,
     gateway: Option<NamespacedName>,
     update: GatewayUpdate,
@@ -57,17 +57,17 @@ struct SnapshotDir {
     stamp: Option<u64>,
 }
 
-/// The state of a piece. If it changes, the directory is read again.
+/// The state of one file. If it changes, the directory is read again.
 #[derive(Debug, PartialEq, Eq)]
 enum PieceStamp {
     File(Stamp),
-    /// Kind of a special file. A pipe in place of a shard is also a change, and the problem must
-    /// mention it.
+    /// A special file, with its kind. Recorded because replacing a shard by a pipe is also a
+    /// change, and the problem names the kind.
     NoFile(&'static str),
 }
 
 impl PieceStamp {
-    /// Returns true if the file may still change without a new stamp.
+    /// Returns true if the file may change again without a new stamp.
     fn is_fresh(&self) -> bool {
         matches!(self, Self::File(stamp) if stamp.is_fresh())
     }
@@ -90,7 +90,7 @@ impl SnapshotDirs {
         let mut strays = Vec::new();
         match self.find(&mut strays) {
             Ok(found) if found.is_empty() => {
-                // A directory that is not mounted yet is empty, too.
+                // Do not withdraw Gateways: a directory that is not mounted yet is empty, too.
                 away = Some(format!("{} contains no snapshot", self.root.display()));
             }
             Ok(found) => {
@@ -116,7 +116,8 @@ impl SnapshotDirs {
         let mut lists_all = away.is_none() && strays.is_empty();
         for (path, held) in &self.held {
             let Some(gateway) = &held.gateway else {
-                // The directory's Gateway is unknown, so no Gateway can be considered withdrawn.
+                // The directory may belong to any Gateway, so no Gateway can be considered
+                // withdrawn.
                 lists_all = false;
                 let incomplete = held.update.incomplete.as_ref();
                 let reason = incomplete.map_or("", |incomplete| incomplete.reason.as_str());
@@ -147,8 +148,9 @@ impl SnapshotDirs {
         }
     }
 
-    /// Returns the snapshot directories, including former ones that are still directories. Adds all
-    /// other directories to `strays`, because they may become snapshot directories.
+    /// Returns the snapshot directories, including directories that were snapshot directories
+    /// before. Adds all other directories to `strays`, because they may become snapshot
+    /// directories.
     fn find(&self, strays: &mut Vec<PathBuf>) -> io::Result<BTreeSet<PathBuf>> {
         if matches!(tree::look(&self.root.join(MANIFEST)), Found::File(_)) {
             return Ok(BTreeSet::from([PathBuf::new()]));
@@ -210,7 +212,7 @@ impl SnapshotDir {
         self.stamps = stamps;
     }
 
-    /// Returns the held revision if it has the same content, or else `complete`.
+    /// Returns the previous revision if its content is the same, or else `complete`.
     fn same_or(&self, complete: GatewayRevision) -> GatewayRevision {
         match &self.update.complete {
             Some(held) if held.encoded == complete.encoded => held.clone(),
@@ -232,8 +234,9 @@ impl SnapshotDir {
     }
 }
 
-/// Returns the real directory of a snapshot's files. A mounted volume is replaced as a whole,
-/// through one link, so the link is resolved once. No link may lead out of the root.
+/// Returns the real directory of a snapshot's files. Resolves the link only once, because a mounted
+/// volume is replaced as a whole by redirecting one link. Returns an error if the link leads out of
+/// the root.
 fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     let at = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
     let root = fs::canonicalize(root).map_err(|error| at(root, error))?;
@@ -254,8 +257,8 @@ fn behind(root: &Path, dir: &Path) -> Result<PathBuf, String> {
     Ok(real)
 }
 
-/// Reads the revision in a directory. Returns it with the stamp of its signature, which must not be
-/// older than `known`.
+/// Reads the revision in a directory. Returns the revision and the stamp of its signature. The
+/// stamp must not be older than `known`.
 fn read(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -295,7 +298,7 @@ fn read(
     Ok((complete, stamp))
 }
 
-/// Reads a file of key pairs, and rejects one that other users can access.
+/// Reads a file of key pairs. Returns an error if other users can access the file.
 pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
     let mode = metadata.permissions().mode() & 0o7777;

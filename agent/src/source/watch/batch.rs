@@ -1,4 +1,4 @@
-//! Gathers events into one change. Pure: it reads no clock.
+//! Combines events into changes. Pure: the time is an argument.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,19 +6,20 @@ use std::time::Instant;
 
 use super::{Change, Timing};
 
-/// Maximum number of paths in a change. With more paths, the change is `All`.
+/// Maximum number of paths in a change. If there are more, the change is `Change::All`.
 pub(super) const MAX_PATHS: usize = 1000;
 
-/// The events since the last change that was sent.
+/// The events since the last change was sent.
 #[derive(Debug)]
 pub(super) struct Batch {
     timing: Timing,
-    /// Times of the first and the last event.
+    /// When the first and the last of these events occurred.
     span: Option<(Instant, Instant)>,
     paths: BTreeSet<PathBuf>,
-    /// Files that are being written. The batch waits until they are closed.
+    /// Files that are being written. The change is delayed until they are closed.
     writing: BTreeSet<PathBuf>,
-    /// True if the last event left its file complete, rather than removed or half-written.
+    /// True if the last event was for a file that is now complete, rather than removed or being
+    /// written.
     whole: bool,
     all: bool,
 }
@@ -35,13 +36,13 @@ impl Batch {
         }
     }
 
-    /// Records that any path may have changed.
+    /// Records that anything may have changed.
     pub(super) fn all(&mut self, now: Instant) {
         self.touch(now);
         self.all = true;
     }
 
-    /// Records that the path changed.
+    /// Records that this path has changed.
     pub(super) fn path(&mut self, path: &Path, now: Instant) {
         self.touch(now);
         if self.paths.len() < MAX_PATHS {
@@ -51,7 +52,7 @@ impl Batch {
         }
     }
 
-    /// Records that the path is being written.
+    /// Records that the file at this path is being written.
     pub(super) fn writing(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         if !self.all {
@@ -59,18 +60,19 @@ impl Batch {
         }
     }
 
-    /// Records that the path contains a complete file: a writer closed it, or it was replaced.
+    /// Records that the file at this path is complete: it was closed by a writer, or replaced.
     pub(super) fn whole(&mut self, path: &Path, now: Instant) {
         self.path(path, now);
         self.writing.remove(path);
         self.whole = true;
     }
 
-    /// Returns the time at which to send the change, or `None` if nothing has changed.
+    /// Returns when the change should be sent, or `None` if nothing has changed.
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.span?;
         let latest = first + self.timing.longest;
-        // A single complete file needs no further waiting; several may belong together.
+        // If only one file has changed and it is complete, wait less. Several files may belong
+        // together.
         let one = self.whole && self.paths.len() == 1 && !self.all;
         Some(if !self.writing.is_empty() {
             latest
@@ -81,7 +83,7 @@ impl Batch {
         })
     }
 
-    /// Returns the change, and starts a new one.
+    /// Returns the change, and clears the batch.
     pub(super) fn take(&mut self) -> Change {
         let done = std::mem::replace(self, Self::new(self.timing));
         if done.all {

@@ -1,10 +1,11 @@
-//! Reports changes in a directory of manifests, snapshots or bundles, within milliseconds and
-//! without missing any.
+//! Reports changes in a directory of manifests, snapshots or bundles within milliseconds, without
+//! missing a change.
 //!
-//! A change contains the paths that may have changed, and nothing about their content. Directories
-//! are watched, never files, because a watch on a linked file goes silent forever when the link is
-//! moved. A slow rescan catches changes without events (targets of links, network file systems).
-//! Without inotify, a quick rescan replaces the events.
+//! A change names the paths that may have changed, but nothing about their content. Directories are
+//! watched instead of files: when a link is redirected, a watch on the linked file never reports
+//! anything again. Slow rescans find changes without events, such as changes to the targets of
+//! links and on network file systems. If inotify is not available, frequent rescans replace the
+//! events.
 
 mod batch;
 mod scope;
@@ -32,31 +33,31 @@ pub use self::timing::Timing;
 use super::manifests::{ReadLimits, tree};
 use super::way;
 
-/// The paths that may have changed.
+/// The paths that may have changed since the last change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// These files, by absolute path.
+    /// The files at these absolute paths may have changed.
     Paths(Vec<PathBuf>),
-    /// Any path may have changed.
+    /// Anything may have changed.
     All,
 }
 
-/// A running watch, which stops when it is dropped.
+/// A running watch. Dropping it stops the watch.
 #[derive(Debug)]
 pub struct Watch {
-    /// The changes. The first one is `All`, and no later change is missed. A slow receiver gets
-    /// fewer, larger changes.
+    /// The channel of changes. The first change is `All`, and every later change is reported. If
+    /// the receiver is slow, changes are combined.
     pub changes: mpsc::Receiver<Change>,
     polling: Arc<Mutex<Option<String>>>,
     first: FirstSeen,
     stop: Sender<Message>,
 }
 
-/// Time of the first event since the last query.
+/// When the first event since the last query occurred.
 type FirstSeen = Arc<Mutex<Option<SystemTime>>>;
 
 impl Watch {
-    /// In a separate thread, watches the directory for files whose names satisfy `is_ours`. The
+    /// Watches the directory, in a separate thread, for files whose names satisfy `is_ours`. The
     /// directory need not exist yet.
     pub fn start(
         root: &Path,
@@ -95,14 +96,14 @@ impl Watch {
         })
     }
 
-    /// Returns the time of the first event since the last call, or the current time if there was
-    /// none.
+    /// Returns when the first event since the last call occurred, or the current time if there was
+    /// no event.
     pub fn first_seen(&self) -> SystemTime {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         first.take().unwrap_or_else(SystemTime::now)
     }
 
-    /// Returns why the directory is polled instead of watched, if it is.
+    /// Returns why the directory is polled instead of watched, or `None` if it is watched.
     pub fn polling(&self) -> Option<String> {
         self.polling
             .lock()
@@ -113,7 +114,7 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        // An error means that the thread is gone already.
+        // Ignore errors: the thread has already ended.
         let _ = self.stop.send(Message::Stop);
     }
 }
@@ -131,13 +132,14 @@ struct WatchThread {
     limits: ReadLimits,
     events: Sender<Message>,
     inotify: Option<RecommendedWatcher>,
-    /// Watched directories, relative to the root.
+    /// Watched directories, by path relative to the root.
     watched: BTreeMap<PathBuf, tree::Id>,
-    /// The root and the symbolic links in its path, by the watched directory that contains them.
-    /// Events for them mean that the root or a link above it was created, removed or replaced.
+    /// The root and the symbolic links in its path, by the directory that contains them. These
+    /// directories are watched, because the root or a link above it may be created, removed or
+    /// replaced.
     way: BTreeMap<PathBuf, (tree::Id, BTreeSet<PathBuf>)>,
     batch: Batch,
-    /// A change that is waiting because the channel was full.
+    /// A change that could not be sent yet because the channel was full.
     waiting: Option<Change>,
     sender: mpsc::Sender<Change>,
     polling: Arc<Mutex<Option<String>>>,
@@ -193,7 +195,7 @@ impl WatchThread {
         }
     }
 
-    /// Records the time of an event if it is the first event of a change.
+    /// Records the time of an event, unless an earlier event was recorded since the last query.
     fn record_first(&self) {
         if self.batch.due().is_some() {
             let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +203,7 @@ impl WatchThread {
         }
     }
 
-    /// Returns true if events alone are insufficient.
+    /// Returns true if events alone do not suffice.
     fn is_polled(&self) -> bool {
         self.watched.is_empty() || self.is_degraded()
     }
@@ -213,12 +215,12 @@ impl WatchThread {
             .is_some()
     }
 
-    /// Returns true if everything must be scanned when the poll time is reached.
+    /// Returns true if the next poll must scan everything.
     fn poll(&self) -> bool {
         self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
     }
 
-    /// Watches the existing directories.
+    /// Updates the watches. Records why not, if that fails.
     fn refresh(&mut self) {
         if let Err(error) = self.try_refresh() {
             let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,7 +236,7 @@ impl WatchThread {
         }
     }
 
-    /// Watches the existing directories. Returns an error if inotify cannot watch all of them.
+    /// Updates the watches. Returns an error if inotify cannot watch all directories.
     fn try_refresh(&mut self) -> notify::Result<()> {
         let mut inotify = match self.inotify.take() {
             Some(inotify) => inotify,
@@ -248,7 +250,7 @@ impl WatchThread {
     fn connect(&self) -> notify::Result<RecommendedWatcher> {
         let events = self.events.clone();
         let handler = move |event: notify::Result<Event>| {
-            // This watch's own reads cause events, too.
+            // Ignore events that are caused by this watch's own reads.
             let reading = event.as_ref().is_ok_and(|event| {
                 matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
             });
@@ -260,8 +262,8 @@ impl WatchThread {
     }
 
     fn watch_all(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<()> {
-        // A directory created between the scan of its parent and the watch on it has no event: scan
-        // again until a scan finds nothing new.
+        // Scan again until there is no new directory: changes in a directory between its discovery
+        // and the start of its watch cause no event.
         for _ in 0..8 {
             let new_way = self.watch_way(inotify)?;
             if !self.watch_dirs(inotify)? && !new_way {
@@ -273,7 +275,7 @@ impl WatchThread {
     }
 
     /// Watches the directories that contain the root or a symbolic link in its path. Returns true
-    /// if one of them is new.
+    /// if one of these directories is new.
     fn watch_way(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
         let mut wanted = BTreeMap::<_, (_, BTreeSet<_>)>::new();
         for name in way::names(&self.root) {
@@ -312,9 +314,9 @@ impl WatchThread {
         Ok(new)
     }
 
-    /// Updates the watches to match the directories. Returns true if one of them is new.
+    /// Makes the watches match the directories. Returns true if one of the directories is new.
     fn watch_dirs(&mut self, inotify: &mut RecommendedWatcher) -> notify::Result<bool> {
-        // The scan reports an unreadable root; here there is just nothing to watch.
+        // If the root is not readable, there is nothing to watch; the scan reports the error.
         let dirs = tree::walk_dirs(&self.root, &self.limits).unwrap_or_default();
         let stale: Vec<_> = self
             .watched
@@ -337,7 +339,7 @@ impl WatchThread {
     }
 
     fn place(&self, relative: &Path) -> PathBuf {
-        // Joining the empty path would add a slash, which changes the root's path.
+        // Do not join an empty path, which would add a slash to the root's path.
         if relative.as_os_str().is_empty() {
             self.root.clone()
         } else {
@@ -355,7 +357,7 @@ impl WatchThread {
             }
         };
         if event.need_rescan() || event.paths.is_empty() {
-            // The queue overflowed, so new directories may not be watched yet.
+            // Events were lost, so new directories may not be watched yet.
             return self.batch.all(now);
         }
         for path in &event.paths {
@@ -364,7 +366,7 @@ impl WatchThread {
                 ChangeScope::Tree => self.batch.all(now),
                 ChangeScope::File => match event.kind {
                     EventKind::Access(_) => self.batch.whole(path, now),
-                    // `To` names the new path; the `Both` that follows only repeats the pair.
+                    // `To` contains the new path. The `Both` event that follows adds nothing.
                     EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
                         self.batch.whole(path, now);
                     }
@@ -376,7 +378,8 @@ impl WatchThread {
         }
     }
 
-    /// Sends the change, merged with a waiting one. Keeps it if the channel is full.
+    /// Sends the change, combined with one that could not be sent before. If the channel is full,
+    /// keeps the change for later.
     fn send(&mut self, change: Change) {
         let change = match (self.waiting.take(), change) {
             (None, change) => change,
@@ -397,14 +400,14 @@ impl WatchThread {
     }
 }
 
-/// Watches one directory. Returns true if it is watched, or an error if the watch limit is reached.
+/// Watches one directory. Returns false if that fails, or an error if the watch limit is reached.
 fn watch(inotify: &mut RecommendedWatcher, dir: &Path) -> notify::Result<bool> {
     match inotify.watch(dir, RecursiveMode::NonRecursive) {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) => Err(error),
         Err(error) => {
-            // The directory is gone or unreadable. The scan reports it, and the next refresh tries
-            // again.
+            // The directory is gone or unreadable. The scan reports that, and the next refresh
+            // tries again.
             tracing::debug!(dir = %dir.display(), %error, "cannot watch");
             Ok(false)
         }

@@ -1,4 +1,4 @@
-//! Determines the scope of an event: one file, the whole tree, or nothing.
+//! Determines what an event affects: one file, the whole tree, or nothing.
 
 use std::path::{Component, Path};
 
@@ -8,7 +8,7 @@ use notify::event::{ModifyKind, RenameMode};
 use super::WatchThread;
 use crate::source::manifests::tree;
 
-/// The scope of an event at a path.
+/// What an event affects.
 pub(super) enum ChangeScope {
     Nothing,
     File,
@@ -18,7 +18,8 @@ pub(super) enum ChangeScope {
 impl WatchThread {
     /// Returns what to scan again after an event.
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
-        // The root itself, or a link above it. Changes to the root's content have their own events.
+        // The event is for the root itself or a link above it. Changes inside the root have events
+        // of their own.
         let replaced = || match kind {
             EventKind::Access(_) | EventKind::Modify(ModifyKind::Data(_)) => ChangeScope::Nothing,
             _ => ChangeScope::Tree,

@@ -12,7 +12,7 @@ fn object(name: &str) -> String {
     format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n")
 }
 
-/// A watch and the world that results from its changes.
+/// A watch, and the world that its changes produce.
 struct Fixture {
     dir: tempfile::TempDir,
     watch: Watch,
@@ -44,7 +44,7 @@ impl Fixture {
         self.root.join(name)
     }
 
-    /// Applies the changes, and nothing else, until the world has these names.
+    /// Applies only reported changes until the world has these names.
     async fn until(&mut self, expected: &[&str]) {
         let wait = async {
             loop {
@@ -68,7 +68,7 @@ impl Fixture {
     }
 }
 
-/// Events only, without periodic scans.
+/// Uses events only, without periodic scans.
 const EVENTS: Timing = Timing {
     one: Duration::from_millis(1),
     quiet: Duration::from_millis(2),
@@ -80,7 +80,7 @@ const EVENTS: Timing = Timing {
 #[tokio::test]
 async fn every_way_to_change_a_file_is_told() {
     let mut fixture = Fixture::new(EVENTS);
-    // The root is created while the watch is waiting for it.
+    // The root is created while the watch waits for it.
     fs::create_dir(fixture.path("")).expect("root");
     fs::write(fixture.path("a.yaml"), object("a")).expect("created");
     fixture.until(&["a"]).await;
@@ -181,7 +181,7 @@ async fn moved_link_above_the_root_is_followed() {
     let mut fixture = Fixture::at(dir, root, EVENTS);
     let top = fixture.dir.path().to_owned();
     fixture.until(&["a"]).await;
-    // Switch the last link, then the first one.
+    // Redirect the last link, then the first one.
     for (name, target) in [("live", "releases/2"), ("current", "releases/1")] {
         symlink(target, top.join("next")).expect("linked");
         fs::rename(top.join("next"), top.join(name)).expect("switched");

@@ -1,20 +1,21 @@
-//! The timing of a watch: how long changes are collected, and how often everything is scanned.
-//! Values only.
+//! The timing of a watch: how long events are collected, and how often everything is scanned.
+//! Contains only values.
 
 use std::time::Duration;
 
 /// The timing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Quiet time before a change to one complete file is sent.
+    /// How long there must be no further event before a change to one complete file is sent.
     pub one: Duration,
-    /// Quiet time before any other change is sent.
+    /// How long there must be no further event before any other change is sent.
     pub quiet: Duration,
-    /// Maximum time before a change is sent.
+    /// Maximum time between the first event and sending the change.
     pub longest: Duration,
-    /// Time between two checks for a missing directory, or between two full scans without inotify.
+    /// Interval between checks for a missing directory, and between full scans if inotify is not
+    /// available.
     pub poll: Duration,
-    /// Maximum time between two full scans.
+    /// Maximum interval between full scans.
     pub rescan: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Completes a revision once all of its pieces have arrived.
+//! Completes a revision once all of its pieces are available.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::source::cluster::pieces::{
 use crate::source::update::{GatewayRevision, keys_of};
 
 impl RevisionAssembler {
-    /// Completes the newest revision, or returns the obstacle. If the revision is already complete,
-    /// applies its changed endpoints.
+    /// Completes the newest revision, or returns what blocks it. If the revision is already
+    /// complete, updates its endpoints.
     pub(super) fn try_complete(&mut self) -> Result<(), Blocked> {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             let fault = self.manifest_fault.clone();
@@ -58,8 +58,8 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Returns the manifest's configuration, by patching the complete revision if possible, or else
-    /// by joining all shards.
+    /// Returns the configuration that the manifest describes, by patching the last complete
+    /// revision if possible, or else by joining all shards.
     fn begin(&self, gateway: &NamespacedName, named: &CheckedManifest) -> Result<Next, Blocked> {
         let base = self.complete.as_ref().zip(self.base.as_ref());
         let patched =
@@ -71,7 +71,7 @@ impl RevisionAssembler {
         Ok(Next::joined(named, joined))
     }
 
-    /// Adds the keys and endpoints to a configuration.
+    /// Adds keys and endpoints to the configuration.
     fn encode(
         &self,
         gateway: &NamespacedName,
@@ -105,8 +105,8 @@ impl RevisionAssembler {
         Ok(config.clone().with_keys(keys).with_endpoints(&sets))
     }
 
-    /// Returns the snapshot with the newest endpoints, or `None` if they have not changed or
-    /// `looks` is false.
+    /// Returns the snapshot with the newest endpoints. Returns `None` if the endpoints have not
+    /// changed, or if `looks` is false.
     fn moved(
         &self,
         gateway: &NamespacedName,
@@ -121,7 +121,7 @@ impl RevisionAssembler {
     }
 
     /// Drops pieces that the complete revision does not need. Keeps that revision's stored shards,
-    /// because the next revision refers to most of them.
+    /// because the next manifest is likely to list most of them again.
     fn tidy(&mut self) {
         let (Some(gateway), Some(named)) = (&self.gateway, &self.manifest) else {
             return;
@@ -134,7 +134,7 @@ impl RevisionAssembler {
             .collect();
         self.live
             .retain(|name, held| !held.gone || live.contains(name));
-        // The complete revision contains the keys.
+        // Drop the keys, because the complete revision contains them.
         self.keys = Vec::new();
         self.faults = Vec::new();
     }

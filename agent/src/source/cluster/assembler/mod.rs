@@ -1,5 +1,5 @@
-//! Assembles the newest revision of one Gateway from its pieces. Pure: it returns the missing
-//! pieces for `fetch` to read.
+//! Assembles the newest revision of one Gateway from its pieces. Pure: returns the missing pieces,
+//! which `fetch` reads.
 
 mod completion;
 
@@ -26,31 +26,31 @@ const MAX_HELD_BYTES: usize = 128 << 20;
 #[derive(Debug, Default)]
 pub(super) struct RevisionAssembler {
     trusted: Trusted,
-    /// Stamps of the latest signatures, by object name. Older ones are rejected.
+    /// Stamps of the latest signatures, by object name. Objects with older stamps are rejected.
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
     manifest: Option<CheckedManifest>,
-    /// Why the newest manifest is rejected; the previous one remains in use.
+    /// Why the newest manifest is rejected, while the previous manifest remains in use.
     manifest_fault: Option<String>,
     /// Endpoint shards by object name.
     live: BTreeMap<String, EndpointShard>,
     /// True if the endpoints of the complete revision may be outdated.
     endpoints_moved: bool,
-    /// Configuration shards in stored form, by their verified digest.
+    /// Stored bytes of configuration shards, by their verified digest.
     shards: BTreeMap<String, Vec<u8>>,
     keys: Vec<KeyPair>,
-    /// The manifest's configuration, until the revision is complete.
+    /// The manifest's configuration, while its revision is incomplete.
     next: Option<Next>,
     complete: Option<GatewayRevision>,
-    /// Shards of the complete revision, if they help to build the next one.
+    /// Shards of the complete revision, if the next revision can be built from them.
     base: Option<BaseRevision>,
     incomplete: Option<IncompleteRevision>,
-    /// Failures of the last fetch.
+    /// Errors of the last fetch.
     faults: Vec<String>,
 }
 
 impl RevisionAssembler {
-    /// Creates an assembler for a Gateway that is not known yet.
+    /// Creates an assembler whose Gateway is not known yet.
     pub(super) fn new(trusted: &Trusted) -> Self {
         Self {
             trusted: trusted.clone(),
@@ -58,7 +58,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Creates an assembler for a Gateway that is known before any of its objects is read.
+    /// Creates an assembler for a Gateway whose objects have not been read yet.
     pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
         Self {
             gateway: Some(gateway.clone()),
@@ -71,12 +71,12 @@ impl RevisionAssembler {
         self.gateway.as_ref()
     }
 
-    /// Returns true if a manifest was read.
+    /// Returns true if a manifest is in use.
     pub(super) fn has_manifest(&self) -> bool {
         self.manifest.is_some()
     }
 
-    /// Accepts a manifest if it is valid. `id` is the Gateway's label.
+    /// Uses a new manifest if it is valid. `id` is the Gateway's label.
     pub(super) fn take_manifest(&mut self, id: &str, object: &ConfigMap) {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let read = read_manifest(id, object, &self.trusted).and_then(|(gateway, named)| {
@@ -108,13 +108,13 @@ impl RevisionAssembler {
         }
     }
 
-    /// Records that the manifest was missing from a list, and could not be read by name.
+    /// Records that the manifest was missing from a list, and that reading it by name failed.
     pub(super) fn doubt(&mut self, fault: String) {
         self.manifest_fault = Some(fault);
     }
 
-    /// Withdraws the Gateway. Existing endpoint shards are kept, because the watch does not send
-    /// them again if the Gateway returns. Returns true if there are any.
+    /// Withdraws the Gateway. Keeps its endpoint shards that still exist, because the watch does
+    /// not send them again if the Gateway returns. Returns true if there are such shards.
     pub(super) fn withdraw(&mut self) -> bool {
         let mut live = std::mem::take(&mut self.live);
         live.retain(|_, live| !live.gone);
@@ -126,12 +126,12 @@ impl RevisionAssembler {
         !self.live.is_empty()
     }
 
-    /// Returns true if neither the Gateway nor any existing endpoint shard is known.
+    /// Returns true if the Gateway is unknown and none of its endpoint shards exists.
     pub(super) fn is_empty(&self) -> bool {
         self.gateway.is_none() && self.live.values().all(|live| live.gone)
     }
 
-    /// Stores the endpoint shard with this name. If the new content is unreadable, keeps the
+    /// Stores the endpoint shard with this name. If its new content cannot be used, keeps the
     /// previous content.
     pub(super) fn take_live(&mut self, name: &str, object: &ConfigMap) {
         if self.live.len() >= 2 * MAX_SHARDS && !self.live.contains_key(name) {
@@ -167,7 +167,7 @@ impl RevisionAssembler {
         if self.trusted.is_none() {
             return Ok(bytes);
         }
-        // The signed name determines the Gateway, because the label is not signed.
+        // Take the Gateway from the signed name, because the label is not signed.
         let gateway = owner(object).ok_or("does not name its Gateway")?;
         if !name.starts_with(&shard_name(&gateway, "")) {
             return Err(format!("is not an endpoint shard of Gateway {gateway}"));
@@ -183,7 +183,7 @@ impl RevisionAssembler {
         Ok(bytes)
     }
 
-    /// Records a stamp, or returns an error if it is older than the previous one.
+    /// Records a stamp. Returns an error if the stamp is older than the previous one.
     fn is_later(&mut self, name: &str, stamp: Option<u64>) -> Result<(), String> {
         if let Some(stamp) = stamp {
             let known = self.stamps.get(name).copied();
@@ -193,21 +193,21 @@ impl RevisionAssembler {
         Ok(())
     }
 
-    /// Records that the endpoint shard is gone. It is kept while the manifest refers to it.
+    /// Records that the endpoint shard was deleted. Keeps the shard while the manifest lists it.
     pub(super) fn drop_live(&mut self, name: &str) {
         if let Some(live) = self.live.get_mut(name) {
             live.gone = true;
         }
     }
 
-    /// Records that only the endpoint shards in `there` exist.
+    /// Records that all endpoint shards except those in `there` were deleted.
     pub(super) fn retain_live(&mut self, there: &BTreeSet<String>) {
         for (name, live) in &mut self.live {
             live.gone |= !there.contains(name);
         }
     }
 
-    /// Stores fetched pieces.
+    /// Stores the pieces that were fetched.
     pub(super) fn absorb(&mut self, fetched: Fetched) {
         let Fetched {
             shards,
@@ -231,7 +231,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Assembles as much as the available pieces allow. Returns the pieces to fetch.
+    /// Assembles as much as possible. Returns the pieces that have to be fetched.
     pub(super) fn advance(&mut self) -> Option<MissingPieces> {
         let (reason, stuck, need) = match self.try_complete() {
             Ok(()) => match self.trouble() {
@@ -265,7 +265,8 @@ impl RevisionAssembler {
         Some((self.gateway.clone()?, update))
     }
 
-    /// Returns the problem with a complete revision, if there is one.
+    /// Returns the problem with the newest objects of a Gateway that has a complete revision, if
+    /// any.
     fn trouble(&self) -> Option<String> {
         if let Some(fault) = &self.manifest_fault {
             return Some(fault.clone());
@@ -280,7 +281,7 @@ impl RevisionAssembler {
         })
     }
 
-    /// Forces the next revision to be assembled from all of its shards.
+    /// Makes the next revision be joined from all of its shards.
     #[cfg(test)]
     pub(super) fn forget_base(&mut self) {
         self.base = None;

@@ -1,5 +1,5 @@
-//! Tests that the fast path to the next revision gives the same result as a join of all shards, and
-//! is actually used.
+//! Tests that the fast path gives the same result as joining all shards, and that it is actually
+//! used.
 
 use proptest::prelude::*;
 use sesame_proto::delta::{
@@ -13,7 +13,7 @@ use super::*;
 use sesame_proto::encoded::EncodedSnapshot;
 
 const TABLES: [&str; 2] = ["http/80", "http/81"];
-/// Number of shards for virtual hosts and backends.
+/// Number of shards for virtual hosts and for backends.
 const CONFIG: usize = 5;
 
 fn host(domain: &str, route: &str) -> VirtualHost {
@@ -78,7 +78,7 @@ fn change() -> impl Strategy<Value = Change> {
 enum Wrong {
     Nothing,
     Revision,
-    /// The manifest has the previous manifest's revision.
+    /// The manifest states the previous manifest's revision.
     OldRevision,
     /// Two shards are swapped.
     Order(usize),
@@ -86,9 +86,9 @@ enum Wrong {
     Name(usize),
     /// A shard is listed twice.
     Twice(usize),
-    /// A shard with content that no writer produces.
+    /// A shard has content that no controller writes.
     Garbage(usize),
-    /// A shard also has endpoints, which are ignored.
+    /// A shard contains endpoints, which must be ignored.
     Endpoints(usize),
     /// A shard contains a virtual host twice.
     Double(usize),
@@ -109,16 +109,16 @@ fn wrong() -> impl Strategy<Value = Wrong> {
     ]
 }
 
-/// The outcome of a fetch.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     All,
-    /// Only the first piece.
+    /// Only the first piece is fetched.
     One,
-    /// Garbage instead of the first piece.
+    /// The first piece is garbage.
     Garbage,
     Fault,
-    /// The response arrives too late, after another manifest.
+    /// The result arrives too late, after another manifest.
     None,
 }
 
@@ -136,7 +136,7 @@ fn answer() -> impl Strategy<Value = Answer> {
 struct Step {
     changes: Vec<Change>,
     wrong: Wrong,
-    /// When the endpoint shards arrive: before the manifest, after it, or not now.
+    /// When the endpoint shards arrive relative to the manifest.
     live: u8,
     /// Number of endpoint shards.
     live_shards: usize,
@@ -166,11 +166,11 @@ fn step() -> impl Strategy<Value = Step> {
         )
 }
 
-/// The state of a controller.
+/// The state of a simulated controller.
 struct Publisher {
     snapshot: Snapshot,
     keys: Vec<KeyPair>,
-    /// All shards ever published, by digest.
+    /// All shards published so far, by digest.
     shards: BTreeMap<String, Vec<u8>>,
     /// The revision of the previous manifest.
     revision: String,
@@ -376,7 +376,7 @@ impl Publisher {
     }
 }
 
-/// Two assemblers with the same input; the second always joins all shards.
+/// Two assemblers that get the same input. The second one always joins all shards.
 #[derive(Default)]
 struct Both([RevisionAssembler; 2]);
 
@@ -452,21 +452,21 @@ proptest! {
     }
 }
 
-/// Assembles the second of two versions, with garbage in place of all shards that it shares with
-/// the first. Returns `None` if the assembler does not remember the first.
+/// Assembles two versions in turn. For the second, replaces the shards that it shares with the
+/// first by garbage. Returns `None` if the assembler does not remember the first version.
 fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<GatewayRevision> {
     let mut assembler = filled(first);
     if !remembers {
         assembler.forget_base();
     }
-    // The endpoints exist before the manifest, because a controller writes them first.
+    // Endpoints are published before the manifest, as by a controller.
     take_live(&mut assembler, &live(second));
     assembler.advance();
     assembler.take_manifest(&gateway_id(&edge()), &manifest(&second.manifest, "0"));
     let need = assembler.advance().expect("a shard is missing");
     assert!(need.shards.len() <= 3, "{}", need.shards.len());
     let mut fetched = fetched(&need, second);
-    // Reading any of these shards would fail verification.
+    // If any of these shards were read, its verification would fail.
     let others = second.manifest.config.iter();
     let others = others.filter(|shard| !need.shards.contains(shard));
     let others: Vec<_> = others

@@ -13,25 +13,25 @@ const MAX_NAMES: usize = 16;
 const LONGEST_COMMON_NAME: usize = 64;
 /// Maximum length in bytes of a URI, as in SPIFFE.
 const LONGEST_URI: usize = 2048;
-/// Valid lifetimes in seconds; the API server rejects shorter ones.
+/// Valid lifetimes in seconds. The API server rejects shorter lifetimes.
 const SECONDS: std::ops::RangeInclusive<i32> = 600..=31_536_000;
 
-/// A certificate that replaces a Secret, requested by the agent for a key generated on this host.
+/// A certificate that replaces a Secret. The agent generates the key and requests the certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest {
     /// The Secret.
     pub secret: NamespacedName,
-    /// Names that the certificate must have.
+    /// Names that the certificate must contain.
     pub names: RequestedNames,
-    /// Use of the certificate.
+    /// What the certificate is used for.
     pub usage: RequestedUsage,
     /// Who or what answers the request.
     pub answerer: Answerer,
-    /// Directory of the request, its answer and the key.
+    /// Directory with the request, its answer and the key.
     pub directory: PathBuf,
 }
 
-/// Names in a request.
+/// The names in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestedNames {
     /// Common name of the subject.
@@ -42,19 +42,19 @@ pub struct RequestedNames {
     pub uris: Vec<String>,
 }
 
-/// Use of a certificate.
+/// What a certificate is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedUsage {
-    /// For a client of backends.
+    /// Client authentication: the host presents the certificate to backends.
     Client,
-    /// For a server, in a listener.
+    /// Server authentication: a listener presents the certificate.
     Server,
 }
 
 /// Who or what answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answerer {
-    /// An operator, who copies the files.
+    /// An operator, who copies the request and the answer.
     Operator,
     /// A program, with its arguments.
     Command(Vec<String>),
@@ -62,7 +62,7 @@ pub enum Answerer {
     Signer {
         /// Name of the signer.
         name: String,
-        /// Requested lifetime.
+        /// Lifetime to request.
         seconds: Option<i32>,
     },
 }
@@ -97,15 +97,16 @@ impl CertificateRequest {
         })
     }
 
-    /// Places the files of the request in this state directory. The path is safe, because the
-    /// Secret is from the host's own settings and both parts are DNS names.
+    /// Sets the directory for the files of the request, in this state directory. The path is safe,
+    /// because the Secret's name comes from the host's own settings, and its two parts are DNS
+    /// names.
     pub(crate) fn kept_below(mut self, state: &Path) -> Self {
         let NamespacedName { namespace, name } = &self.secret;
         self.directory = state.join("requests").join(namespace).join(name);
         self
     }
 
-    /// Returns the path of the expected answer.
+    /// Returns the path at which the answer is expected.
     pub fn answer_file(&self) -> PathBuf {
         self.directory.join("certificate.pem")
     }
@@ -115,8 +116,8 @@ impl CertificateRequest {
         self.directory.join("request.pem")
     }
 
-    /// Returns the names and use of the certificate as one line. If the line changes, a new request
-    /// is needed.
+    /// Returns the names and the usage on one line. A different line means that a new request is
+    /// needed.
     pub(super) fn purpose(&self) -> String {
         format!("{:?} {:?}", self.names, self.usage)
     }

@@ -1,11 +1,11 @@
-//! Obtains certificates for keys that the agent generates: creates a key and a PKCS#10 request for
-//! it, and accepts an answer only for that key.
+//! Obtains certificates for keys that the agent generates. Generates a key and a PKCS#10 request,
+//! and accepts only an answer for that key.
 //!
 //! `entry` parses the setting, `pkcs10` generates a key and its request, and `store` manages the
-//! files: the pair in use, and a key with a pending request. The answerer (an operator, a command
-//! or a cluster signer) writes the certificate to one file. Never let a key leave the host, or
-//! serve a certificate with a different key. Never drop a pair before the next one is complete and
-//! verified.
+//! files: the pair in use, and a key whose request is pending. An operator, a command or a signer
+//! in the cluster writes the certificate to one file. A key must never leave the host. A
+//! certificate for another key must never be served. A pair must never be dropped before its
+//! successor is complete and verified.
 
 mod entry;
 mod pkcs10;
@@ -24,21 +24,21 @@ pub(super) use self::store::step;
 use super::super::problem::Severity;
 use crate::seal::SealingKeys;
 
-/// Everything that requests need in addition to their settings.
+/// What requests need in addition to their settings.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContext {
     /// Keys that seal private keys on disk.
     pub sealing: Arc<SealingKeys>,
-    /// Reasons why requests are not answered.
+    /// Why requests are not answered.
     pub troubles: Troubles,
 }
 
-/// Reasons why requests are not answered, by object.
+/// Why requests are not answered, by the object that the certificate replaces.
 #[derive(Clone, Debug, Default)]
 pub struct Troubles(Arc<Mutex<BTreeMap<String, String>>>);
 
 impl Troubles {
-    /// Records why an object's request is not answered, or clears the reason with `None`.
+    /// Sets the reason why an object's request is not answered. `None` removes the reason.
     pub(crate) fn tell(&self, object: &str, why: Option<String>) {
         let mut troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match why {
@@ -47,31 +47,31 @@ impl Troubles {
         };
     }
 
-    /// Returns why an object's request is not answered.
+    /// Returns why an object's request is not answered, or `None` if there is no reason.
     fn of(&self, object: &str) -> Option<String> {
         let troubles = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.get(object).cloned()
     }
 }
 
-/// A request that is waiting for an answer.
+/// A request that has not been answered yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenRequest {
-    /// The request, in PEM.
+    /// The request, as PEM.
     pub pem: String,
-    /// Path of the expected answer.
+    /// Path at which the answer is expected.
     pub answer_file: PathBuf,
 }
 
-/// The state of a request after a step.
+/// The state of a request after an attempt to advance it.
 #[derive(Debug, Default)]
 pub(super) struct RequestState {
-    /// The pair in use.
+    /// The pair that is in use.
     pub(super) pair: Option<CheckedPair>,
-    /// Renewal time, as a Unix timestamp.
+    /// When the pair in use is due for renewal, as a Unix timestamp.
     pub(super) renew_at: Option<i64>,
-    /// The waiting request.
+    /// The request that has not been answered yet.
     pub(super) open: Option<OpenRequest>,
-    /// A problem, or a pending action.
+    /// A problem, or an action that someone has to take.
     pub(super) problem: Option<(Severity, String)>,
 }

@@ -1,5 +1,5 @@
-//! Generates a key and the request for its certificate. The key must not appear anywhere but in the
-//! returned value.
+//! Generates a key and a request for its certificate. The returned value must be the only place
+//! that contains the key.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
@@ -8,7 +8,7 @@ use rcgen::{
 
 use super::entry::{CertificateRequest, RequestedNames, RequestedUsage};
 
-/// A key and its request, both in PEM.
+/// A key and its request, both as PEM.
 pub(super) struct NewKey {
     pub(super) key: String,
     pub(super) request: String,

@@ -7,8 +7,8 @@
 //! | `request.pem` | the same request, for the answerer |
 //! | `certificate.pem` | the answer |
 //!
-//! A key stays `pending` until its pair is on disk, and is removed last, so the next agent can
-//! finish what a crashed agent started. An answer for a different key is never accepted.
+//! A key stays in `pending` until its pair is on disk, and is removed last. So if an agent crashes,
+//! the next agent can complete the work. An answer for a different key is never accepted.
 
 use std::fs;
 use std::io;
@@ -28,12 +28,12 @@ use crate::host::remove_if_exists;
 use crate::seal::SealingKeys;
 use crate::source::problem::Severity;
 
-/// Maximum size in bytes of a file.
+/// Maximum size in bytes of each file.
 const MAX_BYTES: u64 = 1 << 20;
-/// Mode of public files.
+/// Mode of the files that do not contain a key.
 const SHOWN: u32 = 0o644;
 
-/// The stored form of the pair in use.
+/// The pair in use, as stored.
 #[derive(Serialize, Deserialize)]
 struct KeptPair {
     purpose: String,
@@ -43,7 +43,7 @@ struct KeptPair {
     chain: String,
 }
 
-/// The stored form of a key with a pending request.
+/// A key and its pending request, as stored.
 #[derive(Serialize, Deserialize)]
 struct PendingKey {
     purpose: String,
@@ -51,18 +51,18 @@ struct PendingKey {
     request: String,
 }
 
-/// Returns the age in seconds at which a certificate is due for renewal, between three fifths and
-/// two thirds of its lifetime. The age differs per certificate, so that hosts installed together do
-/// not contact their CA at the same time.
+/// Returns the age in seconds at which a certificate is due for renewal: between three fifths and
+/// two thirds of its lifetime. The age depends on the certificate's digest, so that hosts that were
+/// installed together do not contact their CA at the same time.
 pub(super) fn due_after(life: i64, chain: &str) -> i64 {
     let two_thirds = life / 3 * 2 + life % 3 * 2 / 3;
     let digest = sha256(chain.as_bytes());
-    // Twelve hexadecimal digits always fit, and are never negative.
+    // Twelve hexadecimal digits always fit, and the value cannot be negative.
     let moment = i64::from_str_radix(&digest[..12], 16).unwrap_or(0);
     two_thirds - moment % (life / 15 + 1)
 }
 
-/// A pair from disk, with its renewal time and the expiry of its leaf certificate.
+/// The pair in use, when it is due for renewal, and when its leaf certificate expires.
 struct Current {
     kept: KeptPair,
     checked: CheckedPair,
@@ -70,7 +70,7 @@ struct Current {
     not_after: i64,
 }
 
-/// Advances a request as far as possible: generates a key, accepts an answer, cleans up.
+/// Advances a request as far as possible: generates a key, accepts an answer, or cleans up.
 pub(in crate::source::local) fn step(
     request: &CertificateRequest,
     context: &RequestContext,
@@ -111,14 +111,14 @@ impl RequestState {
     }
 }
 
-/// A waiting request, and why its current answer is rejected.
+/// A request that is not answered yet, and why its current answer is rejected, if there is one.
 struct Waiting {
     request: OpenRequest,
     refused: Option<String>,
 }
 
-/// Returns why a request is waiting, or `None` while the pair is valid and the answerer has no
-/// problem.
+/// Returns why a request is not answered yet. Returns `None` if the pair in use is still valid and
+/// no problem was reported.
 fn waiting(
     request: &CertificateRequest,
     current: Option<&Current>,
@@ -167,7 +167,8 @@ struct RequestFiles<'a> {
 }
 
 impl RequestFiles<'_> {
-    /// Advances the request. Returns the pair in use afterwards, and the waiting request, if any.
+    /// Advances the request. Returns the pair that is in use afterwards, and the request that is
+    /// not answered yet, if any.
     fn advance(
         &self,
         current: Option<Current>,
@@ -195,8 +196,8 @@ impl RequestFiles<'_> {
         (current, Ok(Some(Waiting { request, refused })))
     }
 
-    /// Returns the key with a pending request, and creates it if one is due. Returns `None` while
-    /// the pair in use needs no renewal.
+    /// Returns the pending key and request. Creates them if a renewal is due. Returns `None` if the
+    /// pair in use is not due for renewal.
     fn ask(&self, current: Option<&Current>, now: i64) -> Result<Option<PendingKey>, String> {
         let purpose = self.request.purpose();
         let pending = self.pending(current)?;
@@ -209,7 +210,7 @@ impl RequestFiles<'_> {
         }
     }
 
-    /// Reads the pair in use.
+    /// Reads the stored pair in use.
     fn current(&self) -> Result<Option<Current>, String> {
         let Some(kept) = self.read::<KeptPair>("pair")? else {
             return Ok(None);
@@ -221,9 +222,9 @@ impl RequestFiles<'_> {
             .map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Verifies a pair with the checks for Secrets, and computes its renewal time from the lifetime
-    /// that was left when the pair was accepted. Otherwise a long-lived certificate that is issued
-    /// late would be renewed in a loop.
+    /// Checks a pair like a Secret. Computes the renewal time from the lifetime that was left when
+    /// the pair was accepted. If the whole lifetime counted, a certificate that was issued long
+    /// before would be due for renewal immediately, again and again.
     fn check(&self, kept: KeptPair) -> Result<Current, String> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
@@ -240,7 +241,7 @@ impl RequestFiles<'_> {
         })
     }
 
-    /// Reads the pending key. If its pair is already in use, removes the key.
+    /// Reads the pending key. Removes it if its pair is already in use.
     fn pending(&self, current: Option<&Current>) -> Result<Option<PendingKey>, String> {
         let Some(pending) = self.read::<PendingKey>("pending")? else {
             return Ok(None);
@@ -252,7 +253,7 @@ impl RequestFiles<'_> {
         Ok(Some(pending))
     }
 
-    /// Generates a key and its request, after removing any previous ones.
+    /// Generates a key and its request. Removes the previous ones first.
     fn make(&self, purpose: String) -> Result<PendingKey, String> {
         let directory = &self.request.directory;
         create_directory(directory).map_err(at(directory))?;
@@ -269,7 +270,7 @@ impl RequestFiles<'_> {
         self.show(pending)
     }
 
-    /// Writes the request to the file that the answerer reads.
+    /// Writes the request to the file for the answerer.
     fn show(&self, pending: PendingKey) -> Result<PendingKey, String> {
         let path = self.request.request_file();
         let shown = open::read_text(&path, Rule::Own, MAX_BYTES);
@@ -284,7 +285,7 @@ impl RequestFiles<'_> {
         Ok(pending)
     }
 
-    /// Reads the answer. Rejects it if it is for a different key, truncated or expired.
+    /// Reads the answer. Rejects an answer that is truncated, expired, or for a different key.
     fn answer(&self, pending: &PendingKey, now: i64) -> Result<Option<Current>, String> {
         let path = self.request.answer_file();
         let chain = match open::read_text(&path, Rule::GivenByLink, MAX_BYTES) {
@@ -309,7 +310,7 @@ impl RequestFiles<'_> {
         Ok(Some(current))
     }
 
-    /// Starts using a pair.
+    /// Stores a pair as the pair in use.
     fn take(&self, taken: &Current) -> Result<(), String> {
         self.write("pair", &taken.kept)?;
         tracing::info!(
@@ -320,8 +321,7 @@ impl RequestFiles<'_> {
         self.tidy()
     }
 
-    /// Removes a request that is no longer needed, because its names were changed and then changed
-    /// back.
+    /// Removes a request that is not needed, because its names were changed and then changed back.
     fn withdraw(&self) -> Result<(), String> {
         if self.path("pending").exists() {
             self.tidy()?;
@@ -329,7 +329,7 @@ impl RequestFiles<'_> {
         Ok(())
     }
 
-    /// Removes a request and its answer, and then its key.
+    /// Removes a request and its answer, and finally its key.
     fn tidy(&self) -> Result<(), String> {
         for path in [
             self.request.request_file(),
@@ -345,15 +345,15 @@ impl RequestFiles<'_> {
         self.request.directory.join(name)
     }
 
-    /// Returns the path that sealed content is bound to, so that it cannot be used for another
-    /// Secret.
+    /// Returns the path to which sealed content is bound, so that the content cannot be used for
+    /// another Secret.
     fn place(&self, name: &str) -> PathBuf {
         Path::new("requests")
             .join(self.request.secret.to_string())
             .join(name)
     }
 
-    /// Reads a sealed file, and seals it again if its sealing is outdated.
+    /// Reads a sealed file. Seals it again if it is not sealed with the current key.
     fn read<T: Serialize + for<'de> Deserialize<'de>>(
         &self,
         name: &str,
@@ -375,7 +375,7 @@ impl RequestFiles<'_> {
             let path = path.display();
             format!("{path} is damaged; remove it to create a new key and request")
         })?;
-        // A file that cannot be sealed again is left unchanged, because it is still usable.
+        // Keep the file if it cannot be sealed again, because it can still be used.
         if !is_current && let Err(why) = self.write(name, &content) {
             tracing::warn!("cannot reseal a key of a certificate request: {why}");
         }

@@ -1,4 +1,4 @@
-//! Tests crashes at each step, and the answers that an agent may find.
+//! Tests crashes after each step, and all kinds of answers.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use sesame_proto::at_rest::SealingKey;
 use super::store::due_after;
 use super::*;
 
-/// Files by name.
+/// The content of the files, by file name.
 type Files<'a> = &'a [(&'a str, &'a Vec<u8>)];
 
 const NOW: i64 = 1_800_000_000;
@@ -30,7 +30,7 @@ fn sealed() -> RequestContext {
     }
 }
 
-/// Returns a certificate for a request, valid for 300 seconds from `NOW`.
+/// Returns a certificate for the request, valid for 300 seconds from `NOW`.
 fn sign(request: &str) -> String {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -114,7 +114,7 @@ fn renewal_times_of_simultaneous_certificates_spread_out() {
         .collect();
     let (first, last) = (due.iter().min().unwrap(), due.iter().max().unwrap());
     assert!(life * 3 / 5 <= *first && *last <= life * 2 / 3);
-    // The renewals are spread over all six days.
+    // The renewal times are spread over six days.
     for day in 0..6 {
         let from = life * 3 / 5 + day * 86_400;
         let share = due.iter().filter(|at| (from..from + 86_400).contains(*at));
@@ -143,7 +143,7 @@ fn next_agent_has_right_pair_after_any_crash() {
         ("pair", &pair),
     );
     let half = pending[..pending.len() / 2].to_vec();
-    // The files on disk after each write or removal, and whether one more step completes the pair.
+    // The files after each write or removal, and whether one more step completes the pair.
     let states: [(Files<'_>, bool); 9] = [
         (&[("pending.new", &half)], false),
         (&[p], false),
@@ -191,7 +191,7 @@ fn new_names_request_certificate_and_lost_key_fails() {
     let asked = step(&after, &context, NOW);
     assert_eq!(asked.pair.unwrap().pair, pair, "the old one serves");
     assert_ne!(asked.open.unwrap().pem, open(&first));
-    // The setting is changed again to match the existing pair, so no request is needed.
+    // The setting matches the existing pair again, so no request is needed.
     let back = step(&before, &context, NOW);
     assert!(back.open.is_none() && back.pair.is_some());
     assert_eq!(names(&before.directory), ["pair"]);
