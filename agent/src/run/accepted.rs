@@ -222,7 +222,6 @@ pub(super) fn read(
     })
 }
 
-/// Decodes a generation's snapshot.
 pub(super) fn read_snapshot(generation: &Generation) -> anyhow::Result<(NamespacedName, Snapshot)> {
     let mut bytes = Vec::new();
     zstd::stream::read::Decoder::new(generation.snapshot.as_ref())?

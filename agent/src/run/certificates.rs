@@ -19,7 +19,7 @@ use super::observed::{AllObserved, Observed, newest};
 use super::target::RetainedCertificate;
 use crate::envoy::admin::{Admin, serial};
 
-/// Path on the agent's socket.
+/// Path of certificate reports on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
 /// Timeout for an Envoy's response to the query for its certificates.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -169,7 +169,7 @@ fn sorted(mut found: Vec<CertificateReport>) -> Vec<CertificateReport> {
     found
 }
 
-/// Inputs for the report on one Gateway.
+/// What is needed to report on one Gateway.
 struct ReportInputs<'a> {
     gateway: String,
     snapshot: &'a Snapshot,

@@ -25,7 +25,7 @@ pub struct CommandRequest {
 pub enum InstanceCommand {
     /// Replace the Envoy without dropping a request.
     Restart {
-        /// Strategy for replacing the Envoy.
+        /// How to replace the Envoy.
         #[serde(default)]
         strategy: Strategy,
     },
@@ -44,7 +44,7 @@ pub enum InstanceCommand {
     Resume,
 }
 
-/// Limits for a drain.
+/// Limits for the duration of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainLimits {
@@ -56,7 +56,7 @@ pub struct DrainLimits {
     pub until_connections: u64,
 }
 
-/// One line of the response.
+/// One line of the response to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {

@@ -22,7 +22,6 @@ pub(super) struct Directories {
     runtime: PathBuf,
 }
 
-/// The directories of one Gateway.
 #[derive(Clone, Debug)]
 pub(super) struct GatewayDirectories {
     /// Directory of the accepted generations, which survive a reboot.
@@ -37,7 +36,7 @@ pub enum DirectoriesError {
     /// A directory cannot be created, or is not owned by the agent's user.
     #[error("{path}: {source}; set another one with {flag}")]
     Io {
-        /// Path of the directory.
+        /// Path of the affected directory.
         path: PathBuf,
         /// Option that sets the directory's path.
         flag: &'static str,
@@ -154,7 +153,6 @@ impl Directories {
         }
     }
 
-    /// Returns the directories of one Gateway.
     pub(super) fn gateway(&self, gateway: &NamespacedName) -> GatewayDirectories {
         GatewayDirectories {
             state: Self::state_of(&self.state, gateway),
@@ -190,12 +188,12 @@ fn short_name(gateway: &NamespacedName) -> String {
 }
 
 impl GatewayDirectories {
-    /// Returns the socket of Envoy's admin interface.
+    /// Returns the path of the socket for Envoy's admin interface.
     pub(super) fn admin_socket(&self) -> PathBuf {
         self.runtime.join("admin.sock")
     }
 
-    /// Returns the link to the access log.
+    /// Returns the path of the link to the access log.
     pub(super) fn access_log(&self) -> PathBuf {
         self.runtime.join(ACCESS_LOG)
     }

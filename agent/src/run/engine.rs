@@ -51,12 +51,12 @@ pub(super) struct SourceState {
     pub(super) world: Option<World>,
     /// Number of worlds published so far.
     pub(super) worlds: u64,
-    /// The time of each condition's last transition.
+    /// When each condition last changed its status.
     pub(super) transitions: Arc<Transitions>,
     /// Number of listener hostnames that no certificate of their listener covers; `None` if the
     /// source does not define listeners.
     pub(super) uncovered_hostnames: Option<usize>,
-    /// All problems with the source.
+    /// All current problems with the source.
     pub(super) problems: Arc<Vec<SourceProblem>>,
     /// True if the last read of the source succeeded.
     pub(super) available: bool,
@@ -97,7 +97,7 @@ impl SourceState {
 /// The state of the engine's thread.
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
-    /// Key sets that the manifests' policies request.
+    /// Fetches the key sets that policies in the manifests request.
     pub(super) key_sets: FetchedKeySets,
     pub(super) resolver: Resolver,
     pub(super) resolve: sesame_gateway_api::resolve::Options,
@@ -107,7 +107,7 @@ pub(super) struct Engine {
     pub(super) accepted: Vec<ResolvedGateway>,
     /// Problems found by the last resolution, each with the last known location of its object.
     pub(super) found: Vec<(Problem, Option<(PathBuf, usize)>)>,
-    /// Decides when Gateways that vanished from the source are withdrawn.
+    /// Decides whether Gateways that vanished from the source are withdrawn.
     pub(super) withdrawal: Withdrawal,
     /// Timing of the current change.
     pub(super) times: EngineTimes,

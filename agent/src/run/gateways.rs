@@ -28,7 +28,7 @@ use crate::envoy::{Supervisor, SupervisorConfig};
 /// is needed because restarting an Envoy can take a minute.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// Every Gateway that has an Envoy on this host.
+/// All Gateways that have an Envoy on this host.
 pub(super) struct Gateways {
     settings: Arc<InstanceSettings>,
     directories: Directories,

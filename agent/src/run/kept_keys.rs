@@ -95,7 +95,7 @@ pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present
     }
 }
 
-/// Points a reference to this pair.
+/// Makes a reference refer to this pair.
 pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     let digest = pair.digest();
     if key.digest == digest {
@@ -108,7 +108,7 @@ pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     key.serial = leaf.map(|leaf| leaf.serial).unwrap_or_default();
 }
 
-/// Returns the pairs of all generations, the newest first.
+/// Returns the stored pairs of all generations, newest generation first.
 fn all(state: &StateDir) -> Vec<StoredPair> {
     let numbers = state.numbers().unwrap_or_default();
     let newest_first = numbers.into_iter().rev();

@@ -14,7 +14,7 @@ use sesame_gateway_api::api::NamespacedName;
 
 use super::addresses::overlap;
 
-/// The Gateways of this host at one moment.
+/// The state of this host's Gateways from which a plan is made.
 #[derive(Debug, Default)]
 pub(super) struct LifecycleFacts<'a> {
     /// The Gateways in the source, with their addresses.
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(plan.wait, BTreeMap::from([(name("new"), name("old"))]));
         let elsewhere = planned(&[("new", &["10.0.0.2"])], &[], draining);
         assert_eq!(elsewhere.start, names(&["new"]));
-        // An unspecified address overlaps with every address.
+        // An unspecified address overlaps with every address of its family.
         let all = planned(&[("new", &["0.0.0.0"])], &[], draining);
         assert_eq!(all.start, []);
         assert_eq!(

@@ -17,7 +17,7 @@ const MAX_EVENTS: usize = 30;
 /// Remaining lifetime in seconds below which a certificate is highlighted.
 const EXPIRES_SOON_SECONDS: i64 = 14 * 86_400;
 
-/// Everything that the page shows.
+/// The values that the page shows.
 pub(super) struct PageFacts<'a> {
     pub(super) report: &'a Report,
     pub(super) certificates: &'a [CertificateReport],
@@ -150,7 +150,7 @@ fn gateway(gateway: &GatewayReport) -> [Cell; 7] {
     ]
 }
 
-/// Adds a row for each condition.
+/// Adds one table row per condition.
 fn conditions(rows: &mut Rows<5>, object: &ObjectReport) {
     let parts = [object.kind.as_str(), &object.namespace, &object.name];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();

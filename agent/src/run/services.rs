@@ -102,7 +102,7 @@ async fn serve_metrics(
     metrics::serve(listener, guard, metrics, page).await;
 }
 
-/// Listens on the socket for commands.
+/// Listens on the agent's socket.
 fn bound(directories: &Directories) -> anyhow::Result<(PathBuf, UnixListener)> {
     let socket = directories.runtime().join(AGENT_SOCKET);
     let listener =
@@ -200,7 +200,6 @@ impl Services {
     }
 }
 
-/// Creates the recorder for this host's events.
 fn recorder(
     directories: &Directories,
     report: &ReportSource,

@@ -51,7 +51,7 @@ pub(super) enum Ending {
     Drain(Duration),
 }
 
-/// Returns the launcher that starts an agent's Envoys.
+/// Returns the launcher that starts this agent's Envoys.
 pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     if options.launcher {
         Launcher::Socket(runtime.join(LAUNCHER_SOCKET))
@@ -143,7 +143,7 @@ pub enum EndError {
     /// It cannot be determined whether an agent is running.
     #[error(transparent)]
     Lock(LockError),
-    /// An Envoy cannot be found or stopped.
+    /// An Envoy could not be found or stopped.
     #[error("{directory}: {source}")]
     Envoy {
         /// The runtime directory of the Envoy's Gateway.

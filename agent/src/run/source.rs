@@ -26,7 +26,7 @@ use crate::source::snapshots::{self, SnapshotDirs};
 use crate::source::update::Trusted;
 use crate::source::watch::{Timing, Watch};
 
-/// Source of the configuration.
+/// A source of configuration.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A directory of Gateway API manifests.

@@ -27,7 +27,7 @@ pub(super) struct TargetTimes {
     host: String,
     /// Resource version of the manifest in the cluster; `None` if the trace starts here.
     version: Option<u64>,
-    /// Names of the first changed objects, and the number of all changed objects.
+    /// Names of some changed objects, and the number of all changed objects.
     objects: (Vec<String>, usize),
     seen: SystemTime,
     taken: SystemTime,

@@ -37,7 +37,7 @@ use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
 /// A revision of a Gateway, rendered for this host. The Gateway's Envoy should have this state.
 #[derive(Clone, Debug)]
 pub(super) struct Target {
-    /// The Gateway, its snapshot and its keys.
+    /// The Gateway's name, its snapshot and its keys, in encoded form.
     pub(super) encoded: Arc<EncodedSnapshot>,
     /// Options for rendering.
     pub(super) options: sesame_render::RenderOptions,
@@ -50,7 +50,7 @@ pub(super) struct Target {
     /// True if the target was accepted before the agent started, and did not come from the source
     /// since then.
     pub(super) restored: bool,
-    /// Cause of the change, for the history.
+    /// Cause of the change that led to this target, for the history.
     pub(super) cause: String,
     /// Revision of the manifest, if the source has manifests.
     pub(super) manifest_revision: Option<String>,

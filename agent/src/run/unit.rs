@@ -62,7 +62,7 @@ impl Unit {
         self.ready.subscribe()
     }
 
-    /// Waits until the next check. Without a service manager, waits forever. Cancel-safe.
+    /// Waits until the next check is due. Waits forever without a service manager. Cancel-safe.
     pub(super) async fn due(&mut self) {
         if !service_manager::is_there() {
             std::future::pending::<()>().await;

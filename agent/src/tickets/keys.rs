@@ -41,7 +41,7 @@ impl TicketKeys {
         }
     }
 
-    /// Returns the keys after a rotation, with the new key first.
+    /// Returns the keys after a rotation. The new key comes first; the oldest may be dropped.
     pub(super) fn rotated(&self, now: Timestamp, key: TicketKey) -> Self {
         let before = self.keys.iter().copied().take(KEPT - 1);
         Self {

@@ -117,8 +117,8 @@ pub(crate) struct DecodedFile {
     pub(crate) resources: Vec<Resource>,
 }
 
-/// Parses a file written by [`encode`]. Returns `None` for any other file, including one whose
-/// digest is wrong.
+/// Parses a file that [`encode`] has written. Returns `None` for all other files, including files
+/// with a wrong digest.
 pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     let response = Response::decode(file.clone()).ok()?;
     let is_of_kind = |url: &Bytes| url == kind.type_url();

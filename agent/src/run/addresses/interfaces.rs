@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of stacked interfaces that are searched for hardware.
+/// Maximum number of levels of stacked interfaces that are searched for hardware.
 const MAX_DEPTH: usize = 4;
 /// The route flag `RTF_UP`.
 const UP: u32 = 1;

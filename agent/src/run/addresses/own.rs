@@ -43,7 +43,6 @@ pub(in crate::run) struct OwnAddresses {
 }
 
 impl OwnAddresses {
-    /// Reads the addresses for the first time.
     pub(in crate::run) fn new(read: fn() -> Vec<IpAddr>) -> Self {
         Self {
             read,

@@ -1,5 +1,5 @@
-//! Uses a cluster as the source: runs the engine that follows the cluster, and reports this host to
-//! it.
+//! The cluster as the source of configuration: runs the engine that follows the cluster, and
+//! reports this host's status to the cluster.
 
 mod host_reports;
 mod host_status;
@@ -26,10 +26,10 @@ use crate::source::cluster;
 use crate::source::cluster::stored_token::StoredToken;
 use crate::source::update::SourceUpdate;
 
-/// The client that currently reaches the API server; `None` until there is one.
+/// The client of the API server that was created last; `None` before the first.
 pub(super) type Clients = watch::Receiver<Option<Client>>;
 
-/// Returns the part of `status` about the cluster.
+/// Returns the part of `status` that describes the cluster as the source.
 pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     ClusterReport {
         kubeconfig: settings.kubeconfig.clone(),

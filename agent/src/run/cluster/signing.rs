@@ -22,9 +22,9 @@ use crate::source::local::RequestedUsage;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Polling interval at first.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Polling interval after `PATIENCE`.
+/// Polling interval after `A_WHILE`.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
-/// Time after which polling slows down.
+/// Time from the first poll after which polling slows down.
 const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Request to a signer.

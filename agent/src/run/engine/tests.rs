@@ -380,7 +380,7 @@ fn gateways_losing_their_class_serve_until_accepted() {
     let (names, held) = wanted(without(&[1]));
     assert_eq!(names, "default/edge");
     assert!(held.contains("(default/edge)"), "{held}");
-    // The class returns, and is removed again.
+    // The class returns, and is removed once more.
     assert_eq!(
         wanted(without(&[0, 1])),
         ("default/edge".to_owned(), String::new())

@@ -138,7 +138,7 @@ impl EventFacts {
         }
     }
 
-    /// Adds the fact that a revision of a Gateway is held.
+    /// Adds the fact that a revision of the Gateway is held, with the reason.
     pub(super) fn held(&mut self, gateway: &str, why: &str) {
         self.note(HostEventKind::RevisionHeld, gateway, "", why);
     }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::recorder::Recorder;
 pub(crate) use self::store::list;
 
-/// Path on the agent's socket.
+/// Path of the events on the agent's socket.
 pub(crate) const EVENTS_PATH: &str = "/events";
 
 /// An event in this host's history.
@@ -81,7 +81,7 @@ pub(crate) enum HostEventKind {
     AgentStarted,
     /// The source cannot be read.
     SourceLost,
-    /// The source has an error.
+    /// The source has at least one error.
     SourceProblem,
     /// A Gateway is served by this host.
     GatewayServed,
@@ -95,18 +95,18 @@ pub(crate) enum HostEventKind {
     RevisionRefused,
     /// A revision is held because it removes too much.
     RevisionHeld,
-    /// Envoy rejects a part, which is left out.
+    /// Envoy rejects a part of a revision, which is left out.
     PartRefused,
     /// A listener does not present its newest certificate.
     CertificateUnshown,
-    /// Another certificate is served.
+    /// A Gateway serves a different certificate than before.
     CertificateChanged,
     /// The Gateway is being drained.
     Draining,
-    /// The host needs attention: an expiring certificate or an access log that cannot be written,
-    /// for example.
+    /// The host needs attention, for example because a certificate expires or the access log cannot
+    /// be written.
     Warning,
-    /// More events happened at the same time than are kept.
+    /// Events were omitted, because too many happened at the same time.
     MoreOmitted,
 }
 

@@ -64,7 +64,7 @@ impl Recorder {
         }
     }
 
-    /// Compares reports whenever something has changed, for as long as the task runs.
+    /// Compares reports after every change. Runs as long as the agent.
     pub(in crate::run) async fn run(mut self) {
         loop {
             self.look();
@@ -111,7 +111,7 @@ impl Recorder {
     }
 }
 
-/// Returns the leaf certificates that Envoys serve, with their expiry.
+/// Returns the leaf certificates that Envoys serve, with the expiry of each.
 fn certificates(observed: &BTreeMap<NamespacedName, Observed>) -> ServedCertificates {
     let mut certificates = ServedCertificates::new();
     for (gateway, observed) in observed {

@@ -19,7 +19,7 @@ const EVENTS: &str = "events.jsonl";
 const OLDER: &str = "events.jsonl.1";
 /// Size in bytes at which a new current file is started.
 const MAX_BYTES: u64 = 1 << 20;
-/// Maximum number of bytes read from a file.
+/// Maximum number of bytes that are read from each file.
 const MAX_READ: u64 = 4 << 20;
 /// Mode of the files: accessible only to the agent's user.
 const MODE: u32 = 0o600;
@@ -31,7 +31,6 @@ pub(super) struct EventStore {
 }
 
 impl EventStore {
-    /// Creates the store without opening a file.
     pub(super) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),

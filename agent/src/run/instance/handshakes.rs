@@ -17,7 +17,7 @@ const QUIET: u32 = 3;
 /// Pauses between attempts.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
 
-/// The handshakes of one instance.
+/// The verification of one Gateway's certificates by handshakes.
 pub(super) struct Handshakes {
     /// The last target for which verification began, or the target served when the agent started;
     /// `None` before the first target.

@@ -44,10 +44,10 @@ use crate::host::reserve::{EnvoyInstances, InotifyReserve};
 use crate::seal::SealingKeys;
 use crate::tickets::Tickets;
 
-/// Pause before a temporary failure is retried.
+/// Pause before the next attempt after a temporary failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// One Gateway's instance.
+/// What is needed to run one Gateway on this host.
 pub(super) struct Instance {
     pub(super) gateway: NamespacedName,
     pub(super) directories: GatewayDirectories,

@@ -25,7 +25,7 @@ const MILLION: u32 = 1_000_000;
 pub(super) enum Queue {
     /// Endpoints in files.
     Endpoints,
-    /// Endpoints in the list of clusters.
+    /// Endpoints that are inlined in the list of clusters.
     InlineEndpoints,
     /// Routes, and everything else that is published with them.
     Routes,
@@ -111,7 +111,6 @@ impl Debt {
 }
 
 impl Pacing {
-    /// Creates the pacing state, without debts.
     pub(super) fn new(percent: u8, now: Instant) -> Self {
         let none = Debt {
             spent: Duration::ZERO,

@@ -30,7 +30,6 @@ pub(super) struct Persister {
 }
 
 impl Persister {
-    /// Starts the task, with nothing to store.
     pub(super) fn start(
         directory: PathBuf,
         sealing: Arc<SealingKeys>,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use sesame_proto::encoded::Counts;
 
-/// Number of items below which a set may shrink freely.
+/// A set with fewer items than this may shrink freely.
 const FEW: usize = 10;
 
 /// Describes the sets that would lose more than `percent` of their items. Losing all listeners
@@ -32,7 +32,7 @@ fn shrinks(old: Counts, new: Counts, percent: u8) -> Option<String> {
     (!losses.is_empty()).then(|| losses.join(", "))
 }
 
-/// A revision that is held.
+/// A held revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HeldRevision {
     revision: String,

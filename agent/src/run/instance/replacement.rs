@@ -19,7 +19,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides when an Envoy is replaced, and replaces it.
 pub(super) struct Replacement {
-    /// Bootstrap that the running Envoy was started with.
+    /// Bootstrap with which the running Envoy was started.
     bootstrap: Bytes,
     not_before: Option<Instant>,
 }

@@ -56,7 +56,7 @@ pub(super) struct Serving {
     live: watch::Receiver<LiveSettings>,
 }
 
-/// Event that an instance waits for.
+/// An event for the loop.
 enum InstanceEvent {
     Command(QueuedCommand),
     /// Any other event: start the next round of the loop.

@@ -101,7 +101,7 @@ impl TargetSelector {
         }
     }
 
-    /// Returns when to call [`TargetSelector::recheck`].
+    /// Returns when [`TargetSelector::recheck`] must be called next.
     pub(super) fn next(&self) -> Option<Instant> {
         let guard = self.guard.next().filter(|_| self.pinned.is_none());
         guard.into_iter().chain(self.overlap.next()).min()

@@ -23,9 +23,9 @@ const DISTANCE: f64 = 2.0;
 /// Families of backend counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BackendFamily {
-    /// Responses, by status class.
+    /// Number of responses, by status class.
     Requests,
-    /// Requests and connections that failed, by reason.
+    /// Number of failed requests and connections, by reason.
     Failures,
     Retries,
     Sent,

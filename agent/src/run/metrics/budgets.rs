@@ -37,7 +37,7 @@ pub(super) struct Budgets {
     pub(super) instances: Option<UsedBudget>,
     /// Inotify instances that the agent reserves for the next Envoys.
     pub(super) reserve: ReserveLevel,
-    /// Open files of the agent.
+    /// Files that the agent has open.
     pub(super) open: Option<UsedBudget>,
     /// The running Envoys that can be inspected, by Gateway name.
     pub(super) envoys: BTreeMap<String, EnvoyBudgets>,

@@ -20,7 +20,7 @@ const CLASSES: [(&str, &str); 5] = [
     ("5", "5xx"),
 ];
 
-/// Counts of one route.
+/// Counts of one route, over all virtual hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RouteTraffic {
     /// Number of backend responses, in the order of [`CLASSES`].

@@ -26,7 +26,7 @@ pub(super) struct EnvoyTraffic {
     /// Number of connections that listeners closed, by reason.
     pub(super) refused: BTreeMap<&'static str, f64>,
     pub(super) tls_handshakes: f64,
-    /// Allocated memory in bytes.
+    /// Memory in bytes that Envoy has allocated.
     pub(super) memory: Option<f64>,
 }
 

@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// Returns the digest of the chosen candidate.
+    /// Returns the digest of the candidate that is chosen.
     fn chosen(taken: Option<&TakenBundle>, all: &[Candidate], allowed: &[&str]) -> Option<String> {
         let allowed = allowed.iter().map(ToString::to_string).collect();
         let standings = choose(taken, all, &allowed);

@@ -12,7 +12,7 @@ pub struct BundleReport {
     pub file: String,
     /// State of the file.
     pub state: BundleFileState,
-    /// Why the file is not used.
+    /// Why the bundle cannot be served; empty if it is served or superseded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// The Gateway, as `namespace/name`. This field and the fields below, except the digest, are
@@ -22,7 +22,7 @@ pub struct BundleReport {
     /// The sequence number.
     #[serde(default)]
     pub sequence: u64,
-    /// Digest of the bundle; known for every complete file.
+    /// Digest of the bundle; empty if the file is incomplete or unreadable.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Revision of the manifest in the bundle.

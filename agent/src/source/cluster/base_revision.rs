@@ -46,7 +46,7 @@ impl Next {
     }
 }
 
-/// The shards of a revision.
+/// The shards of a revision, from which the next revision may be built.
 #[derive(Debug)]
 pub(super) struct BaseRevision {
     config: Vec<ShardRef>,

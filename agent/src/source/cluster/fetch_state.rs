@@ -22,14 +22,13 @@ pub(super) struct FetchState {
     pub(super) busy: bool,
     /// True if `busy` is due to a pause.
     pub(super) paused: bool,
-    /// True while the Gateway's manifest is being read by name.
+    /// True while the Gateway's manifest is read by name, to confirm that it is gone.
     pub(super) doubted: bool,
     /// When the manifest arrived, and its version.
     receipt: Option<Receipt>,
 }
 
 impl FetchState {
-    /// Creates the state, without any requests.
     pub(super) fn of(assembler: RevisionAssembler) -> Self {
         Self {
             assembler,

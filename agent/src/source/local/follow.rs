@@ -178,7 +178,6 @@ impl Follower {
     }
 }
 
-/// Logs a problem with local files.
 pub(super) fn log(problem: &SourceProblem) {
     match problem.severity {
         Severity::Error => tracing::error!("{problem}"),

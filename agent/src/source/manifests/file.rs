@@ -22,7 +22,7 @@ pub(super) fn digest(text: &str) -> TextDigest {
     short
 }
 
-/// The content of one document.
+/// The objects in one document, and errors for objects that cannot be decoded.
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
 /// Minimum number of documents in a file whose documents are cached. Parsing a smaller file again
@@ -68,7 +68,6 @@ impl Documents {
     }
 }
 
-/// The state of one file.
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
     /// Stamp of the file before it was read last; `None` makes the next scan read the file again.

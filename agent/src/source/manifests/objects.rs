@@ -42,7 +42,7 @@ impl PartialEq for KeyedObject {
 
 impl Eq for KeyedObject {}
 
-/// An object in a file.
+/// An object in a file, and its line.
 #[derive(Clone, Debug)]
 pub(super) struct DeclaredObject {
     pub(super) object: AnyObject,

@@ -16,7 +16,7 @@ pub(super) enum ChangeScope {
 }
 
 impl WatchThread {
-    /// Returns what to scan again after an event.
+    /// Returns which part of the tree an event affects.
     pub(super) fn scope(&self, path: &Path, kind: EventKind) -> ChangeScope {
         // The event is for the root itself or a link above it. Changes inside the root have events
         // of their own.

@@ -186,7 +186,7 @@ impl RememberedBundle {
     }
 }
 
-/// Returns the sections in a PEM string.
+/// Returns the separate sections of a PEM string.
 fn sections(pem: &str) -> BTreeSet<String> {
     let mut sections = BTreeSet::new();
     let mut section = String::new();
@@ -297,7 +297,7 @@ mod tests {
             };
             assert_eq!(found, [a, b], "turn {turn}");
         }
-        // After a long enough pause, a rotation retains the certificate again.
+        // Once the first rotation is forgotten, another rotation retains the certificate again.
         let found = steps(&mut memory, &[(2_000, &["a"]), (2_001, &["b"])]);
         assert_eq!(found, ["", "a"]);
     }

@@ -21,15 +21,15 @@ use crate::host::durable::{create_directory, replace_file};
 use crate::host::remove_if_exists;
 use crate::run::target::Target;
 
-/// Name of the file in a Gateway's state directory.
+/// Name of the file with the retained certificates, in a Gateway's state directory.
 const FILE: &str = "overlap.json";
-/// Maximum size of the file in bytes: several times the size of a Gateway's bundles.
+/// Maximum size in bytes of that file: several times the size of a Gateway's bundles.
 const MAX_BYTES: u64 = 32 << 20;
 /// Maximum interval between checks while certificates are retained, because the clock may be
 /// adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The retained certificates of one Gateway.
+/// Remembers and stores the retained certificates of one Gateway.
 pub(super) struct Overlap {
     path: PathBuf,
     memory: BundleMemory,

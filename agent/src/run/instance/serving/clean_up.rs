@@ -31,7 +31,7 @@ struct LeftOver {
 }
 
 impl CleanUp {
-    /// Returns when the current change should remove unused resources.
+    /// Returns when the current change should remove unused resources: at once, later, or not yet.
     pub(super) fn removal(self, now: Instant) -> Removal {
         if self.draining.is_some_and(|until| now < until) {
             return Removal::Hold;

@@ -22,7 +22,7 @@ use crate::source::update::{GatewayRevision, GatewayUpdate, IncompleteRevision, 
 /// Maximum size in bytes of one Gateway's compressed configuration.
 const MAX_HELD_BYTES: usize = 128 << 20;
 
-/// The pieces and revisions of one Gateway.
+/// Assembles the revisions of one Gateway.
 #[derive(Debug, Default)]
 pub(super) struct RevisionAssembler {
     trusted: Trusted,
@@ -161,7 +161,7 @@ impl RevisionAssembler {
         }
     }
 
-    /// Returns the content of an endpoint shard if it can be trusted.
+    /// Returns the content of an endpoint shard, or an error if it cannot be trusted.
     fn believed<'o>(&mut self, name: &str, object: &'o ConfigMap) -> Result<&'o [u8], String> {
         let bytes = entry(object, SHARD_ENTRY)?;
         if self.trusted.is_none() {

@@ -160,7 +160,7 @@ fn waiting(
     ))
 }
 
-/// The files of a request.
+/// The files of one request.
 struct RequestFiles<'a> {
     request: &'a CertificateRequest,
     sealing: &'a SealingKeys,
