@@ -1,5 +1,5 @@
-//! Finds a parent's listeners that match a parentRef, and the hostnames that the route shares with
-//! each listener.
+//! For a parentRef, finds the parent's listeners that match it, and the hostnames that each
+//! listener shares with the route.
 
 use crate::api::ParentRef;
 use crate::resolve::context::ResolveContext;
@@ -9,20 +9,20 @@ use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason};
 use crate::world::ObjectKey;
 
-/// A hostname under which a route attaches to a listener.
+/// A hostname through which a route attaches to a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommonHostname {
-    /// The hosts that the listener and the route have in common.
+    /// The intersection of the listener's and the route's hostnames.
     pub(crate) domain: Hostname,
-    /// Specificity of the route's hostname.
+    /// Specificity of the route's own hostname, before the intersection.
     pub(crate) rank: (bool, usize),
 }
 
-/// Returns the listeners that a route attaches to through the parentRef `reference`, by index in
-/// the Gateway. The parent is the Gateway itself, or its ListenerSet `set`.
+/// Returns the listeners that match the route's parentRef `reference`, by index in the Gateway. The
+/// parent is the Gateway's ListenerSet `set`, or the Gateway itself if `set` is `None`.
 ///
-/// `hostnames` are the route's hostnames; an empty list means all hosts. A listener's state does
-/// not matter.
+/// `hostnames` are the route's hostnames; an empty list means all hosts. Invalid and unready
+/// listeners are included.
 pub(crate) fn matching(
     gateway: &CheckedGateway<'_>,
     set: Option<usize>,
@@ -71,18 +71,18 @@ pub(crate) fn matching(
     if matching.is_empty() {
         return Err(detached(mismatch, &parent, reference, route, hostnames));
     }
-    // Each route keeps this list for the whole resolution, so do not waste memory.
+    // Each route keeps this list until resolution ends, so free the unused capacity.
     matching.shrink_to_fit();
     Ok(matching)
 }
 
-/// The check that the closest listener failed; greater values are closer to a match.
+/// Why the listener that comes closest to a match does not match. Later variants are closer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Mismatch<'g> {
     Reference,
     AllowedRoutes,
     Hostname,
-    /// The name of the first listener with an invalid hostname.
+    /// The name of the first listener whose own hostname is invalid.
     InvalidHostname(&'g str),
 }
 

@@ -16,7 +16,8 @@ use crate::world::{Kind, World};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parent {
     pub(crate) gateway: usize,
-    /// Index of the ListenerSet in the Gateway, or `None` if the parent is the Gateway itself.
+    /// Index of the ListenerSet among the Gateway's ListenerSets, or `None` if the parent is the
+    /// Gateway itself.
     pub(crate) set: Option<usize>,
 }
 
@@ -25,15 +26,14 @@ pub(crate) struct Parent {
 pub(crate) struct RouteParent<'w> {
     pub(crate) reference: &'w ParentRef,
     pub(crate) parent: Parent,
-    /// The matching listeners, by index in the Gateway, each with the common hostnames. If no
-    /// listener matches, the error explains why.
+    /// The matching listeners, by index in the Gateway, each with the hostnames that it shares with
+    /// the route. If no listener matches, the error explains why.
     pub(crate) listeners: Result<Vec<(usize, Vec<CommonHostname>)>, Grounds>,
 }
 
 /// This controller's Gateways and ListenerSets, keyed by kind, namespace and name.
 pub(crate) type Parents<'w> = HashMap<(Kind, &'w str, &'w str), Parent>;
 
-/// Indexes the Gateways and ListenerSets.
 pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
     let mut found = HashMap::new();
     for (i, gateway) in gateways.iter().enumerate() {
@@ -50,8 +50,8 @@ pub(crate) fn by_name<'w>(gateways: &[CheckedGateway<'w>]) -> Parents<'w> {
     found
 }
 
-/// Returns the kind, namespace and name of a reference from namespace `own`, or `None` if the kind
-/// is neither Gateway nor ListenerSet.
+/// Returns the kind, namespace and name of the object that a parentRef names, or `None` if its kind
+/// is neither Gateway nor ListenerSet. `own` is the route's namespace.
 pub(crate) fn referent<'r>(
     parent: &'r ParentRef,
     own: &'r str,
@@ -72,8 +72,8 @@ pub(crate) fn referent<'r>(
     Some((kind, namespace.as_deref().unwrap_or(own), name))
 }
 
-/// Returns the namespaces and names of a route's parent Gateways, including the Gateways of parent
-/// ListenerSets.
+/// Returns the namespace and name of each parent Gateway of a route, including the Gateways to
+/// which the route's parent ListenerSets belong.
 pub(crate) fn gateways_of<'w, R>(
     metadata: &'w Metadata,
     spec: &'w RouteSpec<R>,

@@ -1,5 +1,5 @@
-//! Key sets that a controller or an agent fetches from token issuers. Resolution only reads their
-//! copies, which are ConfigMaps in the controller's namespace.
+//! Key sets (JWKS) that a controller or an agent fetches from token issuers and copies to
+//! ConfigMaps in the controller's namespace. Resolution reads only these ConfigMaps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,31 +15,32 @@ use crate::resolve::proxies;
 use crate::resolve::syntax::durations;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Maximum number of key sets that are fetched for the objects of a namespace.
+/// Maximum number of key sets to fetch for the objects in one namespace.
 const MAX_PER_NAMESPACE: usize = 8;
-/// Maximum number of key sets that are fetched.
+/// Maximum number of key sets to fetch in total.
 const MAX_KEY_SETS: usize = 256;
 /// Maximum number of characters in a URI.
 const MAX_URI: usize = 2048;
-/// Default entry of a ConfigMap with CA certificates.
+/// Default key of the CA certificates in a ConfigMap's `data`.
 const DEFAULT_KEY: &str = "ca.crt";
-/// Default time between two fetches.
+/// Default time between two fetches of a key set.
 const INTERVAL: Duration = Duration::from_secs(300);
-/// Shortest time between two fetches. Shorter times are rounded up.
+/// Minimum time between two fetches. Lower values are raised to this.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest time between two fetches. Longer times are rounded down.
+/// Maximum time between two fetches. Higher values are lowered to this.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Key set that an object needs.
+/// A remote key set that an AccessPolicy or HTTPProxy uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteKeySet<'w> {
     uri: &'w str,
-    /// CA certificates for the server; `None` for the system's.
+    /// CA certificates that the issuer's server certificate must chain to. `None` means the
+    /// system's CA certificates.
     authorities: Option<Authorities<'w>>,
     interval: Duration,
 }
 
-/// Entry of an object that contains CA certificates.
+/// Location of the CA certificates: an entry in a ConfigMap or Secret.
 #[derive(Clone, Copy, Debug)]
 struct Authorities<'w> {
     kind: Kind,
@@ -49,7 +50,8 @@ struct Authorities<'w> {
 }
 
 impl<'w> RemoteKeySet<'w> {
-    /// Reads an AccessPolicy's key set. Errors start with the field path relative to `at`.
+    /// Reads a remote key set in an AccessPolicy. Errors start with the field path relative to
+    /// `at`.
     pub(super) fn of_policy(spec: &'w RemoteJwks, namespace: &'w str) -> Result<Self, String> {
         let RemoteJwks {
             uri,
@@ -73,7 +75,7 @@ impl<'w> RemoteKeySet<'w> {
         })
     }
 
-    /// Creates a key set for an HTTPProxy. `authorities` is a Secret with CA certificates.
+    /// Creates a key set for an HTTPProxy. `authorities` names a Secret with CA certificates.
     pub(crate) fn of_proxy(
         uri: &'w str,
         interval: Option<Duration>,
@@ -94,7 +96,7 @@ impl<'w> RemoteKeySet<'w> {
         })
     }
 
-    /// Returns the host in the URI, without a port.
+    /// Returns the URI's host, without the port.
     pub(crate) fn host(&self) -> &'w str {
         let rest = self.uri.strip_prefix("https://").unwrap_or(self.uri);
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -105,7 +107,7 @@ impl<'w> RemoteKeySet<'w> {
         }
     }
 
-    /// Returns the name of the ConfigMap with the copy.
+    /// Returns the name of the ConfigMap that holds the fetched copy.
     fn name(&self, options: &Options) -> String {
         let authorities = self.authorities.map(|it| {
             let Authorities {
@@ -133,7 +135,7 @@ impl<'w> RemoteKeySet<'w> {
         }
     }
 
-    /// Returns the keys in the copy, and a note if they could not be renewed.
+    /// Returns the keys in the fetched copy, and a note if the latest fetch failed.
     pub(crate) fn read(
         &self,
         cx: &mut ResolveContext<'_, '_>,
@@ -185,7 +187,7 @@ impl Authorities<'_> {
     }
 }
 
-/// Reads a key set and returns it in canonical form.
+/// Parses a key set and returns it in canonical form.
 pub(crate) fn canonical(text: &str) -> Result<Arc<str>, String> {
     let set = jwks::canonical(text).map(Arc::from);
     set.map_err(|why| why.to_string())
@@ -209,7 +211,7 @@ fn check_uri(uri: &str) -> Result<(), String> {
     }
 }
 
-/// Key sets that the objects of a world need.
+/// The remote key sets that the AccessPolicies and HTTPProxies of a world use.
 pub struct RemoteKeySets<'w> {
     /// Each key set, with the namespace of the object that needs it.
     all: Vec<(&'w str, RemoteKeySet<'w>)>,
@@ -218,7 +220,7 @@ pub struct RemoteKeySets<'w> {
 }
 
 impl<'w> RemoteKeySets<'w> {
-    /// Collects the key sets that AccessPolicies need, oldest policy first, and then those of
+    /// Collects the key sets of AccessPolicies, oldest policy first, followed by those of
     /// HTTPProxies.
     pub fn of(world: &'w World, options: &'w Options) -> Self {
         let policies = targets::by_age(&world.access_policies);
@@ -238,7 +240,8 @@ impl<'w> RemoteKeySets<'w> {
         }
     }
 
-    /// Returns what to fetch, by the name of the copy. Key sets beyond a limit are left out.
+    /// Returns the key sets to fetch, keyed by the name of the ConfigMap for the copy. Omits key
+    /// sets beyond the limits.
     pub fn requests(&self) -> KeySetRequests {
         let mut requests = KeySetRequests::new();
         let mut by_namespace: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -258,7 +261,8 @@ impl<'w> RemoteKeySets<'w> {
         requests
     }
 
-    /// Returns the objects that contain CA certificates, and the copies themselves.
+    /// Returns the objects that contain CA certificates, and the ConfigMaps with the fetched
+    /// copies.
     pub fn references(&self) -> BTreeSet<ObjectKey> {
         let authorities = self.all.iter().filter_map(|(_, set)| set.authorities);
         let authorities =

@@ -1,4 +1,4 @@
-//! Policies that target Gateways, ListenerSets, routes and backends.
+//! Policies attached to Gateways, ListenerSets, routes and backends.
 
 pub(super) mod key_sets;
 pub(crate) mod targets;

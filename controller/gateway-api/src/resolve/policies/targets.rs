@@ -1,5 +1,5 @@
-//! Indexes the policies of one kind by target. For each section of a target, the oldest policy
-//! applies.
+//! Indexes the policies of one kind by target. If several policies target the same section, the
+//! oldest one applies.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,8 @@ pub(crate) struct NamedTarget<'w> {
     section: Section<'w>,
 }
 
-/// A section within a target, such as the name of a Service's port; `None` for the whole target.
+/// A section of a target: a listener, a rule, or the port of a Service. `None` means the whole
+/// target.
 type Section<'w> = Option<&'w str>;
 
 impl<'w> From<&'w PolicyTargetRef> for NamedTarget<'w> {
@@ -57,12 +58,13 @@ impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
 pub(crate) struct PolicyTargets<'w> {
     kind: Kind,
     allowed: &'static [Kind],
-    /// Indices of the policies for each target, in order of precedence.
+    /// For each target, the indices of its policies with the section that each one targets, in
+    /// order of precedence.
     by_target: HashMap<(Kind, TargetName<'w>), Vec<(usize, Section<'w>)>>,
     policies: Vec<&'w Metadata>,
 }
 
-/// Returns the policies in order of precedence, oldest first.
+/// Returns the policies oldest first, which is their order of precedence.
 pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
     let mut objects: Vec<&Object<T>> = objects.iter().map(AsRef::as_ref).collect();
     objects.sort_by(|a, b| a.metadata.by_age(&b.metadata));
@@ -70,8 +72,8 @@ pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
 }
 
 impl<'w> PolicyTargets<'w> {
-    /// Creates an empty index for policies of this kind, which may target objects of the `allowed`
-    /// kinds.
+    /// Creates an empty index for policies of the kind `kind`. Targets must be of an `allowed`
+    /// kind.
     pub(crate) fn new(kind: Kind, allowed: &'static [Kind]) -> Self {
         Self {
             kind,
@@ -81,8 +83,8 @@ impl<'w> PolicyTargets<'w> {
         }
     }
 
-    /// Adds a policy's targets. Policies must be added in order of precedence. A policy with a
-    /// duplicate target is rejected; a target of an unsupported kind has no effect.
+    /// Adds a policy and its targets. Call this in order of precedence. A policy that lists a
+    /// target twice is rejected. A target of an unsupported kind is reported and has no effect.
     pub(crate) fn add<T>(
         &mut self,
         policy: &'w Metadata,
@@ -138,12 +140,13 @@ impl<'w> PolicyTargets<'w> {
         names.join(" or ")
     }
 
-    /// Returns true if a policy targets the object or a section of it.
+    /// Returns true if any policy targets the object or one of its sections.
     pub(crate) fn has(&self, kind: Kind, name: TargetName<'_>) -> bool {
         self.by_target.contains_key(&(kind, name))
     }
 
-    /// Returns the indices of the policies for a target and its sections, in order of precedence.
+    /// Returns the indices of the policies that target an object or one of its sections, each with
+    /// the targeted section, in order of precedence.
     pub(crate) fn places<'a>(
         &'a self,
         kind: Kind,
@@ -153,7 +156,7 @@ impl<'w> PolicyTargets<'w> {
         places.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns true if a policy targets an object of this kind.
+    /// Returns true if any policy targets an object of this kind.
     pub(crate) fn has_kind(&self, kind: Kind) -> bool {
         self.by_target.keys().any(|(it, _)| *it == kind)
     }
@@ -171,8 +174,8 @@ impl<'w> PolicyTargets<'w> {
         of_section.map(|(place, _)| *place)
     }
 
-    /// Returns the index of the policy that applies to a section, if any. A policy for the section
-    /// takes precedence over a policy for the whole target.
+    /// Returns the index of the policy that applies to the section `part`. A policy for the section
+    /// takes precedence over one for the whole object. If `part` is empty, only the latter applies.
     pub(crate) fn applied(&self, kind: Kind, name: TargetName<'_>, part: &str) -> Option<usize> {
         let places = self.places(kind, name);
         let of = |section| places.iter().find(|(_, it)| *it == section);
@@ -181,8 +184,8 @@ impl<'w> PolicyTargets<'w> {
         of_part.or_else(|| of(None)).map(|(place, _)| *place)
     }
 
-    /// Returns the indices of the policies for a target and its sections, each with the policy's
-    /// error for that target or section, if any.
+    /// Returns the indices of the policies that target an object or one of its sections. Each comes
+    /// with an error if an older policy has the same target or if the target does not exist.
     pub(crate) fn judge(
         &self,
         kind: Kind,
@@ -212,7 +215,7 @@ impl<'w> PolicyTargets<'w> {
     }
 }
 
-/// Formats the name of a target or section for messages.
+/// Formats a section, or a whole object, for messages.
 pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Section<'_>) -> String {
     let noun = match kind {
         Kind::Service => "port",
@@ -225,7 +228,7 @@ pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Secti
     }
 }
 
-/// Returns an error if the section does not exist.
+/// Returns an error if the target object or its section does not exist.
 pub(crate) fn missing(
     kind: Kind,
     name: TargetName<'_>,

@@ -1,5 +1,5 @@
-//! Collects a snapshot's rate limits and shared filters. The number of each is limited, and each
-//! namespace gets a share.
+//! Collects a snapshot's rate limits and shared filters. If there are too many, each namespace
+//! keeps at most a fair share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::resolve::routes::attachments::AttachedListener;
 use crate::resolve::tables::share;
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the rate limits of the listeners and of all their routes, including routes whose
-/// requests go to other routes. Changes to other routes therefore never change the limits. A route
-/// responds with 500 if its limit exceeds its namespace's share.
+/// Returns the rate limits of the listeners and of all attached routes. Routes that receive no
+/// requests, because other routes take them, are included so that the result does not depend on
+/// other routes. If a namespace exceeds its share, routes with excess limits respond with 500.
 pub(super) fn find<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -40,8 +40,8 @@ pub(super) fn find<'a>(
     by_name.into_values().map(Arc::unwrap_or_clone).collect()
 }
 
-/// Returns the shared filters of the listeners and of all their routes, as [`find`] does for
-/// limits.
+/// Returns the shared filters of the listeners and of all attached routes. As in [`find`], routes
+/// that receive no requests are included.
 pub(super) fn shared_filters<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -72,7 +72,8 @@ pub(super) fn shared_filters<'a>(
     by_name.into_values().collect()
 }
 
-/// Removes the entries by which namespaces exceed their shares of `most`.
+/// If there are more than `most` entries, removes each namespace's entries beyond its share and
+/// reports them.
 fn keep_shares<T>(
     by_name: &mut BTreeMap<String, T>,
     most: usize,
@@ -107,7 +108,7 @@ fn keep_shares<T>(
     }
 }
 
-/// Returns the namespace from the name of a rate limit or filter: `Kind/namespace/name/…`.
+/// Returns the namespace in the name of a rate limit or filter: `Kind/namespace/name/…`.
 fn namespace(name: &str) -> &str {
     name.split('/').nth(1).unwrap_or_default()
 }

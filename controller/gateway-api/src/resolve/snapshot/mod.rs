@@ -1,5 +1,5 @@
-//! Assembles the snapshot of one Gateway, or of several that are served together, from listeners,
-//! routes and Backends.
+//! Assembles the snapshot of one Gateway, or of several Gateways that are served together, from
+//! listeners, routes and Backends.
 
 mod limits;
 mod upstreams;
@@ -19,7 +19,8 @@ use crate::resolve::tables::{self, Findings, RoomOfGateways, Tables};
 use crate::resolve::tls::certificates::Certificates;
 use crate::world::Kind;
 
-/// A snapshot and its keys, for one Gateway or for several of a class that are served together.
+/// The snapshot and the keys of one Gateway, or of several Gateways of a class that are served
+/// together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ResolvedGateway {
     /// The name under which the snapshot is published: the Gateway's name, or
@@ -27,13 +28,13 @@ pub struct ResolvedGateway {
     pub gateway: NamespacedName,
     /// The listeners, route tables, Backends and endpoints.
     pub snapshot: Snapshot,
-    /// The keys, sorted by name: one for each entry in `snapshot.keys`, except for keys that hosts
+    /// Key pairs, sorted by name: one for each entry in `snapshot.keys`, except keys that hosts
     /// read from files.
     pub keys: Vec<KeyPair>,
 }
 
-/// Divides `most` bytes for routes among these groups. The Gateways in each group are served
-/// together.
+/// Divides `most` bytes for route tables among these groups. Each group contains the Gateways that
+/// are served together.
 pub(crate) fn divide_room<'w>(
     groups: &[&[&AttachedGateway<'_, 'w>]],
     routes: &Routes<'w>,
@@ -59,7 +60,8 @@ pub(crate) fn assemble<'w>(
     cx: &mut ResolveContext<'w, '_>,
 ) -> Option<ResolvedGateway> {
     let served: Vec<_> = served(together).collect();
-    // Settings outside listeners are the same for all of these Gateways.
+    // Gateways that are served together share all settings outside listeners, so use the first
+    // one's.
     let mut accepted = served.iter().filter(|it| it.gateway.accepted.good());
     let gateway = accepted.next()?.gateway;
     let mut tables = tables::build(listeners(together), routes, room, findings);
@@ -97,7 +99,7 @@ pub(crate) fn assemble<'w>(
         .into_iter()
         .filter_map(|name| certificates.published(name))
         .collect();
-    // The same references always produce the same bundle.
+    // Bundles with equal names are equal, so it does not matter which one is kept.
     let mut bundles = backends.bundles();
     bundles.extend(served.iter().flat_map(|it| it.gateway.frontend.bundles()));
     let listeners = served.iter().flat_map(|it| &it.gateway.listeners);
@@ -140,8 +142,8 @@ pub(crate) fn assemble<'w>(
     })
 }
 
-/// Returns the filters that all Gateways share, and removes them from the virtual hosts. The
-/// snapshot then contains them only once.
+/// If all Gateways have the same filters, returns them and removes them from the virtual hosts, so
+/// that the snapshot contains them only once.
 fn share_filters(
     served: &[&AttachedGateway<'_, '_>],
     tables: &mut Tables,
@@ -159,12 +161,12 @@ fn share_filters(
     Some(first.clone())
 }
 
-/// Returns the Gateways in the snapshot: none unless at least one Gateway is accepted.
+/// Returns the Gateways in the snapshot. Empty unless at least one of them is accepted.
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
-    // If several Gateways are served together, keep a Gateway that only rejects requests. Otherwise
-    // the other Gateways' listeners would receive its requests.
+    // If several Gateways are served together, include a Gateway that only rejects requests.
+    // Otherwise its requests would reach the other Gateways' listeners.
     let several = together.len() > 1;
     let is_served = move |it: &&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;
@@ -176,7 +178,6 @@ fn served<'a, 'w>(
     served().filter(move |_| any)
 }
 
-/// Returns the listeners in the snapshot.
 fn listeners<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedListener<'a, 'w>> {
@@ -186,7 +187,7 @@ fn listeners<'a, 'w>(
     })
 }
 
-/// Returns the names of the keys for client connections and backend connections.
+/// Returns the names of the keys for connections from clients and to backends.
 fn key_names<'t>(
     terminations: impl Iterator<Item = &'t TlsTermination>,
     originations: impl Iterator<Item = &'t BackendTls>,
@@ -198,7 +199,7 @@ fn key_names<'t>(
         .collect()
 }
 
-/// Returns the names of the trust bundles for validating clients and backends.
+/// Returns the names of the trust bundles that validate the certificates of clients and backends.
 fn bundle_names<'t>(
     terminations: impl Iterator<Item = &'t TlsTermination>,
     originations: impl Iterator<Item = &'t BackendTls>,

@@ -1,4 +1,5 @@
-//! Collects the Backends that tables reference, adapted to how their Gateways reach them.
+//! Collects the Backends that route tables, tracing and access logs reference, with the client key
+//! or mesh through which each Gateway reaches them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -18,11 +19,12 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// Mesh TLS settings by Gateway name. `None` if the Gateway's mesh traffic is rejected.
+/// TLS settings of each mesh, by the name of its Gateway. `None` if the mesh's traffic is rejected.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
-/// Finds the Backends that tables, tracing and access logs reference. Backends with an encoded
-/// client key or mesh get separate names, which replace the names in the tables.
+/// Finds the Backends that route tables, tracing and access logs reference. A reference may also
+/// encode a client key or a mesh. Its Backend then gets a name of its own, which replaces the
+/// reference.
 pub(crate) fn find<'w>(
     tables: &mut Tables,
     collectors: &mut [&mut String],
@@ -42,7 +44,7 @@ pub(crate) fn find<'w>(
     let mut endpoints: Vec<EndpointSet> = Vec::with_capacity(names.len());
     for noted in names {
         let (name, ReachedBy { client_key, mesh }) = ReachedBy::split(noted);
-        // Also reject traffic if the mesh is missing.
+        // Traffic is also rejected if the mesh is not in `meshes`.
         let transport = match mesh.map(|mesh| meshes.get(mesh).copied().flatten()) {
             None => MeshTransport::Plain,
             Some(Some(tls)) => MeshTransport::Mesh(tls),
@@ -62,8 +64,8 @@ pub(crate) fn find<'w>(
         let Some(mut backend) = backend else {
             continue;
         };
-        // Set this only after naming the Backend: if a route starts to use session persistence,
-        // other requests must not move to another Backend.
+        // Set the key only after the Backend is named. Otherwise, if a route starts to use session
+        // persistence, requests of other routes would move to another Backend.
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }
@@ -93,7 +95,7 @@ pub(crate) fn find<'w>(
     }
 }
 
-/// Returns the sorted names of the Backends in the tables, and the names used with session
+/// Returns the sorted names of the Backends in the tables, and the subset that is used with session
 /// persistence.
 fn names(tables: &Tables) -> (Vec<&str>, BTreeSet<&str>) {
     let (mut names, mut with_sessions) = (Vec::new(), BTreeSet::new());

@@ -1,5 +1,5 @@
-//! Reads an AccessPolicy. Every setting is protective, so requests are rejected if any setting is
-//! invalid.
+//! Reads an AccessPolicy. If any setting is invalid, requests are rejected, because every setting
+//! is protective.
 
 use std::sync::Arc;
 
@@ -29,13 +29,12 @@ const MAX_LISTED: usize = 2048;
 /// Default entry of a ConfigMap with networks.
 const DEFAULT_LIST: &str = "networks";
 
-/// The access checks of an AccessPolicy, and the objects that are exempt from them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
-    /// Authorization service that must allow requests.
+    /// Service that must authorize each request.
     pub(super) external_auth: Option<schema::ExternalAuth>,
     /// Exempt objects, as `HTTPRoute/namespace/name`, each with the parts that do not apply to it.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
@@ -105,7 +104,7 @@ impl AccessCheck {
         check
     }
 
-    /// Creates a check that consists of these tokens.
+    /// Creates a check that only requires tokens.
     pub(crate) fn of_tokens(tokens: TokenCheck) -> Self {
         Self {
             tokens: Some(tokens),
@@ -139,7 +138,8 @@ pub(super) fn check<'w>(
     checked
 }
 
-/// Reads a policy's authorization service. Errors start with the field path relative to `spec`.
+/// Reads the external authorization of a policy. Errors start with the field path relative to
+/// `spec`.
 fn ask<'w>(
     policy: &str,
     spec: &ExtAuth,
@@ -171,7 +171,7 @@ fn ask<'w>(
     })
 }
 
-/// Kinds of objects that a policy can exempt.
+/// Kinds of routes that a policy can exempt.
 const EXEMPTED: [Kind; 4] = [
     Kind::HttpRoute,
     Kind::GrpcRoute,

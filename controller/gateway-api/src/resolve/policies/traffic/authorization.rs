@@ -13,8 +13,7 @@ use crate::api::{
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// Reads the policy's authorization rules. `own` contains the policy's own token requirements, if
-/// any.
+/// Reads the authorization rules. `own` contains the token requirements in the same policy, if any.
 pub(super) fn read(
     policy: &str,
     spec: &AccessRules,

@@ -1,5 +1,5 @@
-//! Reads a TrafficPolicy. If a protective setting is invalid, requests are rejected. An invalid
-//! tuning setting is ignored.
+//! Reads a TrafficPolicy. If a protective setting is invalid, requests to the policy's targets are
+//! rejected. An invalid tuning setting is ignored.
 
 use std::sync::Arc;
 
@@ -29,7 +29,6 @@ pub(super) fn check<'w>(
 }
 
 impl CheckedPolicy<'_> {
-    /// Reads the protective settings.
     fn protect(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
         let TrafficPolicySpec {
             target_refs: _,
@@ -62,7 +61,6 @@ impl CheckedPolicy<'_> {
         filters.headers = OfPolicy::new(policy, headers);
     }
 
-    /// Reads the tuning settings.
     fn tune(&mut self, spec: &TrafficPolicySpec, policy: &Arc<str>) {
         let TrafficPolicySpec {
             target_refs: _,

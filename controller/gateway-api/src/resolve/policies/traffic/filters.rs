@@ -12,26 +12,27 @@ use sesame_proto::schema::{
 use super::access::{AccessCheck, AccessPart};
 use super::jwt::TokenCheck;
 
-/// Filters from one or more scopes. A section that is `None` is left to wider scopes.
+/// Filters from one or more scopes. `None` means that the setting of a wider scope applies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct FilterSettings {
-    /// Maximum request body in bytes.
+    /// Maximum size of a request body in bytes.
     pub(super) max_body_bytes: Option<OfPolicy<u64>>,
     pub(super) headers: Option<OfPolicy<ChangedHeaders>>,
     pub(super) grpc_web: Option<OfPolicy<bool>>,
     pub(super) fault: Option<OfPolicy<Fault>>,
-    /// An inner `None` disables compression.
+    /// `Some(None)` in this field means that a policy disables compression.
     pub(super) compression: Option<OfPolicy<Option<Compression>>>,
     pub(super) error_pages: Option<OfPolicy<Vec<ErrorPage>>>,
     /// Request bandwidth limit in bytes per second.
     pub(super) request_bandwidth: Option<OfPolicy<u64>>,
     /// Response bandwidth limit in bytes per second.
     pub(super) response_bandwidth: Option<OfPolicy<u64>>,
-    /// Access checks by name. Requests must pass all of them.
+    /// Access checks, keyed by the policy or object that requires them. Requests must pass all of
+    /// them.
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
 }
 
-/// A value, and the policy that sets it, as `TrafficPolicy/namespace/name`.
+/// A value, and the policy that sets it. The policy has the form `TrafficPolicy/namespace/name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OfPolicy<T> {
     pub(super) policy: Arc<str>,
@@ -39,7 +40,6 @@ pub(crate) struct OfPolicy<T> {
 }
 
 impl<T> OfPolicy<T> {
-    /// Returns the value with its policy, or `None` if the policy sets no value.
     pub(super) fn new(policy: &Arc<str>, value: Option<T>) -> Option<Self> {
         Some(Self {
             value: Arc::new(value?),
@@ -56,7 +56,7 @@ pub(crate) struct ChangedHeaders {
 }
 
 impl FilterSettings {
-    /// Returns settings that contain only an address filter.
+    /// Returns settings with an address filter and nothing else.
     pub(crate) fn of_addresses(filter: AddressFilter) -> Self {
         let name = filter.name.as_str().into();
         let check = AccessCheck {
@@ -69,12 +69,12 @@ impl FilterSettings {
         }
     }
 
-    /// Requires tokens on behalf of this object.
+    /// Adds a check of tokens, required by `object`.
     pub(crate) fn require_tokens(&mut self, object: &str, tokens: Arc<AccessCheck>) {
         self.access.insert(object.into(), tokens);
     }
 
-    /// Returns the settings without checks of tokens.
+    /// Returns a copy of the settings that requires no tokens.
     pub(crate) fn without_tokens(&self) -> Self {
         let mut without = self.clone();
         for check in without.access.values_mut().filter(|it| it.tokens.is_some()) {
@@ -83,7 +83,7 @@ impl FilterSettings {
         without
     }
 
-    /// Limits request bodies on behalf of this object.
+    /// Sets the maximum size of request bodies, configured by `object`.
     pub(crate) fn limit_body(&mut self, object: &str, bytes: u64) {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
     }
@@ -101,25 +101,24 @@ impl FilterSettings {
         })
     }
 
-    /// Returns the problems that do not keep access checks from working.
+    /// Returns problems in token requirements that do not prevent the checks.
     pub(super) fn notes(&self) -> impl Iterator<Item = &str> {
         let notes = self.token_checks().flat_map(|it| &it.notes);
         notes.map(String::as_str)
     }
 
-    /// Returns true if a protective section is set. In that case, requests must not fall through to
-    /// another route.
+    /// Returns true if a protective setting is present. Requests must then never reach another
+    /// route instead.
     pub(crate) fn protects(&self) -> bool {
         !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }
 
-    /// Returns true if no section is set.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Merges the settings from a wider scope. The lower of two limits applies, and access checks
-    /// accumulate.
+    /// Merges the settings of a wider scope into these. Access checks accumulate, the lowest limit
+    /// applies, and other settings here take precedence.
     pub(crate) fn add(&mut self, wider: &Self) {
         let Self {
             max_body_bytes,
@@ -150,7 +149,7 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the names of the sections set here that at most one policy per scope may set.
+    /// Returns the names of the settings here that only one policy per scope may set.
     pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             max_body_bytes: _,
@@ -174,10 +173,11 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// Returns a route's filters, or `None` if its listener's filters (`self`) apply unchanged.
-    /// `own` contains the filters from the rule's policies, and `changed` the rule's changes to
-    /// response headers. `route` has the form `HTTPRoute/namespace/name`. `reserved_headers`
-    /// contains the headers reserved in the route's namespace.
+    /// Returns the filters of a route on the listener that `self` belongs to, or `None` if the
+    /// listener's filters apply unchanged. `own` contains the filters from policies for the rule
+    /// and its route; `changed` contains the rule's changes to response headers. `route` has the
+    /// form `HTTPRoute/namespace/name`. `reserved_headers` contains the headers that policies in
+    /// the route's namespace set.
     pub(crate) fn of_route(
         &self,
         own: Option<&Self>,
@@ -200,7 +200,7 @@ impl FilterSettings {
         }
         let mut settings = own.cloned().unwrap_or_default();
         settings.add(self);
-        // Include the headers reserved by policies from which the route is exempt.
+        // A policy's headers stay reserved even if the route is exempt from the policy.
         let reserved = settings.reserved_headers();
         let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
         let reserved = sorted(reserved);
@@ -220,8 +220,8 @@ impl FilterSettings {
         }))
     }
 
-    /// Returns the authorizations that policies require for a route, by policy. `own` contains the
-    /// settings from the rule's policies.
+    /// Returns the external authorizations that a route's requests must pass, ordered by policy.
+    /// `own` contains the settings from policies for the rule and its route.
     pub(crate) fn external_auths(&self, own: Option<&Self>, route: &str) -> Vec<ExternalAuth> {
         let own = own.into_iter().flat_map(|it| &it.access);
         let checks: BTreeMap<&Arc<str>, &Arc<AccessCheck>> =
@@ -285,7 +285,7 @@ impl FilterSettings {
         })
     }
 
-    /// Returns true if the policies and the rule change any of the same response headers.
+    /// Returns true if both the policies and the rule change the same response header.
     fn changes_same(&self, rule: Option<&HeaderModifier>) -> bool {
         let headers = self.headers.as_ref();
         let changes = headers.and_then(|it| it.value.response.as_ref());
@@ -297,7 +297,8 @@ impl FilterSettings {
         left != *changes
     }
 
-    /// Returns the shared filters that routes will reference, except those already known.
+    /// Returns the shared filters that these settings need, except those for which `is_known`
+    /// returns true.
     pub(crate) fn shared(&self, is_known: impl Fn(&str) -> bool) -> Vec<SharedFilter> {
         let unknown = |name: Option<String>| name.filter(|name| !is_known(name));
         let response = unknown(self.response_name()).map(|name| SharedFilter {
@@ -324,7 +325,6 @@ impl FilterSettings {
         filters.chain(tokens).chain(set).collect()
     }
 
-    /// Returns the names of the token filters, in policy order.
     fn tokens(&self) -> Vec<String> {
         self.token_checks().map(|it| it.name.clone()).collect()
     }
@@ -333,8 +333,8 @@ impl FilterSettings {
         self.access.values().filter_map(|it| it.tokens.as_ref())
     }
 
-    /// Returns the headers that policies set, from claims or from responses of authorization
-    /// services. The same headers are removed from client requests.
+    /// Returns the headers that policies set, from token claims or from responses of authorization
+    /// services. Clients must not set them, so they are removed from client requests.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
         let of_claims = headers.map(|it| it.header.as_str());
@@ -345,7 +345,8 @@ impl FilterSettings {
         of_claims.chain(services.flat_map(headers_set_by))
     }
 
-    /// Returns the sorted names of the policies that set at least one section.
+    /// Returns the sorted names of the policies that set any of these fields, except for access
+    /// checks.
     fn policies(&self) -> Vec<String> {
         let Self {
             max_body_bytes,
@@ -356,7 +357,7 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            // Access checks contain the names of their policies.
+            // Filters for access checks already contain the policy's name.
             access: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];
@@ -408,8 +409,8 @@ impl FilterSettings {
     }
 }
 
-/// Returns the headers that only an authorization service sets. The service must see the client's
-/// value of other headers.
+/// Returns the response headers of an authorization service that are not also request headers for
+/// it. The service must see the client's values of its request headers.
 fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     let http = match &auth.protocol {
         Some(Protocol::Http(http)) => Some(http),
@@ -426,7 +427,7 @@ fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Collects a part from each check that has it, in policy order.
+/// Returns one part of each check, ordered by policy. Skips checks without the part.
 fn parts<T>(
     checks: &BTreeMap<Arc<str>, Arc<AccessCheck>>,
     part: impl Fn(&AccessCheck) -> Option<T>,
@@ -439,8 +440,8 @@ fn sorted<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     names.into_iter().map(ToOwned::to_owned).collect()
 }
 
-/// Returns the name of a filter with these parts, or `None` if `parts` is empty. The name of each
-/// part is `TrafficPolicy/namespace/name/part`.
+/// Returns the name of a filter that combines these parts, or `None` if there are none. A part's
+/// name is `TrafficPolicy/namespace/name/part`.
 fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     let parts = parts.into_iter().flatten();
     let parts: Vec<String> = parts
@@ -449,7 +450,7 @@ fn name(parts: [Option<(&str, &'static str)>; 2]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-/// Removes changes to headers that the rule also changes.
+/// Removes changes to headers that the rule itself changes.
 fn leave_to_rule(changes: &mut HeaderModifier, rule: &HeaderModifier) {
     let HeaderModifier { set, add, remove } = rule;
     let named = set.iter().chain(add).map(|it| &it.name).chain(remove);

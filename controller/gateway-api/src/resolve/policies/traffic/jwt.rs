@@ -16,15 +16,15 @@ use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
 use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::{limits, names};
 
-/// Default ConfigMap entry that contains the public keys.
+/// Default key of the JWKS in a ConfigMap's `data`.
 const DEFAULT_KEY: &str = "jwks";
-/// Maximum number of token sources per provider.
+/// Maximum number of places, such as headers, in which a provider's tokens are accepted.
 const MAX_SOURCES: usize = 4;
 /// Maximum number of characters in an issuer, audience or claim.
 const MAX_CHARACTERS: usize = 253;
 
-/// Prefixes of headers that proxies and other services in front of backends set. Policies must not
-/// set such headers from claims.
+/// Prefixes of headers that proxies or other services between client and backend set. Policies must
+/// not set these headers from claims.
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
 /// A policy's token requirements.
@@ -33,17 +33,18 @@ pub(crate) struct TokenCheck {
     /// Name of the token filter.
     pub(super) name: String,
     pub(super) policy: TokenPolicy,
-    /// Headers set from claims.
+    /// Headers to set from token claims.
     pub(super) claim_headers: Vec<schema::ClaimHeader>,
-    /// Headers that contain tokens and are removed before requests reach a backend.
+    /// Headers that contain tokens and must be removed before requests reach a backend.
     pub(super) token_headers: BTreeSet<String>,
-    /// Problems that do not keep the tokens from being checked.
+    /// Problems that do not prevent the check.
     pub(super) notes: Vec<String>,
 }
 
 impl TokenCheck {
-    /// Creates a check for tokens from one provider. `owner` names the object that requires them.
-    /// Unless `forward` is true, headers with tokens are removed.
+    /// Creates a check that accepts tokens from one provider. `owner` names the object that
+    /// requires the tokens. Unless `forward` is true, the headers that contain tokens are removed
+    /// from requests to backends.
     pub(crate) fn of_provider(owner: &str, provider: TokenProvider, forward: bool) -> Self {
         let headers = headers_of(&provider).into_iter();
         Self {
@@ -109,7 +110,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns the names of headers in which clients may send a token from the provider.
+/// Returns the names of the headers in which clients may send the provider's tokens.
 fn headers_of(provider: &TokenProvider) -> Vec<String> {
     let sources = provider.sources.iter();
     let headers = sources.filter_map(|TokenSource { kind }| match kind {
@@ -121,7 +122,7 @@ fn headers_of(provider: &TokenProvider) -> Vec<String> {
     headers.chain(default).collect()
 }
 
-/// Returns the provider, and a note about its keys.
+/// Reads a provider. Also returns a note if its keys could not be renewed.
 fn read_provider(
     at: &str,
     spec: &JwtProvider,
@@ -162,7 +163,7 @@ fn read_provider(
     Ok((provider, note))
 }
 
-/// Returns an error if the text is empty or too long, or contains control characters.
+/// Fails if the text is empty or too long, or contains control characters.
 pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(format!(
@@ -172,7 +173,7 @@ pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
     limits::characters(field, text, MAX_CHARACTERS)
 }
 
-/// Returns the names in a claim path, outermost first.
+/// Splits the path of a claim into names, outermost first.
 pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String> {
     check_text(field, claim)?;
     let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();
@@ -184,7 +185,7 @@ pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String
     Ok(path)
 }
 
-/// Returns the keys in canonical form, and a note about keys that could not be renewed.
+/// Returns the provider's keys in canonical form. Also returns a note if they could not be renewed.
 fn read_keys(
     at: &str,
     spec: &JwksSource,
@@ -284,7 +285,8 @@ fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, St
     sources.collect()
 }
 
-/// Returns the lower-case header names, each with the path of its claim.
+/// Reads the headers to set from claims. Returns lower-case header names, each with the path of its
+/// claim.
 fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<String>)>, String> {
     limits::entries(field, specs.len(), 0..=TokenPolicy::MAX_ENTRIES)?;
     let mut seen = BTreeSet::new();

@@ -1,9 +1,9 @@
 //! TrafficPolicies and AccessPolicies: access checks, limits and defaults for requests to each
 //! listener and rule.
 //!
-//! Protective settings accumulate from the rule up to the Gateway. Each section of the tuning
-//! settings comes from the policy nearest to the rule. If a protective setting is invalid, requests
-//! to the policy's targets are rejected. An invalid tuning setting is ignored.
+//! Protective settings of the rule, its route and all wider scopes apply together. Header changes,
+//! and each tuning setting, come only from the policy nearest to the rule. If a protective setting
+//! is invalid, requests to the policy's targets are rejected. An invalid tuning setting is ignored.
 
 pub(crate) mod access;
 mod authorization;
@@ -34,17 +34,19 @@ pub(crate) struct TrafficSettings {
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
-    /// Headers that policies set from claims, by namespace. Set only for listeners.
+    /// Headers that policies set, by the policies' namespace. Clients must not set them. Filled in
+    /// only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
-    /// True if all requests are rejected, because a protective setting is invalid or a field is
+    /// True if all requests are rejected because a protective setting is invalid or a field is
     /// unknown.
     pub(crate) refuses: bool,
 }
 
-/// Headers that policies set from claims, by the policies' namespace.
+/// Headers that policies set from token claims or responses of authorization services, by the
+/// policies' namespace.
 pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<String>>;
 
-/// Timeouts in milliseconds. 0 means no timeout, and `None` means the proxy's default.
+/// Timeouts in milliseconds. 0 disables a timeout, and `None` means the proxy's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Timeouts {
     request: Option<u64>,
@@ -53,7 +55,8 @@ struct Timeouts {
 }
 
 impl TrafficSettings {
-    /// Merges the settings from a wider scope, or from a newer policy in the same scope.
+    /// Merges the settings of a wider scope, or of a newer policy in the same scope, into these.
+    /// Tuning settings here take precedence.
     fn add(&mut self, wider: &Self) {
         let Self {
             rate_limits,
@@ -70,8 +73,8 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// Returns true if any setting is protective. In that case, requests must not fall through to
-    /// another route.
+    /// Returns true if any setting is protective. Requests must then never reach another route
+    /// instead.
     pub(crate) fn protects(&self) -> bool {
         self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
     }
@@ -81,8 +84,8 @@ impl TrafficSettings {
         self.timeouts.is_some()
     }
 
-    /// Sets the fields that a rule leaves unset. `decided` is true if a policy nearer to the rule
-    /// sets timeouts.
+    /// Applies the tuning settings to the fields that a rule leaves unset. `decided` is true if a
+    /// policy nearer to the rule sets timeouts; then the timeouts here have no effect.
     pub(crate) fn tune(&self, forward: &mut Forward, decided: bool) {
         if let Some(Timeouts {
             request,
@@ -140,8 +143,8 @@ impl<'w> TrafficPolicies<'w> {
         }
     }
 
-    /// Combines the settings for a section of an object with the settings for the whole object. If
-    /// `part` is empty, returns only the settings for the whole object.
+    /// Returns the settings for the section `part` of an object, merged with the settings for the
+    /// whole object. If `part` is empty, returns only the latter.
     pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
         let mut settings = TrafficSettings::default();
         let part = Some(part).filter(|part| !part.is_empty());
@@ -153,8 +156,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the settings for one of a Gateway's listeners. `owner` is the object that defines
-    /// the listener.
+    /// Returns the settings for one of a Gateway's listeners. `owner` is the Gateway or ListenerSet
+    /// that defines the listener.
     pub(crate) fn of_listener(
         &self,
         gateway: (&str, &str),
@@ -174,8 +177,9 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the filters shared by all of a Gateway's listeners. Returns `None` if a policy
-    /// targets a single listener, or any ListenerSet, even one that belongs to another Gateway.
+    /// Returns the filters that apply to all listeners of a Gateway. Returns `None` if their
+    /// filters may differ: a policy targets one of the Gateway's listeners, or any ListenerSet of
+    /// any Gateway.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {
@@ -185,7 +189,7 @@ impl<'w> TrafficPolicies<'w> {
         settings.filters.to_schema(None)
     }
 
-    /// Returns the conditions for an object whose requests are affected by policies.
+    /// Returns the conditions that tell an object's owner which policies affect its requests.
     pub(crate) fn affect(
         &self,
         kind: Kind,

@@ -1,5 +1,5 @@
-//! All policies of one kind, TrafficPolicy or AccessPolicy: their effect on objects, and whether
-//! they are accepted.
+//! The TrafficPolicies or the AccessPolicies: their effect on targets, and whether they are
+//! accepted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,14 +18,15 @@ use crate::world::{Kind, World};
 pub(crate) struct CheckedPolicy<'w> {
     pub(crate) metadata: &'w Metadata,
     pub(crate) accepted: Verdict,
-    /// All settings except `limits`, because a limit's name depends on the target.
+    /// All settings except rate limits. A rate limit's name depends on the target, so `limits`
+    /// holds them.
     pub(super) settings: TrafficSettings,
     pub(super) limits: Vec<RateLimit>,
 }
 
 impl<'w> CheckedPolicy<'w> {
     /// Creates a policy without settings, and registers its targets. If a field is unknown,
-    /// requests are rejected, because the field might be security-relevant.
+    /// requests to the targets are rejected, because the field might be security-relevant.
     pub(super) fn new(
         metadata: &'w Metadata,
         target_refs: &'w [PolicyTargetRef],
@@ -46,8 +47,8 @@ impl<'w> CheckedPolicy<'w> {
         checked
     }
 
-    /// Unwraps a protective setting. If it is invalid, reports the error and rejects requests to
-    /// the targets.
+    /// Unwraps a protective setting. If the setting is invalid, reports the error and rejects
+    /// requests to the policy's targets.
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
         part.map_err(|why| {
             let status = refusal::HTTP;
@@ -58,7 +59,7 @@ impl<'w> CheckedPolicy<'w> {
         .ok()
     }
 
-    /// Returns the message of the policy's status if it is accepted.
+    /// Returns the status message of an accepted policy.
     pub(crate) fn message(&self) -> String {
         let mut message = "the policy applies".to_owned();
         for note in self.settings.filters.notes() {
@@ -68,7 +69,7 @@ impl<'w> CheckedPolicy<'w> {
         message
     }
 
-    /// Returns the policy's name, followed by the objects that it exempts.
+    /// Returns the policy's name and the routes that it exempts, for messages.
     fn told(&self) -> String {
         let exempt: Vec<String> = self.settings.filters.exempt().collect();
         let name = self.metadata.key();
@@ -78,7 +79,7 @@ impl<'w> CheckedPolicy<'w> {
         format!("{name} (exempts {})", exempt.join(", "))
     }
 
-    /// Returns the names of the sections set here that at most one policy per scope may set.
+    /// Returns the names of the settings here that only one policy per scope may set.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
             rate_limits: _,
@@ -94,10 +95,10 @@ impl<'w> CheckedPolicy<'w> {
     }
 }
 
-/// All policies of a kind, oldest first.
+/// All policies of one kind, oldest first.
 pub(crate) struct PoliciesOfKind<'w> {
     kind: Kind,
-    /// Type of the condition that is set on the policies' targets.
+    /// Type of the condition that reports the policies' effect on their targets.
     affected: ConditionType,
     pub(super) all: Vec<CheckedPolicy<'w>>,
     pub(super) targets: PolicyTargets<'w>,
@@ -120,15 +121,16 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns true if a policy targets a single listener of the Gateway, or any ListenerSet.
+    /// Returns true if any policy targets one of the Gateway's listeners, or any ListenerSet of any
+    /// Gateway.
     pub(super) fn narrows_listeners(&self, gateway: (&str, &str)) -> bool {
         let of_gateway = self.targets.places(Kind::Gateway, gateway).iter();
         let mut sections = of_gateway.map(|(_, section)| section);
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
-    /// Adds the settings for a section of an object, or for the whole object if `section` is
-    /// `None`.
+    /// Merges the policies for a section of an object, or for the whole object if `section` is
+    /// `None`, into `settings`.
     pub(super) fn add_to(
         &self,
         settings: &mut TrafficSettings,
@@ -156,7 +158,8 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns the condition for an object, or `None` if no policy affects its requests.
+    /// Returns a condition for an object that names the policies that affect its requests, or
+    /// `None` if there are none.
     pub(super) fn affect(
         &self,
         kind: Kind,
@@ -189,8 +192,8 @@ impl<'w> PoliciesOfKind<'w> {
         ))
     }
 
-    /// Returns the index of each policy that targets this object or a section of it. Also returns
-    /// the policy's error for that target, if any.
+    /// Returns the indices of the policies that target this object or one of its sections. Each
+    /// comes with the policy's error for that target, if any.
     pub(crate) fn judge(
         &self,
         kind: Kind,
