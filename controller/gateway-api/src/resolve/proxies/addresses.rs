@@ -1,4 +1,5 @@
-//! Client address filters for HTTPProxies: a route's own filter, or else its virtual host's.
+//! Client address filters in HTTPProxies. A virtual host's filter applies to routes without their
+//! own.
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A filter, or `None` if all clients may send requests. An invalid filter is an error.
+/// A filter, or `None` if clients with any address may send requests. The error describes an
+/// invalid filter.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
 
-/// Returns the virtual host's filter, which applies to routes without their own filter.
+/// Reads the virtual host's filter, which applies to routes without their own filter.
 pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
     let host = root.virtualhost;
     read(
@@ -28,7 +30,8 @@ pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
 }
 
 impl ReadRoute<'_> {
-    /// Adds the route's filter. If the filter is invalid, the route responds with an error.
+    /// Adds the route's own filter or else the virtual host's. If that filter is invalid, the route
+    /// responds with an error.
     pub(super) fn admit(
         &mut self,
         host: &ReadAddresses,
@@ -48,8 +51,8 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a filter. Its name consists of the HTTPProxy's name and `place`, the filter's location in
-/// the HTTPProxy.
+/// Reads a filter. The name of the filter consists of the HTTPProxy's name and `place`, the
+/// location of the filter in the HTTPProxy.
 fn read(
     proxy: &NamespacedName,
     place: &str,
@@ -88,7 +91,7 @@ fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, 
                 ));
             }
         };
-        // Like Contour, allow an address without a prefix length.
+        // As in Contour, an address without a prefix length means that single address.
         let network = Network::of_host_or_network(cidr);
         let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
         let network = network.to_string();

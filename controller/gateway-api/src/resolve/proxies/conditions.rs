@@ -1,8 +1,8 @@
-//! Match conditions for includes and routes: paths, headers and query parameters, merged along the
-//! include tree.
+//! Match conditions (path, headers, query parameters) of routes, merged with the conditions of all
+//! includes that lead to the route.
 //!
-//! Include prefixes are literal; a child route cannot match outside its prefix. Conditions are
-//! ANDed.
+//! An include's prefix is literal, and the included routes match only paths below it. A request
+//! must meet all conditions.
 
 use sesame_proto::expressions::{fixed_path, quote};
 use sesame_proto::schema::StringMatch;
@@ -14,24 +14,23 @@ use crate::resolve::routes::matches::{RouteMatch, canonical_path};
 use crate::resolve::syntax::limits::{self, MAX_MATCHED_VALUES, MAX_PATH};
 use crate::resolve::syntax::regexes::{self, Regexes};
 
-/// Contour's reason for an invalid condition, and a message about it.
+/// Contour's reason for an invalid condition, and the message.
 pub(super) type ConditionFault = (&'static str, String);
 
 const PATH: &str = "PathMatchConditionsNotValid";
 const HEADER: &str = "HeaderMatchConditionsNotValid";
 const QUERY: &str = "QueryParameterMatchConditionsNotValid";
 
-/// The conditions that includes impose on the included routes.
+/// The merged conditions of all includes between the root and a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inherited {
-    /// Empty, or a path that starts with `/`.
+    /// Path prefix: empty, or starts with `/`.
     prefix: String,
     headers: Vec<StringMatch>,
     query_params: Vec<StringMatch>,
     instructions: u64,
 }
 
-/// The path condition in a list of conditions.
 enum OwnPath<'c> {
     None,
     Prefix(&'c str),
@@ -40,7 +39,7 @@ enum OwnPath<'c> {
 }
 
 impl Inherited {
-    /// Returns the conditions that apply to routes below an include.
+    /// Adds the conditions of another include, and returns the conditions for the routes below it.
     pub(super) fn include(
         &self,
         conditions: &[ProxyCondition],
@@ -61,7 +60,7 @@ impl Inherited {
         Ok(below)
     }
 
-    /// Returns the match for a route with these conditions.
+    /// Adds a route's own conditions, and returns the route's match.
     pub(super) fn route(
         &self,
         conditions: &[ProxyCondition],
@@ -78,8 +77,8 @@ impl Inherited {
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
                 let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
-                // Check the pattern by itself: an unbalanced `)` could close the group that
-                // restricts it to the prefix.
+                // Check the pattern without the prefix: an unbalanced `)` in it could close the
+                // group that ties it to the prefix.
                 regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
                 let checked = regexes.check(&whole).map_err(invalid)?;
@@ -94,8 +93,8 @@ impl Inherited {
         Ok(own.matching(path))
     }
 
-    /// Returns a match for a route with invalid conditions. It accepts at least the route's
-    /// intended requests, but none outside the route's includes.
+    /// Returns a match for a route whose conditions are invalid. It accepts at least the requests
+    /// that the route's author intended, but none that the includes exclude.
     pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
         let mut wide = self.clone();
         let mut paths = conditions.iter().flat_map(|it| {
@@ -110,12 +109,13 @@ impl Inherited {
         wide.matching(path)
     }
 
-    /// Returns a match for all requests below the includes.
+    /// Returns a match for all requests that meet the includes' conditions.
     pub(super) fn whole(&self) -> RouteMatch {
         self.clone().matching(self.prefix_kind())
     }
 
-    /// Returns the path prefix that a rewrite of matching requests replaces.
+    /// Returns the path prefix that a prefix rewrite replaces, or `None` if the match has no path
+    /// prefix.
     pub(super) fn prefix_of(route_match: &RouteMatch) -> Option<&str> {
         match &route_match.path {
             PathKind::TextPrefix(prefix) => Some(prefix),
@@ -131,7 +131,8 @@ impl Inherited {
             mut query_params,
             instructions,
         } = self;
-        // Sort, so that matches with the same conditions are equal regardless of their order.
+        // Matches with the same conditions in a different order must be equal, so sort the
+        // conditions.
         headers.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         query_params.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         RouteMatch {
@@ -150,7 +151,7 @@ impl Inherited {
         }
     }
 
-    /// Appends a path to the includes' prefix, and normalizes the result.
+    /// Appends a path to the includes' prefix, and normalizes it.
     fn joined(&self, path: &str) -> Result<String, ConditionFault> {
         if !path.starts_with('/') {
             return Err((PATH, format!("path {path:?} must start with '/'")));
@@ -178,7 +179,7 @@ impl Inherited {
         conditions: &[ProxyCondition],
         regexes: &mut Regexes,
     ) -> Result<(), ConditionFault> {
-        // Check the limits before compiling expressions.
+        // Check the number of conditions before compiling regular expressions.
         let headers = conditions.iter().filter(|it| it.header.is_some()).count();
         let number = self.headers.len().saturating_add(headers);
         let count = limits::entries("header conditions", number, 0..=MAX_MATCHED_VALUES);
@@ -206,7 +207,7 @@ impl Inherited {
     }
 }
 
-/// Returns the path condition in a list of conditions. Fails if there are several.
+/// Returns the only path condition in a list of conditions, if any. Fails if there are several.
 fn own_path(conditions: &[ProxyCondition]) -> Result<OwnPath<'_>, ConditionFault> {
     let mut found = OwnPath::None;
     for condition in conditions {

@@ -1,4 +1,5 @@
-//! Connections to an HTTPProxy's Services: protocol, TLS validation, timeouts and load balancing.
+//! Settings for connections to an HTTPProxy's Services: protocol, TLS validation, timeouts and load
+//! balancing.
 
 use sesame_proto::schema::{BackendTls, HealthCheck, LoadBalancer, SessionPersistence};
 
@@ -15,20 +16,20 @@ use crate::resolve::syntax::{durations, hostnames};
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// A route's settings for connections to its Services.
+/// A route's settings for connections to all of its Services.
 #[derive(Debug, Default)]
 pub(super) struct RouteConnections {
-    /// Literal Host header of requests. If empty, the client's Host is kept.
+    /// Host header that the route sets, without variables. If empty, the client's Host is kept.
     pub(super) host: String,
-    /// Idle timeout in milliseconds: 0 for no timeout, `None` for the default.
+    /// Idle timeout in milliseconds: `Some(0)` for no timeout, `None` for the default.
     idle_timeout_ms: Option<u64>,
     load_balancer: Option<LoadBalancer>,
     health_check: Option<HealthCheck>,
 }
 
 impl RouteConnections {
-    /// Reads a route's settings. `host` is the Host header that the route sets. As in Contour, `0s`
-    /// means the default.
+    /// Reads a route's settings. `host` is the Host header that the route sets. As in Contour, a
+    /// timeout of `0s` means the default.
     pub(super) fn read(timeouts: Option<&ProxyTimeouts>, host: &str) -> Result<Self, RouteFault> {
         let idle = timeouts.map(|it| it.idle_connection.as_str());
         let idle_timeout_ms = match idle.unwrap_or_default() {
@@ -49,7 +50,7 @@ impl RouteConnections {
         })
     }
 
-    /// Adds load balancing and health checks. Returns the session persistence for the route.
+    /// Reads the route's load balancing and health checks. Returns its session persistence, if any.
     pub(super) fn balance(
         &mut self,
         route: &ProxyRoute,
@@ -71,7 +72,7 @@ impl RouteConnections {
         session
     }
 
-    /// Reads the settings in a `tcpproxy`, and returns warnings about unsupported settings.
+    /// Reads the settings of a `tcpproxy`. Also returns warnings about settings without effect.
     pub(super) fn of_tcp(tcp: &ProxyTcp) -> (Self, Vec<RouteFault>) {
         let ProxyTcp {
             services: _,
@@ -95,7 +96,7 @@ impl RouteConnections {
     }
 }
 
-/// Reads the connection settings in a route's entry for a Service.
+/// Reads the settings for connections to one of a route's Services.
 pub(super) fn read<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
@@ -139,7 +140,7 @@ pub(super) fn read<'w>(
     })
 }
 
-/// Contour's type and reason for a Service that cannot be verified.
+/// Contour's type and reason if the certificate of a Service cannot be validated.
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
 
 fn own_tls<'w>(
@@ -170,8 +171,8 @@ fn own_tls<'w>(
     Ok(OwnTls { tls, bundle })
 }
 
-/// Returns the accepted subject names: the certificate must contain at least one of them. The list
-/// is never empty.
+/// Returns the accepted subject names, at least one. A certificate is accepted if it contains any
+/// of them.
 pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     let ProxyValidation {
         ca_secret: _,
@@ -195,7 +196,7 @@ pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String>
     Ok(names.to_vec())
 }
 
-/// Splits a reference to a Secret: `name`, or `namespace/name`.
+/// Splits a reference to a Secret, `name` or `namespace/name`, into namespace and name.
 pub(super) fn secret(reference: &str) -> (Option<&str>, &str) {
     let parts = reference.split_once('/');
     parts.map_or((None, reference), |(namespace, name)| {
@@ -203,7 +204,6 @@ pub(super) fn secret(reference: &str) -> (Option<&str>, &str) {
     })
 }
 
-/// Converts a reference to a Secret to an object reference.
 pub(super) fn secret_ref(reference: &str) -> ObjectRef {
     let (namespace, name) = secret(reference);
     ObjectRef {
@@ -213,18 +213,17 @@ pub(super) fn secret_ref(reference: &str) -> ObjectRef {
     }
 }
 
-/// An HTTPProxy's reference to a Secret with the CA certificates for a Service.
+/// An HTTPProxy's reference to a Secret with CA certificates or with a token issuer's key set.
 #[derive(Debug)]
 pub struct AuthorityRef<'w> {
     /// Namespace and name of the Gateway that the HTTPProxy's class specifies.
     pub gateway: (&'w str, &'w str),
     /// Namespace of the HTTPProxy.
     pub namespace: &'w str,
-    /// The reference to the Secret.
     pub secret: ObjectRef,
 }
 
-/// Returns the CA certificate references of these HTTPProxies.
+/// Returns these HTTPProxies' references to CA certificates for their Services.
 pub(super) fn authority_refs<'w>(proxies: &Proxies<'w>) -> Vec<AuthorityRef<'w>> {
     let with_gateway = proxies
         .values()

@@ -1,4 +1,4 @@
-//! The CORS policy of a root HTTPProxy, which applies to all routes below the root.
+//! The CORS policy of a root HTTPProxy, which applies to all routes in the root's include tree.
 
 use sesame_proto::expressions::{self, MAX_INSTRUCTIONS, MAX_PER_ORIGINS, is_of_origins};
 use sesame_proto::schema::cors_origin::Kind;
@@ -10,7 +10,7 @@ use crate::resolve::syntax::limits::{self, MAX_CORS_ENTRIES};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{durations, names};
 
-/// Reads the policy. Errors contain the field path relative to the policy.
+/// Reads the policy. Errors start with the field path relative to the policy.
 pub(super) fn read(spec: &ProxyCors, regexes: &mut Regexes) -> Result<Cors, String> {
     let ProxyCors {
         allow_credentials,
@@ -60,7 +60,8 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
             "*" => Kind::Regex(".*".to_owned()),
             text if is_url(text) => match cors::origin(text) {
                 Ok(Kind::Exact(origin)) => Kind::Exact(origin),
-                // Browsers never send this text as an origin.
+                // This text looks like a URL but is not a valid origin. Match it literally;
+                // browsers never send it.
                 Ok(Kind::Regex(_)) | Err(_) => Kind::Exact(text.to_owned()),
             },
             pattern => {
@@ -84,8 +85,8 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
     Ok(origins)
 }
 
-/// Returns true if Contour interprets the text as an origin instead of a regular expression. An
-/// origin has a scheme, and a host with only characters that Go allows in a URL.
+/// Returns true if Contour treats the text as an exact origin instead of a regular expression. Such
+/// text has a scheme, and a host of characters that Go allows in a URL.
 fn is_url(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;
@@ -112,7 +113,7 @@ mod tests {
             ("*", regex(".*")),
             ("https://a.test", exact("https://a.test")),
             ("http://a.test:8080", exact("http://a.test:8080")),
-            // As a regular expression, this would allow https://xa.test.
+            // Read as a regular expression, this would also allow https://xa.test.
             ("https://*.a.test", exact("https://*.a.test")),
             ("https://.*.a.test", exact("https://.*.a.test")),
             (r"https://.*\.a\.test", regex(r"https://.*\.a\.test")),

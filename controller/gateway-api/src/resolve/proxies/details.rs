@@ -1,4 +1,5 @@
-//! Collects errors and warnings about HTTPProxies, with Contour's types and reasons.
+//! Collects the errors and warnings in the statuses of HTTPProxies, with Contour's types and
+//! reasons.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +7,28 @@ use super::rules::RouteFault;
 use crate::api::NamespacedName;
 use crate::status::ProxyDetail;
 
-/// A detail's type and reason, as in Contour.
+/// Contour's type and reason for an error or warning.
 pub(super) type Words = (&'static str, &'static str);
 
-/// Maximum number of details per object.
+/// Maximum number of errors and warnings per HTTPProxy.
 const MAX: usize = 64;
 
-/// The details of all objects, by name.
+/// The errors and warnings of all HTTPProxies, by name.
 #[derive(Debug, Default)]
 pub(super) struct Details(BTreeMap<NamespacedName, Vec<ProxyDetail>>);
 
 impl Details {
-    /// Adds an error, unless it is already present.
+    /// Adds an error, unless the same error is already present.
     pub(super) fn error(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, false, words, message.into());
     }
 
-    /// Adds a warning, unless it is already present.
+    /// Adds a warning, unless the same warning is already present.
     pub(super) fn warn(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, true, words, message.into());
     }
 
-    /// Adds the errors and the warnings about the route at this index.
+    /// Adds errors and warnings about the route at `index`.
     pub(super) fn of_route(
         &mut self,
         of: &NamespacedName,
@@ -56,7 +57,8 @@ impl Details {
         }
     }
 
-    /// Returns true if Contour would not serve the HTTPProxy's routes because of an error.
+    /// Returns true if the HTTPProxy has an error because of which Contour would serve none of its
+    /// routes.
     pub(super) fn withdraws(&self, of: &NamespacedName) -> bool {
         let errors = self.0.get(of).into_iter().flatten();
         errors

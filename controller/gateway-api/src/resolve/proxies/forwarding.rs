@@ -8,8 +8,8 @@ use crate::api::{ProxyInternalRedirect, ProxyRetry, ProxyTimeouts};
 use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::syntax::{durations, limits};
 
-/// Maximum number of retry conditions, and of retry statuses. Envoy supports fewer conditions than
-/// this.
+/// Maximum number of retry conditions, and of retry statuses. Envoy defines fewer conditions than
+/// this, so valid lists always fit.
 const MAX_RETRY_CONDITIONS: usize = 32;
 
 /// Default response timeout in milliseconds, as in Contour.

@@ -1,4 +1,5 @@
-//! Header modifications in HTTPProxies. Values may contain the variables that Contour allows.
+//! Changes to request and response headers in HTTPProxies. Values may contain the variables that
+//! Contour supports.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +11,11 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// Name and port of a Service, if the policy applies only to requests to that Service.
+/// Name and port of the Service to which the changes are limited, or `None` for all requests to a
+/// route.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
-/// Returns the header modifications, and the Host rewrite if the policy sets Host.
+/// Returns the changes to request headers, and a rewrite of the host if the policy sets Host.
 pub(super) fn header_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -50,7 +52,7 @@ pub(super) fn header_policy(
         if !removed.insert(lower.clone()) {
             return Err(format!("header {name:?} is removed twice"));
         }
-        // Headers are removed before they are set, so do not remove headers that are set.
+        // As in Contour, removal comes before setting, so a header that is also set is kept.
         if !names.contains(&lower) {
             changes.remove.push(name.clone());
         }
@@ -59,7 +61,7 @@ pub(super) fn header_policy(
     Ok(((!is_empty).then_some(changes), host))
 }
 
-/// Returns the header modifications for responses. Fails if the policy sets Host.
+/// Returns the changes to response headers. Fails if the policy sets Host.
 pub(super) fn response_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -71,7 +73,7 @@ pub(super) fn response_policy(
     }
 }
 
-/// Returns warnings about variables that are unknown or empty.
+/// Returns a warning for each variable that is unknown or has no value.
 pub(super) fn variables_without_value(
     spec: Option<&ProxyHeaders>,
     service: OfService<'_>,
@@ -135,10 +137,9 @@ fn header(name: &str, parts: Vec<Kind>) -> Header {
     }
 }
 
-/// A header value, split at its variables.
 #[derive(Default)]
 struct Value<'v> {
-    /// At least one part. Two literals are never adjacent.
+    /// Never empty. Adjacent literals are merged into one.
     parts: Vec<Kind>,
     unknown: Vec<&'v str>,
 }
@@ -203,7 +204,7 @@ fn variable(name: &str, namespace: &str, service: OfService<'_>) -> Option<Kind>
     }
 }
 
-/// Returns true if text looks like the name of a variable, optionally with arguments.
+/// Returns true if the text could be a variable's name, with or without arguments.
 fn is_like_variable(name: &str) -> bool {
     let plain = name.split('(').next().unwrap_or_default();
     let letters = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';

@@ -1,5 +1,5 @@
-//! Health checks configured in HTTPProxies. An invalid check has no effect, and endpoints without a
-//! check receive requests.
+//! Health checks in HTTPProxies. An invalid health check has no effect, so its endpoints receive
+//! requests unchecked.
 
 use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::{HealthCheck, HttpCheck, MAX_BACKEND_MS, StatusRange};
@@ -8,22 +8,21 @@ use crate::api::{ProxyHealthCheck, ProxyStatusRange, ProxyTcpHealthCheck};
 use crate::resolve::backends;
 use crate::resolve::syntax::limits;
 
-/// Contour's type and reason for a check that has no effect, or whose timeout is reduced.
+/// Contour's type and reason for a health check that has no effect, or whose timeout was reduced.
 pub(super) const INVALID: (&str, &str) = ("RouteError", "HealthCheckPolicyInvalid");
 
 /// The Host header of health checks, as in Contour.
 const HOST: &str = "contour-envoy-healthcheck";
 
-/// Default interval and timeout in seconds, and default thresholds, as in Contour.
+/// Defaults as in Contour. Interval and timeout are in seconds.
 const INTERVAL: u64 = 10;
 const TIMEOUT: u64 = 2;
 const UNHEALTHY: u64 = 3;
 const HEALTHY: u64 = 2;
 
-/// An optional health check, and an optional warning about it.
+/// The health check, if any, and a warning about it, if any.
 pub(super) type ReadCheck = (Option<HealthCheck>, Option<String>);
 
-/// Reads a route's health check.
 pub(super) fn of_requests(policy: Option<&ProxyHealthCheck>) -> ReadCheck {
     read(policy.map(|policy| {
         let ProxyHealthCheck {
@@ -44,7 +43,6 @@ pub(super) fn of_requests(policy: Option<&ProxyHealthCheck>) -> ReadCheck {
     }))
 }
 
-/// Reads a `tcpproxy`'s health check.
 pub(super) fn of_connections(policy: Option<&ProxyTcpHealthCheck>) -> ReadCheck {
     read(policy.map(|policy| {
         let ProxyTcpHealthCheck {
@@ -105,7 +103,7 @@ fn timed(
     })
 }
 
-/// Returns `value`, or the default if it is 0. Fails if `value` is negative or exceeds `most`.
+/// Returns `value`, or `default` if it is 0. Fails if `value` is negative or exceeds `most`.
 fn number(field: &str, value: i64, default: u64, most: u64) -> Result<u64, String> {
     match u64::try_from(value) {
         Ok(0) => Ok(default),

@@ -12,10 +12,11 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, names};
 
-/// The session cookie's name, as in Contour.
+/// Name of the session cookie, as in Contour.
 const COOKIE: &str = "X-Contour-Session-Affinity";
 
-/// A new endpoint's minimum weight in percent, and the exponent of its growth, as in Contour.
+/// Defaults for slow start, as in Contour: the minimum weight of a new endpoint in percent, and the
+/// exponent with which its weight grows.
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
@@ -25,7 +26,7 @@ pub(super) struct Balance {
     /// `None` means round robin.
     pub(super) load_balancer: Option<LoadBalancer>,
     pub(super) session: Option<SessionPersistence>,
-    /// Reasons why the strategy is not applied as configured.
+    /// Why the route's load balancing differs from its configuration.
     pub(super) warnings: Vec<String>,
 }
 
@@ -48,7 +49,7 @@ impl Balance {
     }
 }
 
-/// Reads the load balancing strategy for a route with these Services.
+/// Reads the load balancing policy of a route with these Services.
 pub(super) fn of_requests(
     policy: Option<&ProxyLoadBalancer>,
     services: &[ProxyService],
@@ -80,7 +81,7 @@ pub(super) fn of_requests(
     balance
 }
 
-/// Reads the strategy for TCP connections, which have no values to hash.
+/// Reads the load balancing policy for TCP connections, which have no headers to hash.
 pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     let Some(ProxyLoadBalancer {
         strategy,
@@ -172,8 +173,8 @@ fn hash_policy(policy: &ProxyHashPolicy) -> Result<HashPolicy, String> {
     })
 }
 
-/// Returns the strategy for a Service, including slow start. The error explains why slow start has
-/// no effect.
+/// Adds the Service's slow start, if any, to the load balancer. The error explains why slow start
+/// has no effect.
 pub(super) fn with_slow_start(
     service: &ProxyService,
     balancer: Option<&LoadBalancer>,

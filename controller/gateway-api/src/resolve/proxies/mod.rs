@@ -1,9 +1,10 @@
-//! Resolves HTTPProxies: finds roots, follows includes, and converts routes to checked routes.
+//! Resolves HTTPProxies: finds roots, follows their includes, and converts their routes to checked
+//! routes.
 //!
-//! After this check, the same code handles these routes and Gateway API routes: tables, precedence,
-//! limits. HTTPProxies take precedence over Ingresses, but not over Gateway API routes. If several
-//! matches in an include tree are equal, the last route wins, as in Contour. A route that cannot be
-//! served still matches its requests, and responds with an error.
+//! From there on, they share all code with Gateway API routes: route tables, precedence and limits.
+//! HTTPProxy routes take precedence over Ingresses, but not over Gateway API routes. Among equal
+//! matches in an include tree, the last route wins, as in Contour. A route that cannot be served
+//! still matches its requests, and responds with an error.
 
 mod addresses;
 mod answers;
@@ -53,32 +54,32 @@ use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Response status for requests that match an invalid include.
+/// Response status for requests that match the conditions of an invalid include.
 const BAD_GATEWAY: u32 = 502;
 
-/// An HTTPProxy of a Sesame class, and everything that its status reports.
+/// An HTTPProxy of a Sesame class, and the facts for its status.
 pub(crate) struct CheckedProxy<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
     /// The Gateway that the class specifies, if any.
     pub(crate) gateway: Option<NamespacedName>,
     pub(crate) details: Vec<ProxyDetail>,
-    /// True if no root includes the HTTPProxy.
+    /// True if the HTTPProxy is not a root and no root includes it.
     pub(crate) orphaned: bool,
-    /// Indices of its routes in the list of all routes.
+    /// Indices of the HTTPProxy's routes in the list of all routes.
     pub(crate) routes: Vec<usize>,
 }
 
-/// All references to Secrets in HTTPProxies and Ingresses of Sesame classes.
+/// References from HTTPProxies and Ingresses of Sesame classes to Secrets.
 #[derive(Debug)]
 pub struct LayeredReferences<'w> {
-    /// The listeners for hosts with TLS.
+    /// The listeners for hosts with TLS, which refer to certificates.
     pub listeners: Vec<ImplicitListeners<'w>>,
     /// References to CA certificates for Services and token issuers, and to key sets.
     pub authorities: Vec<AuthorityRef<'w>>,
 }
 
-/// Returns all references to Secrets in HTTPProxies and Ingresses of Sesame classes.
+/// Returns all references from HTTPProxies and Ingresses of Sesame classes to Secrets.
 pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> LayeredReferences<'w> {
     let classes = IngressClasses::check(world, options);
     let found = FoundProxies::find(world, &classes);
@@ -91,7 +92,7 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
     }
 }
 
-/// Returns the key sets that HTTPProxies of Sesame classes need, each with the HTTPProxy's
+/// Returns the remote key sets that HTTPProxies of Sesame classes use, each with the HTTPProxy's
 /// namespace.
 pub(crate) fn remote_key_sets<'w>(
     world: &'w World,
@@ -106,7 +107,7 @@ pub(crate) fn remote_key_sets<'w>(
     tokens::remote_key_sets(&FoundProxies::find(world, &classes).roots)
 }
 
-/// Returns the listeners for these HTTPProxies, and for all Ingresses of these classes.
+/// Returns the TLS listeners for these HTTPProxies, and for all Ingresses of Sesame classes.
 pub(crate) fn listeners_of_all<'w>(
     world: &'w World,
     classes: &IngressClasses<'w>,
@@ -117,7 +118,7 @@ pub(crate) fn listeners_of_all<'w>(
     all
 }
 
-/// Checks all HTTPProxies of Sesame classes, and appends their routes.
+/// Checks all HTTPProxies of Sesame classes, and adds their routes to the list of all routes.
 pub(crate) fn check_all<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     found: FoundProxies<'w>,
@@ -168,16 +169,16 @@ pub(crate) fn check_all<'w>(
     checked.collect()
 }
 
-/// The served parts of a root's include tree.
+/// The parts of a root's include tree that are served.
 struct RootParts<'w> {
-    /// The HTTPProxies in the tree whose routes receive requests.
+    /// The occurrences of HTTPProxies in the tree, in order of precedence.
     places: Vec<Place<'w>>,
-    /// The target of TLS connections.
+    /// The HTTPProxy whose Services receive the root's TLS connections, if any.
     connections: Option<Connections<'w>>,
     settings: Option<&'w IngressSettings>,
 }
 
-/// Adds the routes of a root and its include tree.
+/// Adds the routes in a root's include tree.
 fn add<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     root: &Root<'w>,
@@ -201,10 +202,10 @@ fn add<'w>(
     let mut found = listeners.find(&root.host, owner, lookup.cx);
     let takes_connections = root.proxy.spec.tcpproxy.is_some();
     if takes_connections || tls::is_faulty(root) {
-        // No other listener may serve requests that the host's TLS settings should protect.
+        // Do not fall back to other listeners, because they lack the host's TLS settings.
         found.https.clear();
     } else if tls::validates_clients(root) {
-        // Only the root's own listener validates clients.
+        // Other listeners do not validate clients as this root requires.
         found
             .https
             .retain(|(place, _)| listeners.is_added(*place, owner));
@@ -249,8 +250,8 @@ fn add<'w>(
     }
 }
 
-/// Adds the routes at a place in the include tree. Returns `None` if those routes, and all routes
-/// below them, are withdrawn.
+/// Adds the routes of an HTTPProxy at a place in the include tree. Returns `None` if they are
+/// withdrawn; all routes below that place are then withdrawn too.
 fn add_place<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     (root, policy): (&Root<'w>, Option<&schema::Cors>),
@@ -286,7 +287,7 @@ fn add_place<'w>(
     Some(added)
 }
 
-/// Returns the rules at a place in the include tree, starting with the last route.
+/// Returns the rules of an HTTPProxy at a place in the include tree, last route first.
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
@@ -339,7 +340,7 @@ fn rules<'w>(
         policed.extend(read.policed);
         rules.push(read.rule);
     }
-    // Invalid includes come after the routes, so routes with equal matches win.
+    // Rules for invalid includes come last, so that a route with an equal match wins.
     let last = spec.routes.len();
     let dead_ends = place.dead_ends.iter().cloned();
     rules.extend(dead_ends.map(|dead_end| refuse(last, dead_end, BAD_GATEWAY)));
@@ -353,8 +354,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// Moves the shares of unusable Services to the other Services, if so configured. Returns true if
-/// any share was moved.
+/// If so configured, removes unusable Services from all rules, so that the other Services get their
+/// shares. Returns true if any Service was removed.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {
@@ -375,7 +376,7 @@ fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bo
     any
 }
 
-/// Fails if the rules of an HTTPProxy exceed a limit.
+/// Returns the rules, or an error if they exceed a limit for HTTPProxies.
 fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, String> {
     let rules = Rules::Requests(rules);
     rules.affordable(route, 1)?;
@@ -386,7 +387,7 @@ fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, 
 }
 
 /// Returns the rules for the plaintext port: redirects to HTTPS, except for routes with
-/// `permitInsecure`.
+/// `permitInsecure` if `permits` is true.
 fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
     let redirecting = |rule: &CheckedRule| {
         let route = routes.get(rule.index);
@@ -397,7 +398,8 @@ fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<Che
             action: Action::Redirect(RedirectTo::https()),
             request_headers: None,
             response_headers: None,
-            // The redirect reveals nothing, and tokens must not be sent without TLS.
+            // Do not require tokens for the redirect: it reveals nothing, and clients must not send
+            // tokens without TLS.
             filters: rule.filters.as_ref().map(|it| it.without_tokens().into()),
             ..rule.clone()
         }

@@ -1,5 +1,5 @@
-//! Rate limits in HTTPProxies: a route's own limit, or else its virtual host's. The virtual host's
-//! limit counts requests to all routes that have no limit of their own.
+//! Rate limits in HTTPProxies. A route's own limit counts that route's requests. A virtual host's
+//! limit counts the requests of all routes without their own limit, together.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::resolve::routes::rules::Action;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A limit, or `None` if requests are not limited. An unsupported limit is an error.
+/// A limit, or `None` if requests are not limited. The error describes an unsupported limit.
 type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
-/// A virtual host's limits, which apply to routes that have no limit of their own.
+/// A virtual host's limits, which apply to routes without their own limit.
 pub(super) struct HostLimits {
     local: ReadLimit,
-    /// True if the limits would require a rate limit service.
+    /// True if the global limits need a rate limit service, which is not supported.
     by_service: bool,
 }
 
@@ -37,8 +37,8 @@ impl HostLimits {
     }
 }
 
-/// Returns a policy's local limit. If the policy has global limits, also returns whether they
-/// require a rate limit service.
+/// Returns a policy's local limit, if any, and whether its global limits, if any, need a rate limit
+/// service.
 fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Option<bool>) {
     let Some(ProxyRateLimits { local, global }) = policy else {
         return (None, None);
@@ -54,7 +54,8 @@ fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Opt
 }
 
 impl ReadRoute<'_> {
-    /// Adds the route's limit. If the limit is unsupported, the route responds with an error.
+    /// Adds the route's own limit or else the virtual host's. If the limit is unsupported, the
+    /// route responds with an error.
     pub(super) fn limit(
         &mut self,
         host: &HostLimits,
@@ -88,8 +89,8 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a limit. Its name consists of the HTTPProxy's name and `place`, the limit's location in
-/// the HTTPProxy.
+/// Reads a limit. The name of the limit consists of the HTTPProxy's name and `place`, the location
+/// of the limit in the HTTPProxy.
 fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> ReadLimit {
     let name = format!("{}/{place}", Kind::HttpProxy.named(proxy.clone()));
     let limit = checked(name, local, &proxy.namespace);
@@ -99,7 +100,6 @@ fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> Rea
     })
 }
 
-/// Reads a limit with this name.
 fn checked(
     name: String,
     local: &ProxyLocalRateLimit,

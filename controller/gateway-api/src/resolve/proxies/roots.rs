@@ -1,4 +1,5 @@
-//! Finds the HTTPProxies of Sesame classes, and the roots among them. Each root serves one host.
+//! Finds the HTTPProxies of Sesame classes, and the roots among them. A root is an HTTPProxy that
+//! defines a virtual host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +9,17 @@ use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::World;
 
-/// HTTPProxies by name, each with its class and Gateway.
 pub(super) type Proxies<'w> = BTreeMap<NamespacedName, Classed<'w>>;
 
-/// An HTTPProxy, its class, and the class's Gateway.
 #[derive(Clone, Copy)]
 pub(super) struct Classed<'w> {
     pub(super) proxy: &'w HttpProxy,
     pub(super) class: &'w str,
-    /// Namespace and name, or `None` if the class does not specify a Gateway.
+    /// Namespace and name of the class's Gateway, or `None` if the class does not specify one.
     pub(super) gateway: Option<(&'w str, &'w str)>,
 }
 
-/// An HTTPProxy that owns a host.
+/// An HTTPProxy that defines a virtual host, and owns its hostname.
 pub(super) struct Root<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
@@ -34,7 +33,7 @@ pub(crate) struct FoundProxies<'w> {
     pub(super) proxies: Proxies<'w>,
     /// The roots, oldest first.
     pub(super) roots: Vec<Root<'w>>,
-    /// Errors for HTTPProxies whose host is invalid or taken.
+    /// Errors about HTTPProxies whose hostname is invalid or belongs to another root.
     pub(super) details: Details,
     pub(super) settings: Option<&'w IngressSettings>,
 }
@@ -54,10 +53,10 @@ impl<'w> FoundProxies<'w> {
     }
 }
 
-/// The roots with the same host, oldest first, each with its fqdn.
+/// The roots with the same hostname, oldest first, each with the `fqdn` as written.
 type Owners<'a> = Vec<(&'a NamespacedName, &'a str)>;
 
-/// Maximum number of roots that a message lists.
+/// Maximum number of roots that an error message lists.
 const MAX_NAMED: usize = 8;
 
 fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
@@ -73,8 +72,8 @@ fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     proxies.collect()
 }
 
-/// Returns the roots, oldest first. If several roots have the same host, the oldest one owns it, or
-/// none does if so configured.
+/// Returns the roots, oldest first. If several roots have the same hostname, keeps only the oldest,
+/// or none of them if so configured.
 fn find<'w>(
     proxies: &Proxies<'w>,
     settings: Option<&IngressSettings>,
@@ -108,7 +107,8 @@ fn find<'w>(
     roots
 }
 
-/// Converts an HTTPProxy to a root, or returns an error. Returns `None` if it has no virtual host.
+/// Returns the HTTPProxy as a root, or `None` if it defines no virtual host. Fails if the virtual
+/// host is invalid.
 fn root<'w>(
     name: &NamespacedName,
     Classed {
@@ -140,7 +140,7 @@ fn root<'w>(
     Some(root.map_err(|why| (("VirtualHostError", "FQDNNotSpecified"), why)))
 }
 
-/// Returns the message for a root whose host is a duplicate, without revealing other namespaces.
+/// Returns the error for a root whose hostname is a duplicate. Must not reveal other namespaces.
 fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
     let winners = if none_has_it { of_host.len() } else { 1 };
     let others = of_host.iter().take(winners).map(|(other, _)| *other);

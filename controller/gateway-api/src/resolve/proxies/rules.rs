@@ -1,7 +1,7 @@
 //! Converts routes of HTTPProxies to checked rules.
 //!
-//! A route that cannot be served as configured keeps its requests: they get an error and never
-//! reach a wider route.
+//! If a route cannot be served as configured, its requests get an error. They never reach a less
+//! specific route.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::{self, Forward, PathModifier, path_modifier};
@@ -23,7 +23,7 @@ use crate::resolve::syntax::names;
 /// Contour's type and reason for an error or warning about a route, and the message.
 pub(super) type RouteFault = (Words, String);
 
-/// The rule for a route, with the route's errors, warnings and backends.
+/// The rule for a route, with the errors, warnings and backends found in the route.
 #[derive(Debug)]
 pub(super) struct ReadRoute<'w> {
     pub(super) rule: CheckedRule,
@@ -32,8 +32,8 @@ pub(super) struct ReadRoute<'w> {
     pub(super) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Reads the route at `index` with its match. `unknown` explains why unknown fields prevent the
-/// route from being served.
+/// Reads the route at `index`; `route_match` is the route's match. If unknown fields prevent the
+/// route from being served, `unknown` explains why.
 pub(super) fn read<'w>(
     index: usize,
     route: &'w ProxyRoute,
@@ -63,8 +63,8 @@ pub(super) fn read<'w>(
     read
 }
 
-/// Returns an error if the route must not be served because it configures an unsupported
-/// protection.
+/// Returns an error if the route or its root configures an unsupported protection. The route must
+/// then not be served.
 fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     let ProxyHost {
         fqdn: _,
@@ -72,9 +72,9 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         authorization,
         cors_policy: _,
         rate_limit_policy: _,
-        // Tokens are checked with the routes.
+        // Read separately, in `tokens`.
         jwt_providers: _,
-        // Filters by client address are read with the routes.
+        // Read separately, in `addresses`.
         ip_allow_policy: _,
         ip_deny_policy: _,
     } = root;
@@ -86,14 +86,14 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     None
 }
 
-/// Returns a warning about a field that has no effect.
+/// Returns a warning if the route has a field without effect.
 fn ignored(route: &ProxyRoute) -> Option<RouteFault> {
     let is_set = !route.cookie_rewrite_policies.is_empty();
     let why = "cookieRewritePolicies is not supported and has no effect";
     is_set.then(|| (("SpecError", "IgnoredField"), why.to_owned()))
 }
 
-/// Returns warnings about variables in the headers of the route and its Services.
+/// Returns warnings about unknown variables in header values of the route and its Services.
 fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
     let of_services = route.services.iter().flat_map(|service| {
         let own = Some((service.name.as_str(), service.port));
@@ -113,21 +113,22 @@ fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
 }
 
 impl<'w> ReadRoute<'w> {
-    /// Records an error. Requests to the route then get an error response.
+    /// Records an error that makes the route respond with an error.
     fn fail(&mut self, (words, why): RouteFault) {
         let status = refusal::HTTP;
         let why = format!("{why}; its requests get {status}");
         self.errors.push((words, why));
     }
 
-    /// Replaces the rule at `index` with a rule that responds to all requests with an error.
+    /// Replaces the rule at `index` with one that responds to all of its requests with an error.
     pub(super) fn refuse(&mut self, index: usize, fault: RouteFault) {
         self.fail(fault);
         let matches = std::mem::take(&mut self.rule.matches);
         self.rule = CheckedRule::refusing(index, matches);
     }
 
-    /// Reads the route's action. [`Self::forward`] reads the settings that only Services need.
+    /// Reads the route's action. Settings that apply only to routes with Services are read by
+    /// [`Self::forward`].
     fn action(
         &mut self,
         route: &'w ProxyRoute,
@@ -235,8 +236,8 @@ impl<'w> ReadRoute<'w> {
     }
 }
 
-/// Returns the replacement for the prefix. An entry for the whole prefix takes precedence over an
-/// entry without a prefix.
+/// Returns the path rewrite for a match's prefix. An entry for exactly this prefix takes precedence
+/// over an entry without a prefix.
 fn path_rewrite(
     spec: Option<&ProxyPathRewrite>,
     prefix: Option<&str>,

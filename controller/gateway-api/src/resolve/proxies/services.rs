@@ -1,4 +1,4 @@
-//! A route's Services: traffic shares, mirrors, and header modifications for each Service.
+//! Reads a route's Services: traffic shares, mirrors, and header changes per Service.
 
 use sesame_proto::refusal::UNAVAILABLE;
 use sesame_proto::schema::{Mirror, WeightedBackend};
@@ -15,12 +15,12 @@ use crate::status::Reason;
 /// The traffic shares and mirrors of a route's Services.
 #[derive(Debug, Default)]
 pub(super) struct ServiceShares {
-    /// The share of an unusable Service has an empty name.
+    /// The share of an unusable Service has an empty backend name.
     pub(super) backends: Vec<WeightedBackend>,
     pub(super) mirrors: Vec<Mirror>,
 }
 
-/// Reads a route's Services. An error in a Service affects only its own share.
+/// Reads a route's Services. If a Service is unusable, only requests in its share get an error.
 pub(super) fn read<'w>(
     services: &'w [ProxyService],
     of_route: &RouteConnections,
@@ -66,7 +66,6 @@ pub(super) fn read<'w>(
     Ok(shares)
 }
 
-/// Returns a Service's weight.
 pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     let ProxyService { name, weight, .. } = service;
     let checked = u32::try_from(*weight).ok();
@@ -74,13 +73,14 @@ pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     checked.ok_or_else(|| format!("service {name}: weight {weight}: expected 0 to {MAX_WEIGHT}"))
 }
 
-/// Returns true if no Service has an explicit weight.
+/// Returns true if all Services have the weight 0, which is also the default. They then get equal
+/// shares.
 pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
     let mut shares = services.iter().filter(|it| !it.mirror);
     shares.all(|it| it.weight == 0)
 }
 
-/// Returns a Service's share, including header modifications.
+/// Returns the share of a Service, with its header changes.
 fn share(
     service: &ProxyService,
     backend: Option<String>,
@@ -114,7 +114,7 @@ fn share(
     })
 }
 
-/// Returns the name of a Service's backend, or `None` if requests in its share get an error.
+/// Returns the name of a Service's backend, or `None` if the Service is unusable.
 fn backend<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,

@@ -1,8 +1,8 @@
-//! Reads `tcpproxy`, which forwards connections from a root's TLS listener. TLS is passed through
-//! or terminated.
+//! Reads `tcpproxy`, which forwards the TLS connections of a root's host, either as they are or
+//! after terminating TLS.
 //!
-//! Any error closes all connections. Therefore no connection ever reaches an unintended Service,
-//! and no HTTPRoute, HTTPProxy or Ingress serves the host over HTTPS instead.
+//! If there is any error, the host's TLS connections are closed. They never reach an unintended
+//! Service, and no HTTPRoute, HTTPProxy or Ingress serves the host over HTTPS instead.
 
 use std::collections::BTreeSet;
 
@@ -21,16 +21,18 @@ use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// The effect of an error, appended to messages.
+/// Appended to error messages.
 const CLOSED: &str = "; the host's TLS connections are closed";
 
-/// The HTTPProxy whose Services receive the connections of a root.
+/// The HTTPProxy whose Services receive a root's TLS connections: the root or an included
+/// HTTPProxy.
 pub(super) struct Connections<'w> {
     proxy: &'w HttpProxy,
     tcp: &'w ProxyTcp,
 }
 
-/// Follows the includes of a root's `tcpproxy`, and adds the included HTTPProxies to `reached`.
+/// Follows the includes of a root's `tcpproxy` to the HTTPProxy that has Services. Adds the
+/// included HTTPProxies to `reached`.
 pub(super) fn find<'w>(
     root: &Root<'w>,
     proxies: &Proxies<'w>,
@@ -96,7 +98,8 @@ pub(super) fn find<'w>(
     }
 }
 
-/// Returns false if the root configures protection that would not apply to connections.
+/// Returns true if the root configures no protection that connections would bypass. Otherwise
+/// reports an error.
 fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     let ProxyHost {
         fqdn: _,
@@ -105,7 +108,8 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
         // CORS does not apply to connections, which have no headers.
         cors_policy: _,
         rate_limit_policy,
-        // JWT providers may be meant for requests on the plaintext port.
+        // JWT providers have no effect on connections, but may be meant for requests to the
+        // plaintext port.
         jwt_providers: _,
         ip_allow_policy,
         ip_deny_policy,
@@ -125,7 +129,8 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     set.is_empty()
 }
 
-/// Returns false if the HTTPProxy has an unknown field that might be security-relevant.
+/// Returns true if the HTTPProxy has no unknown fields that might be security-relevant. Otherwise
+/// reports an error.
 fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     let name = proxy.metadata.key();
     let unknown = proxy.metadata.unknown.refusal("routes");
@@ -139,7 +144,8 @@ fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     unknown.is_none()
 }
 
-/// Adds the route for a root's connections. Returns the HTTPProxy and the index of the route.
+/// Adds the route for a root's TLS connections. Returns the name of the HTTPProxy that receives
+/// them, and the index of the route.
 pub(super) fn add<'w>(
     root: &Root<'w>,
     connections: &Connections<'w>,
@@ -185,7 +191,7 @@ pub(super) fn add<'w>(
     Some((name, added))
 }
 
-/// Returns the shares of the Services. An error in one Service affects all of them.
+/// Returns the shares of the Services. If any Service is invalid, there are no shares.
 fn services<'w>(
     tcp: &'w ProxyTcp,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -231,7 +237,8 @@ fn services<'w>(
     Ok((backends, all_policed))
 }
 
-/// Rejects or ignores fields of a Service that do not apply to connections.
+/// Fails if a Service has TLS settings for passed-through connections, or is a mirror. Warns about
+/// other fields that do not apply to connections.
 fn check(
     service: &ProxyService,
     passes: bool,

@@ -1,8 +1,8 @@
-//! TLS for root HTTPProxies: one listener per host, for HTTPS or for `tcpproxy` connections.
+//! TLS for root HTTPProxies. Each root with TLS gets its own listener, for HTTPS or for `tcpproxy`
+//! connections.
 //!
-//! If a host's TLS settings cannot be applied as configured, its listener closes all connections.
-//! Therefore neither a wider listener nor a listener with lower precedence receives the host's
-//! requests.
+//! If the TLS settings cannot be applied as configured, that listener closes all connections, so
+//! that no less specific or lower-precedence listener receives the host's requests.
 
 use sesame_proto::schema::tls_termination::ClientMode;
 use sesame_proto::schema::{self, ForwardClientCertificate};
@@ -20,7 +20,6 @@ use crate::resolve::listeners::{CheckedListener, MAX_VERSION, MIN_VERSION};
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Returns the listeners of all roots with TLS.
 pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<'w>> {
     let listeners = roots.iter().filter_map(|root| {
         let tls = root.virtualhost.tls.as_ref();
@@ -36,7 +35,6 @@ pub(crate) fn listeners_of_all<'w>(roots: &[Root<'w>]) -> Vec<ImplicitListeners<
     listeners.collect()
 }
 
-/// Returns a root's listener, or `None` if the root does not use TLS.
 fn listener(root: &Root<'_>) -> Option<Listener> {
     let host = &root.host;
     let connections = root.proxy.spec.tcpproxy.is_some();
@@ -60,7 +58,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
     }
 }
 
-/// Converts a listener to accept connections instead of requests. Without a route, it closes them.
+/// Turns an HTTPS listener into one for TLS connections. It closes them unless a route is attached.
 fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     let tls = listener.tls.map(|tls| ListenerTls {
         mode: Some(mode),
@@ -73,7 +71,6 @@ fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     }
 }
 
-/// Converts the client validation settings to the form that listeners use.
 fn clients(spec: &ProxyClientValidation) -> HostClients {
     let ProxyClientValidation {
         ca_secret,
@@ -115,18 +112,16 @@ fn clients(spec: &ProxyClientValidation) -> HostClients {
     }
 }
 
-/// Returns true if the TLS settings cannot be applied as configured.
 pub(super) fn is_faulty(root: &Root<'_>) -> bool {
     fault(root).is_some()
 }
 
-/// Returns true if the root configures client validation.
 pub(super) fn validates_clients(root: &Root<'_>) -> bool {
     let tls = root.virtualhost.tls.as_ref();
     tls.is_some_and(|tls| tls.client_validation.is_some())
 }
 
-/// Returns an error if the TLS settings cannot be applied as configured.
+/// Returns why the TLS settings cannot be applied as configured, or `None` if they can.
 fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
     let connections = root.proxy.spec.tcpproxy.is_some();
     let Some(tls) = &root.virtualhost.tls else {
@@ -140,7 +135,8 @@ fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
         maximum_protocol_version: _,
         passthrough,
         client_validation,
-        // Other clients also get the host's certificate, which does not grant access to anything.
+        // The fallback certificate is for clients without SNI. They may also get the host's
+        // certificate, which grants no access.
         enable_fallback_certificate: _,
     } = tls;
     let why = if *passthrough != secret_name.is_empty() {
@@ -165,7 +161,7 @@ fn fault_of_clients(spec: &ProxyClientValidation) -> Option<&'static str> {
     }
 }
 
-/// Returns the TLS version options. As in Contour, an invalid version means the default.
+/// Returns the listener's TLS version options. As in Contour, an invalid version means the default.
 fn options(tls: &ProxyTls) -> impl Iterator<Item = (&'static str, &str)> {
     let versions = [
         (MIN_VERSION, tls.minimum_protocol_version.as_str()),
@@ -180,7 +176,7 @@ fn is_version(text: &str) -> bool {
     ["1.2", "1.3"].contains(&text)
 }
 
-/// Reports errors and warnings about the TLS settings of a root.
+/// Reports errors and warnings about a root's TLS settings.
 pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, details: &mut Details) {
     let held = "; the host is not served over HTTPS";
     if let Some(tls) = &root.virtualhost.tls {
@@ -198,7 +194,7 @@ pub(super) fn tell(root: &Root<'_>, listeners: &ListenersOfGateway<'_, '_>, deta
     }
 }
 
-/// Returns warnings about fields that have no effect.
+/// Returns warnings about TLS fields without effect.
 fn ignored(tls: &ProxyTls, connections: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     for text in [&tls.minimum_protocol_version, &tls.maximum_protocol_version] {

@@ -1,4 +1,5 @@
-//! Tokens that HTTPProxies require: the providers of a root, and the one that each route needs.
+//! Tokens (JWT) that HTTPProxies require: the providers of a root, and the provider whose tokens
+//! each route requires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,24 +24,25 @@ use crate::resolve::syntax::{durations, limits};
 use crate::status::Reason;
 use crate::world::Kind;
 
-/// Contour's type for all of these errors.
+/// Contour's type for all errors about tokens.
 const TYPE: &str = "JWTVerificationError";
 
 /// Maximum number of providers per virtual host.
 const MAX_PROVIDERS: usize = 16;
 
-/// The providers of a virtual host.
+/// The token providers of a virtual host.
 pub(super) struct TokenProviders<'w> {
-    /// Why no provider can be used.
+    /// An error that makes all providers unusable.
     fault: Option<RouteFault>,
-    /// Name of the provider whose tokens routes need by default.
+    /// Name of the provider whose tokens are required by default.
     default: Option<&'w str>,
     by_name: Vec<(&'w str, ReadProvider)>,
     /// Key sets that could not be renewed.
     warnings: Vec<RouteFault>,
 }
 
-/// A provider under the name of its check, or why it cannot be used.
+/// The name of a provider's check, and the check itself. The error explains why the provider cannot
+/// be used.
 type ReadProvider = Result<(String, Arc<AccessCheck>), RouteFault>;
 
 impl<'w> TokenProviders<'w> {
@@ -115,7 +117,8 @@ impl<'w> TokenProviders<'w> {
         }
     }
 
-    /// Returns the check for a route, or `None` if it needs no token.
+    /// Returns the check of the tokens that a route requires, or `None` if the route requires no
+    /// token.
     fn of_route(
         &self,
         policy: Option<&ProxyJwtVerification>,
@@ -145,7 +148,8 @@ impl<'w> TokenProviders<'w> {
 }
 
 impl ReadRoute<'_> {
-    /// Requires the route's token. If that is not possible, the route responds with an error.
+    /// Requires the token that the route's policy demands. If that is not possible, the route
+    /// responds with an error.
     pub(super) fn verify(
         &mut self,
         providers: &TokenProviders<'_>,
@@ -223,7 +227,7 @@ fn read<'w>(
     Ok(((owner, check), note))
 }
 
-/// Reads a remote key set of an HTTPProxy in this namespace.
+/// Reads the remote key set of a provider. `namespace` is the HTTPProxy's namespace.
 fn remote<'w>(
     spec: &'w ProxyRemoteJwks,
     namespace: &'w str,
@@ -270,7 +274,7 @@ fn remote<'w>(
     Ok(set)
 }
 
-/// Fails if the HTTPProxy may not use the Secret with CA certificates.
+/// Fails if the HTTPProxy must not use the Secret with CA certificates for the issuer.
 fn permitted<'w>(
     spec: &'w ProxyRemoteJwks,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -291,7 +295,7 @@ fn permitted<'w>(
     })
 }
 
-/// Returns the keys in a Secret of the HTTPProxy's namespace.
+/// Returns the key set from a Secret in the HTTPProxy's namespace.
 fn local(spec: &ProxyLocalJwks, cx: &mut RuleContext<'_, '_, '_>) -> Result<Arc<str>, String> {
     let ProxyLocalJwks { secret_name, key } = spec;
     let namespace = cx.referrer.namespace;
@@ -318,7 +322,7 @@ fn providers<'r, 'w>(
     roots.iter().flat_map(of_root)
 }
 
-/// Returns the key sets to fetch, each with the namespace of its HTTPProxy.
+/// Returns the remote key sets of all roots, each with the root's namespace.
 pub(super) fn remote_key_sets<'w>(roots: &[Root<'w>]) -> Vec<(&'w str, RemoteKeySet<'w>)> {
     let sets = providers(roots).filter_map(|(root, provider)| {
         let namespace = root.proxy.metadata.namespace.as_str();
@@ -328,7 +332,7 @@ pub(super) fn remote_key_sets<'w>(roots: &[Root<'w>]) -> Vec<(&'w str, RemoteKey
     sets.collect()
 }
 
-/// Returns the references to Secrets with CA certificates or key sets.
+/// Returns the roots' references to Secrets with CA certificates for issuers, or with key sets.
 pub(super) fn secret_refs<'w>(roots: &[Root<'w>]) -> Vec<AuthorityRef<'w>> {
     let references = providers(roots).flat_map(|(root, provider)| {
         let validation = provider.remote_jwks.as_ref();

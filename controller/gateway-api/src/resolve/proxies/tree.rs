@@ -1,4 +1,4 @@
-//! Follows includes: lists the routes of a root and its include tree in order of precedence.
+//! Follows includes: lists the HTTPProxies in a root's include tree in order of precedence.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,36 @@ use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::syntax::limits::{MAX_PROXY_DEPTH, MAX_PROXY_ROUTES};
 use crate::resolve::syntax::regexes::Regexes;
 
-/// An occurrence of an HTTPProxy in the include tree of a root.
+/// One occurrence of an HTTPProxy in a root's include tree.
 pub(super) struct Place<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
-    /// The routes that are served at this place: either all of the HTTPProxy's routes or none.
+    /// All routes of the HTTPProxy, or none if a limit is exceeded.
     pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
-    /// Depth in the include tree.
+    /// Depth of this occurrence in the include tree.
     pub(super) depth: usize,
-    /// Index among all occurrences of this HTTPProxy.
+    /// Index of this occurrence among all occurrences of the HTTPProxy.
     pub(super) number: usize,
-    /// Matches for requests to invalid includes, which get an error response.
+    /// Matches for the requests of invalid includes. These requests get an error.
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
-/// Traverses the include trees of all roots.
 pub(super) struct IncludeTree<'a, 'w> {
     pub(super) proxies: &'a Proxies<'w>,
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
-    /// Number of occurrences per HTTPProxy.
+    /// Number of occurrences of each HTTPProxy so far.
     pub(super) placed: BTreeMap<NamespacedName, usize>,
-    /// Number of routes and includes per HTTPProxy, summed over its occurrences below the roots in
-    /// one namespace. Includes in one namespace therefore never affect roots in another.
+    /// Number of routes and includes of each HTTPProxy, summed over its occurrences below the roots
+    /// of a namespace. Roots of one namespace therefore cannot exhaust the limit for another.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 
 impl<'w> IncludeTree<'_, 'w> {
-    /// Returns the places below a root. For equal matches, the earlier place wins: an HTTPProxy
-    /// comes before its includes, and later includes come before earlier ones.
+    /// Returns the places in a root's include tree in order of precedence. For equal matches, the
+    /// earlier place wins: an HTTPProxy precedes its includes, and a later include precedes earlier
+    /// ones.
     pub(super) fn places(&mut self, root: &Root<'w>) -> Vec<Place<'w>> {
         let mut places = Vec::new();
         let mut path = vec![root.name.clone()];
@@ -119,8 +119,9 @@ impl<'w> IncludeTree<'_, 'w> {
         }
     }
 
-    /// Returns the included HTTPProxy, or `None` if an earlier include receives its requests. The
-    /// error is a match for requests to an invalid include.
+    /// Returns the included HTTPProxy and its conditions, or `None` if an earlier include with
+    /// equal conditions receives its requests. If the include is invalid, the error is the match
+    /// for its requests.
     fn include(
         &mut self,
         proxy: &'w HttpProxy,

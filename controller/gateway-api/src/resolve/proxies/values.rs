@@ -19,15 +19,14 @@ fn text(operator: Operator, value: &str, ignore_case: bool) -> TextMatch {
     }
 }
 
-/// The values that a condition compares with.
 struct Texts<'a> {
     fixed: [&'a str; 4],
     regex: &'a str,
 }
 
 impl Texts<'_> {
-    /// Validates the values and returns the condition's only operator: one of `kinds`, or the
-    /// regular expression.
+    /// Validates the values, and returns the only operator of the condition. The candidates are
+    /// `kinds` and the regular expression.
     fn operator(
         self,
         (what, name): (&str, &str),
@@ -65,9 +64,9 @@ fn exact(value: &str, ignore_case: bool) -> StringKind {
     }
 }
 
-/// Reads a header condition. Contour applies only the first of several operators. Here, a condition
-/// with several operators is rejected, like a condition without any, because its author expects all
-/// of them to apply.
+/// Reads a header condition. If a condition has several operators, Contour applies only the first.
+/// Sesame rejects such a condition, because its author expects all operators to apply. A condition
+/// without an operator is also rejected.
 pub(super) fn header_match(
     condition: &ProxyHeaderCondition,
     regexes: &mut Regexes,
@@ -151,14 +150,15 @@ pub(super) fn query_match(
     })
 }
 
-/// Fails if no request can satisfy all of these conditions.
+/// Fails if two of these conditions contradict each other. Other combinations that no request
+/// satisfies may pass.
 pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), String> {
     let mut seen: BTreeSet<(&str, Fact<'_>)> = BTreeSet::new();
     for StringMatch { name, kind } in all {
         let Some((fact, opposite)) = kind.as_ref().and_then(facts) else {
             continue;
         };
-        // As in Contour, requiring the same exact value twice is an error.
+        // As in Contour, two exact values for one name are an error even if the values are equal.
         let again = matches!(fact, Fact::Is) && seen.contains(&(name.as_str(), Fact::Is));
         if again || seen.contains(&(name.as_str(), opposite)) {
             return Err(format!(
@@ -177,7 +177,7 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
 enum Fact<'a> {
     Present,
     Absent,
-    /// The header or parameter is present and has some exact value.
+    /// The header or parameter has an exact value; the value does not matter.
     Is,
     IsText(&'a str),
     IsNot(&'a str),
@@ -185,7 +185,7 @@ enum Fact<'a> {
     ContainsNot(&'a str),
 }
 
-/// Returns the fact that a condition requires, and the fact that contradicts it.
+/// Returns the fact that a condition requires, and the fact that would contradict it.
 fn facts(kind: &StringKind) -> Option<(Fact<'_>, Fact<'_>)> {
     Some(match kind {
         StringKind::Present(true) => (Fact::Present, Fact::Absent),
