@@ -34,8 +34,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteKeySet<'w> {
     uri: &'w str,
-    /// CA certificates that the issuer's server certificate must chain to. `None` means the
-    /// system's CA certificates.
+    /// CA certificates that must have issued the server's certificate. `None` means the system's.
     authorities: Option<Authorities<'w>>,
     interval: Duration,
 }
@@ -240,8 +239,7 @@ impl<'w> RemoteKeySets<'w> {
         }
     }
 
-    /// Returns the key sets to fetch, keyed by the name of the ConfigMap for the copy. Omits key
-    /// sets beyond the limits.
+    /// Returns the key sets to fetch, by the name of the copy's ConfigMap, within the limits.
     pub fn requests(&self) -> KeySetRequests {
         let mut requests = KeySetRequests::new();
         let mut by_namespace: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -261,8 +259,7 @@ impl<'w> RemoteKeySets<'w> {
         requests
     }
 
-    /// Returns the objects that contain CA certificates, and the ConfigMaps with the fetched
-    /// copies.
+    /// Returns the objects with CA certificates, and the ConfigMaps with the copies.
     pub fn references(&self) -> BTreeSet<ObjectKey> {
         let authorities = self.all.iter().filter_map(|(_, set)| set.authorities);
         let authorities =

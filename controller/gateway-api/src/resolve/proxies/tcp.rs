@@ -1,8 +1,8 @@
 //! Reads `tcpproxy`, which forwards the TLS connections of a root's host, either as they are or
 //! after terminating TLS.
 //!
-//! If there is any error, the host's TLS connections are closed. They never reach an unintended
-//! Service, and no HTTPRoute, HTTPProxy or Ingress serves the host over HTTPS instead.
+//! After any error, the host's TLS connections are closed: they never reach an unintended Service,
+//! and no other route serves the host over HTTPS.
 
 use std::collections::BTreeSet;
 

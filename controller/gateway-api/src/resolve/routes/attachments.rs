@@ -1,4 +1,4 @@
-//! Attaches routes: lists the accepted routes on each listener of each Gateway.
+//! Attaches routes: lists the routes on each listener of each Gateway.
 
 use super::Routes;
 use crate::resolve::gateways::CheckedGateway;
@@ -8,33 +8,35 @@ use crate::resolve::parents::listeners::CommonHostname;
 /// A Gateway and its listeners, each with its attached routes.
 pub(crate) struct AttachedGateway<'a, 'w> {
     pub(crate) gateway: &'a CheckedGateway<'w>,
-    /// In the order of [`CheckedGateway::listeners`].
+    /// In the same order as [`CheckedGateway::listeners`].
     pub(crate) listeners: Vec<AttachedListener<'a, 'w>>,
 }
 
-/// A listener and the accepted routes that attach to it, oldest first.
+/// A listener and the routes that attach to it, oldest first.
 pub(crate) struct AttachedListener<'a, 'w> {
     pub(crate) listener: &'a CheckedListener<'w>,
-    /// Name of the Gateway's client key for backends.
+    /// Name of the key for the Gateway's client certificate, which it presents to backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: Vec<Attachment<'a>>,
 }
 
-/// An accepted route on one listener.
+/// The attachment of a route to one listener.
 #[derive(Debug)]
 pub(crate) struct Attachment<'a> {
-    /// Index in the list of all routes, oldest first.
+    /// Index of the route in the list of all routes, oldest first.
     pub(crate) route: usize,
-    /// Index of the parent through which the route attaches.
+    /// Index of the route's parent through which it attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
-    /// True for accepted Gateway API routes; only these count towards `attachedRoutes`.
+    /// True if the route counts towards the listener's `attachedRoutes`: it is accepted, and a
+    /// Gateway API route.
     pub(crate) counts: bool,
-    /// Name of the Gateway if the route is in its mesh.
+    /// If the route's traffic goes through the Gateway's mesh, the name of that Gateway.
     pub(crate) mesh: Option<&'a str>,
 }
 
-/// Attaches the accepted routes to the listeners that match their parentRefs.
+/// Attaches each route to the listeners that match its parentRefs. Routes that are not accepted
+/// attach only if they must reject their requests.
 pub(crate) fn attach<'a, 'w>(
     gateways: &'a [CheckedGateway<'w>],
     routes: &'a Routes<'w>,
@@ -66,7 +68,8 @@ pub(crate) fn attach<'a, 'w>(
                 let Some(listener) = gateway.listeners.get_mut(*listener) else {
                     continue;
                 };
-                // Attach a route only once, even if several of its parentRefs match the listener.
+                // Several parentRefs of a route may match the listener, but the route attaches only
+                // once.
                 if listener
                     .attachments
                     .last()

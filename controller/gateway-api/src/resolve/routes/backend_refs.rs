@@ -1,4 +1,4 @@
-//! Resolves a rule's backend references to weighted backends.
+//! Resolves the backendRefs of a rule to weighted backends.
 
 use sesame_proto::schema;
 
@@ -10,13 +10,13 @@ use crate::resolve::filters::{self, BackendFilters};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason};
 
-/// The traffic shares of a rule's backends.
+/// The shares of a rule's traffic, by backend.
 #[derive(Debug, Default)]
 pub(crate) struct BackendShares<'w> {
-    /// An invalid or forbidden reference gets a share with an empty name.
+    /// If a reference is invalid or not permitted, its share has an empty backend name.
     pub(crate) backends: Vec<schema::WeightedBackend>,
     pub(crate) references: RuleReferences<'w>,
-    /// Messages about unsupported filters in references.
+    /// Messages about unsupported filters in the references.
     pub(crate) unsupported: Vec<String>,
 }
 
@@ -47,8 +47,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
                     }
                     match filters {
                         Ok(_) => {}
-                        // Unlike errors in other filters, an invalid extensionRef counts as a
-                        // reference error.
+                        // For filters in backendRefs, an invalid extensionRef is a reference error;
+                        // other filter errors are not.
                         Err((Reason::InvalidKind, message)) => faults.push((
                             Reason::InvalidKind,
                             format!(
@@ -83,8 +83,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         shares
     }
 
-    /// Returns the name of a reference's backend. Returns `None`, and records an error for the
-    /// route, if the reference's traffic is rejected.
+    /// Resolves a reference to the name of its backend. Returns `None`, and reports a problem with
+    /// the route, if traffic to the backend is rejected. Fails if the reference is invalid.
     pub(super) fn reach(
         &mut self,
         at: impl Fn() -> String,
@@ -107,7 +107,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Reads the weights of all references.
 pub(super) fn read_weights(references: &[BackendRef]) -> Result<Vec<u32>, String> {
     limits::entries(
         "backendRefs",

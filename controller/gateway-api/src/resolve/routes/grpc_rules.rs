@@ -1,7 +1,8 @@
-//! Reads GRPCRoute rules: matches, which are converted to paths, and the supported filters.
+//! Reads GRPCRoute rules: converts their matches to path matches, and selects the supported
+//! filters.
 //!
-//! A gRPC method is the path `/package.Service/Method`. The matches accept only gRPC requests, so a
-//! GRPCRoute leaves all other requests for its hostname to HTTPRoutes.
+//! A gRPC method has the path `/package.Service/Method`. The matches accept only gRPC requests, so
+//! other requests for the same hostname can still reach HTTPRoutes.
 
 use sesame_proto::schema::path_match::Kind as PathKind;
 
@@ -15,20 +16,20 @@ use crate::resolve::syntax::limits;
 use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, unsupported};
 
-/// Pattern that matches every service or every method.
+/// Regular expression for any service or any method.
 const ANY: &str = "[^/]+";
 
 impl RouteRule for GrpcRule {
     type Checked = CheckedRule;
 
-    /// No default rule: a GRPCRoute without rules serves nothing.
+    /// No default rule: a GRPCRoute without rules matches no requests.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches gets a default match.
+    /// A rule without matches counts as one, because it gets a default match.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -44,7 +45,7 @@ impl RouteRule for GrpcRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Names are checked separately, because they must be unique within the route.
+            // Checked by `rule_list`, because names must be unique within the route.
             name: _,
             matches,
             filters,
@@ -55,7 +56,8 @@ impl RouteRule for GrpcRule {
         let matches = matches::read_all(matches, any_call(), read).map_err(unsupported)?;
         let mut read = filters::read(filters, false, None)?;
         if let Some(why) = unserved(filters) {
-            // Do not drop the rule, and do not serve it without the filter.
+            // Keep the rule, but respond to its requests with an error: they must not bypass the
+            // filter.
             read.unserved = Some(Unserved::Type(why));
         }
         cx.requests(RequestRule {
@@ -69,7 +71,7 @@ impl RouteRule for GrpcRule {
                 backend_refs,
                 backend_rewrites: BackendRewrites::Unsupported,
                 session_persistence: session_persistence.as_deref(),
-                // gRPC clients set their own deadlines.
+                // GRPCRoutes have no timeouts: gRPC clients set their own deadlines.
                 timeouts: RequestTimeouts::default(),
                 retry: None,
             },
@@ -98,7 +100,6 @@ impl RouteRule for GrpcRule {
     }
 }
 
-/// Returns a match for all gRPC requests.
 fn any_call() -> RouteMatch {
     RouteMatch {
         grpc: Some(Grpc::default()),
@@ -106,7 +107,7 @@ fn any_call() -> RouteMatch {
     }
 }
 
-/// Returns an error for the first filter that only HTTPRoutes support.
+/// Returns an error for the first filter that GRPCRoutes do not support.
 fn unserved(filters: &[Filter]) -> Option<String> {
     filters.iter().enumerate().find_map(|(i, filter)| {
         matches!(
@@ -146,8 +147,8 @@ fn read_match(spec: &GrpcMatch, regexes: &mut Regexes) -> Result<RouteMatch, Str
     })
 }
 
-/// Reads a match but skips unreadable parts, so that the result matches at least the intended
-/// requests.
+/// Reads a match but skips its unreadable parts, so that it accepts at least the requests that its
+/// author intended.
 fn widened(spec: &GrpcMatch, regexes: &mut Regexes) -> RouteMatch {
     let GrpcMatch { method, headers } = spec;
     let mut part = |part: GrpcMatch| read_match(&part, regexes).unwrap_or_else(|_| any_call());
@@ -205,8 +206,7 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
                 if pattern.is_empty() {
                     return Ok(ANY.to_owned());
                 }
-                // Check each pattern separately, so that neither can close the group around the
-                // other.
+                // Check each pattern without its group, so that no pattern can close the group.
                 regexes
                     .check(pattern)
                     .map_err(|why| format!("method.{field} {pattern:?} {why}"))?;

@@ -17,7 +17,7 @@ use crate::world::Kind;
 impl RouteRule for HttpRule {
     type Checked = CheckedRule;
 
-    /// A rule that matches every path and has no backends.
+    /// One rule that matches every request and has no backends.
     const DEFAULT: &'static [Self] = &[Self {
         name: None,
         matches: Vec::new(),
@@ -32,7 +32,7 @@ impl RouteRule for HttpRule {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches gets a default match.
+    /// A rule without matches counts as one, because it gets a default match.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }
@@ -48,7 +48,7 @@ impl RouteRule for HttpRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Names are checked separately, because they must be unique within the route.
+            // Checked by `rule_list`, because names must be unique within the route.
             name: _,
             matches,
             filters,
@@ -74,7 +74,8 @@ impl RouteRule for HttpRule {
         let filters = filters::read(filters, one_prefix, Some(scope))?;
         check_unforwarded(&filters, backend_refs).map_err(unsupported)?;
         let timeouts = read_timeouts(timeouts.as_deref()).map_err(unsupported)?;
-        // Since release 1.7, the API forbids retrying requests that a backend may have processed.
+        // Since release 1.7, the API forbids retries of requests that a backend may already have
+        // processed.
         let unprocessed_only = cx.cx.world.definitions.since(Kind::HttpRoute, 7);
         let most = schema::Retry::MAX_ATTEMPTS;
         if let Some(asked) = retry.as_deref().and_then(|spec| spec.attempts)
@@ -129,7 +130,8 @@ impl RouteRule for HttpRule {
     }
 }
 
-/// Fails if a rule has backends even though its filters respond to every request.
+/// Fails if a rule has backends that never receive requests, because its filters respond to all
+/// requests.
 fn check_unforwarded(
     filters: &RuleFilters<'_>,
     backend_refs: &[BackendRef],
@@ -190,14 +192,15 @@ fn read_retry(spec: &Retry, unprocessed_only: bool) -> Result<schema::Retry, Str
     }
     statuses.sort_unstable();
     statuses.dedup();
-    // Default: one retry, as in Envoy and in newer releases of the API. 0 disables retries.
+    // The default is one retry, as in Envoy and in newer releases of the API.
     let attempts = attempts.unwrap_or(1);
     let Ok(attempts) = u32::try_from(attempts) else {
         return Err(format!(
             "retry.attempts {attempts} is out of range; expected at least 0"
         ));
     };
-    // The API has no maximum, and the conformance suite requests 100 attempts.
+    // The API sets no maximum, and the conformance suite configures 100, so reduce high values
+    // instead of rejecting them.
     let attempts = attempts.min(schema::Retry::MAX_ATTEMPTS);
     let backoff_ms = durations::read("retry.backoff", backoff.as_deref())?.unwrap_or(0);
     Ok(schema::Retry {

@@ -1,4 +1,4 @@
-//! Route kinds: their objects in the world, and the list sizes that their schemas allow.
+//! Route kinds: how to list their objects, and the list sizes that their API schemas allow.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,6 @@ use crate::api::{GrpcRule, HttpRule, L4Rule, Metadata, Object, ParentRef, RouteS
 use crate::resolve::backends::Traffic;
 use crate::world::{Kind, Objects, World};
 
-/// A route of any kind.
 pub(crate) struct Route<'w> {
     pub(crate) kind: Kind,
     pub(crate) metadata: &'w Metadata,
@@ -14,7 +13,7 @@ pub(crate) struct Route<'w> {
     pub(crate) spec: Spec<'w>,
 }
 
-/// A route's `spec`. TLSRoute, TCPRoute and UDPRoute share one type.
+/// A route's `spec`. TLSRoutes, TCPRoutes and UDPRoutes share one Rust type.
 #[derive(Clone, Copy)]
 pub(crate) enum Spec<'w> {
     Http(&'w RouteSpec<HttpRule>),
@@ -22,7 +21,7 @@ pub(crate) enum Spec<'w> {
     Connections(&'w RouteSpec<L4Rule>),
 }
 
-/// Returns all routes, oldest first. Routes of the same age and name are ordered by kind.
+/// Returns all routes, oldest first. Ties in age and name are broken by kind.
 pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     fn add<'w, R>(
         routes: &mut Vec<Route<'w>>,
@@ -51,7 +50,7 @@ pub(crate) fn oldest_first(world: &World) -> Vec<Route<'_>> {
     routes
 }
 
-/// The list sizes that a kind's schema allows, and the traffic type of its backends.
+/// For one route kind: the list sizes that its API schema allows, and its type of traffic.
 pub(crate) struct RouteLimits {
     pub(crate) hostnames: RangeInclusive<usize>,
     pub(crate) rules: RangeInclusive<usize>,

@@ -1,4 +1,5 @@
-//! Reads the only rule of a TLSRoute, TCPRoute or UDPRoute: its shares of connections or datagrams.
+//! Reads the only rule of a TLSRoute, TCPRoute or UDPRoute: each backend's share of the connections
+//! or datagrams.
 //!
 //! The rule has no matches, filters or timeouts, so no part of it can be unsupported.
 
@@ -10,7 +11,7 @@ use crate::resolve::filters;
 use crate::resolve::filters::rewrites::BackendRewrites;
 use crate::status::{Grounds, Verdict, unsupported};
 
-/// Problem reported for a UDPRoute with several backends.
+/// Problem to report for a UDPRoute with several backends.
 const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends: Envoy \
     distributes datagrams with a matcher that is work in progress and outside its threat model; \
     use one backend if the listener is open to untrusted clients";
@@ -18,7 +19,7 @@ const UNCOVERED: &str = "spec.rules[0].backendRefs has several weighted backends
 impl RouteRule for L4Rule {
     type Checked = Shares;
 
-    /// No default rule: the schema requires one.
+    /// No default rule: the API schema requires a rule.
     const DEFAULT: &'static [Self] = &[];
 
     fn name(&self) -> &str {
@@ -40,7 +41,7 @@ impl RouteRule for L4Rule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Shares>, Grounds> {
         let Self {
-            // Names are checked separately, because they must be unique within the route.
+            // Checked by `rule_list`, because names must be unique within the route.
             name: _,
             backend_refs,
         } = self;
@@ -54,7 +55,7 @@ impl RouteRule for L4Rule {
             )));
         }
         let weights = read_weights(backend_refs).map_err(unsupported)?;
-        // Without a valid reference, all connections are rejected.
+        // If no reference is valid, all connections are rejected.
         let passed = cx.shares(
             index,
             backend_refs,
@@ -101,7 +102,7 @@ impl RouteRule for L4Rule {
         (withheld || self.protects()).then(|| Self::refusing_all(cx))
     }
 
-    /// Without backends, all connections are rejected.
+    /// All connections are rejected, because there are no backends.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Shares {
         Shares {
             passed: Vec::new(),

@@ -1,5 +1,5 @@
-//! Reads the matches in HTTPRoute and GRPCRoute rules: validates them, removes duplicates and
-//! applies defaults.
+//! Reads the matches in HTTPRoute and GRPCRoute rules: validates them, removes duplicate conditions
+//! and applies defaults.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -11,36 +11,36 @@ use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchTy
 use crate::resolve::syntax::regexes::{self, Regexes};
 use crate::resolve::syntax::{limits, names};
 
-/// A valid match. Two equal matches accept the same requests.
+/// A valid match. Equal matches accept the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
-    /// The method; empty if any method matches.
+    /// The only HTTP method that matches. If empty, any method matches.
     pub(crate) method: String,
-    /// Sorted by lower-case name.
+    /// Sorted by name. Names are in lower case.
     pub(crate) headers: Vec<schema::StringMatch>,
     /// Sorted by name.
     pub(crate) query_params: Vec<schema::StringMatch>,
-    /// Set for GRPCRoutes, which match only gRPC requests.
+    /// `Some` for a match in a GRPCRoute, which accepts only gRPC requests.
     pub(crate) grpc: Option<Grpc>,
-    /// True if the first header match is on the host, because a wildcard covers only a single
-    /// label. This match does not make the route match more specific.
+    /// True if the first header match is on the Host header. It limits a wildcard hostname to a
+    /// single label, and does not count towards the match's precedence.
     pub(crate) one_label: bool,
-    /// For a regular expression in an Ingress: the length by which it ranks among all paths.
+    /// For a regular expression in an Ingress: its length for precedence.
     pub(crate) ranked_length: Option<usize>,
-    /// Total number of instructions in the compiled regular expressions.
+    /// Total number of instructions in this match's compiled regular expressions.
     pub(crate) instructions: u64,
 }
 
-/// Rank of a GRPCRoute match by service and method; a smaller rank is more specific.
+/// Rank of a GRPCRoute match by service and method; a lower rank takes precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
     service: GrpcPartRank,
     method: GrpcPartRank,
 }
 
-/// Rank of the service or the method. The specification compares lengths and does not rank regular
-/// expressions. Here, regular expressions rank below all exact values.
+/// Rank by the service or by the method. The specification ranks exact values by length, and does
+/// not rank regular expressions. Here, they rank below all exact values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum GrpcPartRank {
     Exact(Reverse<usize>),
@@ -85,7 +85,8 @@ impl RouteMatch {
         }
     }
 
-    /// Returns true if the match accepts every request, or every gRPC request.
+    /// Returns true if the path, method, headers and query parameters match every request. A
+    /// GRPCRoute's match still accepts only gRPC requests.
     pub(crate) fn is_all(&self) -> bool {
         matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
             && self.method.is_empty()
@@ -94,9 +95,10 @@ impl RouteMatch {
     }
 }
 
-/// Widens matches: each returned match accepts at least the requests of the original. Used for
-/// rules that reject requests: if part of a match is unknown, its requests must not reach another
-/// route. `read` skips the parts that it cannot read.
+/// Reads the matches of a rule that rejects requests. Each result accepts at least the requests
+/// that the match's author intended: if part of a match is unknown, its requests must not reach
+/// another route. `read` must skip parts that it cannot read. Returns `all` if there are no matches
+/// or too many.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
@@ -108,8 +110,8 @@ pub(crate) fn read_widened<S>(
     specs.iter().map(read).collect()
 }
 
-/// Reads a match but skips unreadable parts, so that the result matches at least the intended
-/// requests.
+/// Reads a match but skips its unreadable parts, so that it accepts at least the requests that its
+/// author intended.
 pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let HttpMatch {
         path,
@@ -133,7 +135,8 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     let is_method = names::check_token(format_args!("method"), method).is_ok();
     RouteMatch {
         path: by_path.path,
-        // Keep an unsupported method, because it still distinguishes this match from others.
+        // Keep a well-formed but unsupported method, because the author intends only requests with
+        // that method.
         method: if is_method { method } else { "" }.to_owned(),
         headers: by_headers.headers,
         query_params: by_query.query_params,
@@ -144,7 +147,7 @@ pub(crate) fn widened(spec: &HttpMatch, regexes: &mut Regexes) -> RouteMatch {
     }
 }
 
-/// Reads a rule's matches, or returns `all` if there are none.
+/// Reads a rule's matches. Returns only `all` if the list is empty.
 pub(crate) fn read_all<S>(
     specs: &[S],
     all: RouteMatch,
@@ -158,13 +161,13 @@ pub(crate) fn read_all<S>(
     specs.iter().enumerate().map(read).collect()
 }
 
-/// Methods that can be matched. CONNECT is excluded because it requests a tunnel and has no path,
-/// so no path match would apply.
+/// Methods that a match can name. CONNECT requests open a tunnel and have no path, so no path could
+/// match.
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// Reads one match. Errors contain the field path relative to the match.
+/// Reads one match. Errors start with the field path relative to the match.
 pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch, String> {
     let HttpMatch {
         path,
@@ -206,8 +209,8 @@ pub(crate) fn read(spec: &HttpMatch, regexes: &mut Regexes) -> Result<RouteMatch
     })
 }
 
-/// Reads header matches, and adds the instruction counts of their regular expressions to
-/// `instructions`. If a name is repeated, only its first match applies.
+/// Reads header matches. Adds the instruction counts of their regular expressions to
+/// `instructions`. If several matches have the same name, only the first applies.
 pub(crate) fn read_headers(
     headers: &[StringMatch],
     regexes: &mut Regexes,
@@ -249,11 +252,12 @@ fn read_path(
     }
 }
 
-/// Normalizes an Exact or PathPrefix value to the form in which the proxy compares paths.
+/// Validates the value of an Exact or PathPrefix match, and normalizes it as Envoy normalizes the
+/// paths of requests.
 pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
     check_path(value)?;
     let never = |what: &str| format!("path.value {value:?} never matches: {what}");
-    // The proxy removes dot segments and treats an escaped backslash as a slash.
+    // Envoy removes dot segments, and treats an escaped backslash as a slash.
     let plain = value.replace("%2e", ".").replace("%2E", ".");
     if plain
         .split('/')
@@ -269,7 +273,6 @@ pub(crate) fn canonical_path(value: &str) -> Result<String, String> {
     Ok(upper_escapes(&path).into_owned())
 }
 
-/// Checks an Exact or PathPrefix value against the API's schema.
 fn check_path(value: &str) -> Result<(), String> {
     if !value.starts_with('/') {
         return Err(format!("path.value {value:?} must start with '/'"));
@@ -287,7 +290,8 @@ fn check_path(value: &str) -> Result<(), String> {
     names::check_path("path.value", value)
 }
 
-/// Reads header or query parameter matches. If a name is repeated, only its first match applies.
+/// Reads header or query parameter matches. If several matches have the same name, only the first
+/// applies.
 fn read_list(
     field: &str,
     (list, longest, canonical): (&[StringMatch], usize, fn(&str) -> String),

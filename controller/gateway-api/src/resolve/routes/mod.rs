@@ -1,7 +1,7 @@
-//! Checks routes of all kinds whose parent is a Gateway or ListenerSet of a Sesame class.
+//! Checks routes of all kinds that have a Gateway or ListenerSet of a Sesame class as a parent.
 //!
-//! All kinds share one code path. They differ in their rules (`http_rules`, `grpc_rules`,
-//! `l4_rules`) and in their schemas' limits (`kinds`). `attachments` assigns routes to listeners.
+//! All kinds share this code, except for reading rules (`http_rules`, `grpc_rules`, `l4_rules`) and
+//! the limits of their API schemas (`kinds`). `attachments` assigns routes to listeners.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -35,40 +35,38 @@ use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROU
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A checked route, before it is attached to listeners.
+/// A route and the results of checking it. It is not yet attached to listeners.
 #[derive(Debug)]
 pub(crate) struct CheckedRoute<'w> {
     pub(crate) object: ObjectKey,
-    /// Name in the snapshot: `HTTPRoute/namespace/name`.
+    /// Name of the route in the snapshot: `HTTPRoute/namespace/name`.
     pub(crate) provenance: String,
     pub(crate) metadata: &'w Metadata,
-    /// The parentRefs to Sesame Gateways or ListenerSets, in their original order; at least one.
+    /// The parentRefs to Sesame Gateways or ListenerSets, in the order of the spec. Never empty.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// Size of the rules per virtual host, in bytes.
+    /// Size in bytes of the route's rules in one virtual host.
     pub(crate) size: u64,
-    /// The backends that list the route's Gateways in their own status or in their policies'
-    /// statuses.
+    /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
-    /// Verdict on the route as a whole.
+    /// Whether the route as a whole is accepted.
     pub(crate) accepted: Verdict,
-    /// True if the route is not accepted but still attaches to listeners, to reject its requests.
-    /// The requests might need protection, and would otherwise reach other routes.
+    /// True if the route is not accepted but still attaches to listeners to reject its requests,
+    /// because they might need protection that other routes lack.
     pub(crate) refuses: bool,
-    /// Verdict on the references, independent of the parent.
+    /// Whether all references are valid, regardless of the parent.
     pub(crate) resolved: Verdict,
-    /// Reason and message about dropped rules; `None` unless some rules are dropped and others
-    /// served.
+    /// Reason and message about dropped rules. `None` if no rules are dropped, or if all are.
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// A Gateway's index, and the indices of the listeners to which a route attaches, each with the
-/// hostnames that the listener and the route share.
+/// Index of a Gateway, and the listeners on it to which a route attaches. Each listener is given by
+/// index, with the hostnames that it shares with the route.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
     /// Returns the listeners to which the route attaches, each with the index of the parent. Empty
-    /// if the route is not accepted, unless it attaches to reject requests.
+    /// if the route is not accepted, unless it must reject its requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
@@ -79,11 +77,9 @@ impl CheckedRoute<'_> {
     }
 }
 
-/// The checked routes of all kinds, oldest first. For equal matches, the oldest route takes
-/// precedence.
+/// All checked routes, oldest first. For equal matches, the oldest route takes precedence.
 pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
-/// Shared state for resolving the references and regular expressions of routes.
 struct Lookup<'a, 'w, 'o> {
     gateways: &'a [CheckedGateway<'w>],
     policies: &'a TrafficPolicies<'w>,
@@ -92,7 +88,7 @@ struct Lookup<'a, 'w, 'o> {
     regexes: &'a mut Regexes,
 }
 
-/// Checks all routes that have a parent among `gateways`.
+/// Checks all routes with a parent in `gateways`, which includes the Gateways' ListenerSets.
 pub(crate) fn check_all<'w>(
     gateways: &[CheckedGateway<'w>],
     policies: &TrafficPolicies<'w>,
@@ -177,8 +173,8 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // Stop reading a route that exceeds a limit, because the limits also bound the cost of checking
-    // a route.
+    // Do not read the rules of a route that exceeds a limit, because the limits also bound the cost
+    // of checking the route.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {
@@ -230,8 +226,8 @@ fn check<'w, R: RouteRule>(
     checked
 }
 
-/// Fails if none of the route's requests may be served, because the route is invalid or has an
-/// unknown field that might be security-relevant.
+/// Fails if no request to the route may be served as configured, because the route is invalid or
+/// has an unknown field that might be security-relevant.
 fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     let unknown = metadata.unknown.refusal("rules");
     let fault = accepted.fault().map(|(_, why)| why.to_owned());
@@ -243,10 +239,10 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Returns true if an unserved route still attaches to listeners, to reject its requests because
-/// they might need protection. A rule with protective filters always suffices. An unknown field
-/// does not suffice if it might narrow parents or hostnames: the route could then attach more
-/// widely than its author intended.
+/// Returns true if the route, when it cannot be served, must attach to listeners to reject its
+/// requests. That is the case if a rule has protective filters, or if an unknown field might be
+/// protective. It is not the case if such a field might narrow the route's parents or hostnames,
+/// because the route would then reject requests that its author did not mean.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
@@ -256,8 +252,8 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// Finds each parent's matching listeners. Also returns true if a listener terminates TLS for a
-/// TLSRoute.
+/// Finds each parent's matching listeners. Also returns true if the route is a TLSRoute and one of
+/// these listeners terminates TLS.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -283,7 +279,7 @@ fn find_listeners<'w>(
     (found, terminates_tls)
 }
 
-/// Checks the object's name and the number of entries in its lists.
+/// Checks the object's name, and the number of entries in its lists.
 fn check_limits<R: RouteRule>(
     spec: &RouteSpec<R>,
     object: &ObjectKey,
@@ -291,7 +287,7 @@ fn check_limits<R: RouteRule>(
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
-        // An unsupported scope is reported as a problem, but does not invalidate the route.
+        // A scope is reported elsewhere as unsupported, but does not invalidate the route.
         use_default_gateways: _,
         hostnames,
         rules,
@@ -325,7 +321,7 @@ fn check_limits<R: RouteRule>(
     accepted
 }
 
-/// Returns the valid hostnames. Any invalid hostname invalidates the route.
+/// Returns the valid hostnames. An invalid hostname makes the route invalid.
 fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> Vec<Hostname> {
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
     let mut found = Vec::with_capacity(hostnames.len().min(most));
@@ -341,8 +337,8 @@ fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> 
     found
 }
 
-/// Returns the hostnames for which an invalid route rejects requests: all hostnames that its author
-/// may have intended.
+/// Returns the hostnames for which an invalid route rejects requests: all that its author may have
+/// meant.
 fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
     if hostnames.len() > MAX_REFUSED_HOSTNAMES {
         return vec![Hostname::any()];

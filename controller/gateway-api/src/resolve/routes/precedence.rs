@@ -22,7 +22,7 @@ use sesame_proto::schema::path_match::Kind;
 
 use super::matches::{Grpc, RouteMatch};
 
-/// A match's rank by its conditions; smaller ranks take precedence.
+/// Precedence of a match according to its conditions. Lower ranks take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -41,7 +41,7 @@ pub(crate) struct HttpRank {
     query_params: Reverse<usize>,
 }
 
-/// Order of paths with the same length.
+/// Precedence of paths with the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PathRank {
     Elements,
@@ -79,19 +79,19 @@ impl MatchRank {
     }
 }
 
-/// The full order within a virtual host; smaller values take precedence.
+/// Precedence of a match within a virtual host. Lower values take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
-    /// Specificity of the route's own hostname.
+    /// Specificity of the route's own hostname, not of its intersection with the listener's.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// The position of the route, and of the rule among the route's served rules.
+    /// The position of the route, and of the rule among the rules of the route that are served.
     pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }
 
 /// The position of a match: its route (oldest first, Ingresses last), its rule in the route, and
-/// its index in the rule.
+/// the match in the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
     pub(crate) route: usize,
@@ -156,7 +156,7 @@ mod tests {
         all.prop_map(|(path, method, headers, query)| conditions(path, method, headers, query))
     }
 
-    /// The order that the specification defines for HTTPRoutes.
+    /// The order that the Gateway API specification defines for HTTPRoutes.
     fn of_http_routes(it: &RouteMatch) -> impl Ord + use<> {
         let (exact, kind, path) = match &it.path {
             Kind::Exact(path) => (true, 0, path),

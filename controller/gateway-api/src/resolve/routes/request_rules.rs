@@ -1,5 +1,5 @@
-//! Determines the action of an HTTPRoute or GRPCRoute rule: forward, redirect, or respond with an
-//! error.
+//! Determines what an HTTPRoute or GRPCRoute rule does with requests: forward, redirect, or
+//! respond.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ use crate::resolve::filters::{MirrorTo, RuleFilters, Unserved};
 use crate::resolve::policies::traffic::TrafficSettings;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// A parsed rule: the parts common to HTTPRoutes and GRPCRoutes, and the parts that only HTTPRoutes
-/// have.
+/// A parsed rule of an HTTPRoute or GRPCRoute. Parts that GRPCRoutes lack have default values.
 pub(crate) struct RequestRule<'w> {
     pub(crate) index: usize,
     /// Empty if the rule has no name.
@@ -28,12 +27,12 @@ pub(crate) struct RequestRule<'w> {
     pub(crate) filters: RuleFilters<'w>,
     /// True if the filters might be security-relevant.
     pub(crate) protects: bool,
-    /// The reason why unknown fields prevent the rule from being served, if they do.
+    /// If unknown fields prevent the rule from being served, explains why.
     pub(crate) unknown: Option<String>,
     pub(crate) forwarding: Forwarding<'w>,
 }
 
-/// The parts of a rule that select the backends and configure forwarding.
+/// The backends of a rule, and how requests are forwarded to them.
 pub(crate) struct Forwarding<'w> {
     pub(crate) backend_refs: &'w [BackendRef],
     pub(crate) backend_rewrites: BackendRewrites,
@@ -42,17 +41,18 @@ pub(crate) struct Forwarding<'w> {
     pub(crate) retry: Option<schema::Retry>,
 }
 
-/// Timeouts in milliseconds; 0 means no timeout.
+/// Timeouts in milliseconds; 0 means unset or disabled.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
-    /// True if the route sets `0s`. If the timeout is unset, the proxy's limits apply.
+    /// True if the route disables the request timeout with `0s`. If the route does not set it, the
+    /// proxy's limits apply.
     pub(crate) request_disabled: bool,
-    /// Timeout for an individual attempt.
+    /// Timeout for each attempt to forward a request.
     pub(crate) backend_ms: u64,
 }
 
-/// The forwarding action of a rule, restricted to valid references.
+/// The forwarding action of a rule. Invalid references are left out.
 struct Forwarded<'w> {
     forward: schema::Forward,
     references: RuleReferences<'w>,
@@ -61,7 +61,7 @@ struct Forwarded<'w> {
 }
 
 impl<'w> RuleContext<'_, 'w, '_> {
-    /// Determines the action for requests that match a rule.
+    /// Determines the action of a rule.
     pub(super) fn requests(
         &mut self,
         rule: RequestRule<'w>,
@@ -96,12 +96,12 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } = self.forward(index, forwarding, rewrite, &mirrors)?;
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
         let is_refused = matches!(authorized, Some(None));
-        // Rejected requests do not need authorization.
+        // A request that is rejected anyway needs no authorization.
         let external_auth = authorized.flatten().filter(|_| unserved.is_none());
         let action = if let Some(unserved) = unserved {
             refused(index, unserved, &mut references, &mut faults)
         } else if is_refused || policy.refuses {
-            // Never let a request bypass its authorization or rate limits.
+            // Never serve requests without the authorization or policies that apply to them.
             Action::respond(refusal::HTTP)
         } else if let Some(answer) = answered(redirect, response) {
             answer
@@ -133,8 +133,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the policy settings for the rule named `rule`, without its listeners' settings. Also
-    /// returns an error if there are too many rate limits.
+    /// Returns the settings of policies for the rule named `rule` and for its route, but not for
+    /// its listeners. Also returns an error if too many rate limits apply, including those of the
+    /// listeners.
     fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();
@@ -151,7 +152,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         (policy, too_many)
     }
 
-    /// Resolves a rule's backends, rewrite and mirrors. Fails if the rule is invalid.
+    /// Resolves the backends, rewrite and mirrors of a rule. Fails if the rule is invalid.
     fn forward(
         &mut self,
         index: usize,
@@ -172,7 +173,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
             .map_err(unsupported)?;
         let weights = read_weights(backend_refs).map_err(unsupported)?;
 
-        // The rule is valid. Errors below affect only shares of its traffic.
+        // From here on, errors affect only parts of the rule's traffic.
         if let Some(note) = session.as_ref().and_then(|session| session.note.as_ref()) {
             self.cx
                 .problems
@@ -219,9 +220,9 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the session persistence configured for a rule's only backend. If the session
-    /// persistence is invalid, the rule sends no requests to that backend, because the sessions may
-    /// need isolation.
+    /// Returns the session persistence of the rule's only backend, if configured there. If it is
+    /// invalid, removes that backend from `backends`, because mixing sessions might be a security
+    /// risk.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,
@@ -262,7 +263,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
         }
     }
 
-    /// Looks up the authorization service. Returns `None` if it cannot be used.
+    /// Resolves the authorization service. Returns `None` if the service cannot be used.
     fn authorized(
         &mut self,
         index: usize,
@@ -317,8 +318,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Returns the action of a rule whose filter cannot be served. Other errors in the rule then do not
-/// matter.
+/// Returns the action for a rule with a filter that cannot be served: an error response. Other
+/// unsupported parts of the rule are then no longer reported.
 fn refused(
     index: usize,
     unserved: Unserved,
@@ -335,13 +336,14 @@ fn refused(
     Action::respond(refusal::HTTP)
 }
 
-/// Returns true if any requests can reach a backend.
+/// Returns true if at least one backend can receive requests.
 fn is_servable(forward: &schema::Forward) -> bool {
     let mut backends = forward.backends.iter();
     backends.any(|backend| backend.weight > 0 && !backend.backend.is_empty())
 }
 
-/// Returns the action of a rule with a redirect or direct response, or `None` for other rules.
+/// Returns the action of a rule that redirects requests or responds to them itself, or `None` for
+/// other rules.
 fn answered(
     redirect: Option<RedirectTo>,
     response: Option<schema::DirectResponse>,
@@ -350,7 +352,8 @@ fn answered(
     redirect.or_else(|| response.map(Action::Respond))
 }
 
-/// Describes a rule's errors and their effect on its requests. Returns `None` without errors.
+/// Describes a rule's unsupported parts and their effect on its requests, or returns `None` if
+/// there are none.
 fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
     let stands = matches!(action, Action::Forward(_));
     (!faults.is_empty()).then(|| Unsupported {

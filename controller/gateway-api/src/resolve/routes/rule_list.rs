@@ -1,4 +1,4 @@
-//! Checks all rules of one route: which rules are served, and why others are not.
+//! Checks all rules of a route: which rules are served, and why others are not.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -10,44 +10,41 @@ use crate::api::Metadata;
 use crate::resolve::backends::PolicedBackend;
 use crate::status::{Grounds, Reason, Verdict, unsupported};
 
-/// The rules of one route, and their verdicts.
+/// The rules of a route after all checks.
 pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
-    /// Verdict on the rules: a fault if no rule is served, or if the rules together exceed a cost
-    /// limit.
+    /// Whether the route is accepted as far as its rules are concerned. It is not if no rule is
+    /// served as configured, or if the rules exceed a cost limit.
     pub(super) accepted: Verdict,
-    /// True if the route is not accepted and its rules only reject requests.
+    /// True if the route is not accepted and its rules exist only to reject requests.
     pub(super) refuses: bool,
-    /// Verdict on the references, independent of the parent.
+    /// Whether all references are valid, regardless of the parent.
     pub(super) resolved: Verdict,
-    /// The backends that list the route's Gateways in their own status or in their policies'
-    /// statuses.
+    /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Reason and message about dropped rules; `None` unless some rules are dropped and others
-    /// served.
+    /// Reason and message about dropped rules. `None` if no rules are dropped, or if all are.
     pub(super) dropped: Option<Grounds>,
 }
 
-/// The reason why a rule, or a part of it, is not served.
+/// Why a rule, or a part of it, is not served.
 struct RuleFault {
     reason: Reason,
     message: String,
-    /// The effect on the affected requests; appended to the message.
+    /// What happens to the affected requests; appended to `message`.
     follows: String,
 }
 
-/// Findings about the rules of a route.
 #[derive(Default)]
 struct RuleFindings<'w> {
     faults: Vec<RuleFault>,
-    /// Number of rules that are at least partly served as configured.
+    /// Number of rules of which at least a part is served as configured.
     standing: usize,
     resolved: Verdict,
     policed: BTreeSet<PolicedBackend<'w>>,
 }
 
 impl<'w> RuleFindings<'w> {
-    /// Adds the findings about a valid rule. `at` is the location of the rule.
+    /// Adds the findings about a valid rule. `at` names the rule.
     fn add(&mut self, at: &str, unsupported: Option<Unsupported>, references: RuleReferences<'w>) {
         let RuleReferences { faults, policed } = references;
         for (reason, message) in faults {
@@ -70,7 +67,7 @@ impl<'w> RuleFindings<'w> {
     }
 
     /// Adds the error in an invalid rule. `refuses` is true if the rule's requests get an error
-    /// response instead of reaching another route.
+    /// response, and false if they may reach another route.
     fn add_invalid(&mut self, at: &str, (reason, message): Grounds, refuses: bool) {
         self.faults.push(RuleFault {
             reason,
@@ -84,8 +81,7 @@ impl<'w> RuleFindings<'w> {
     }
 }
 
-/// Checks all rules of a route in one loop, because names must be unique and the outcome of a rule
-/// depends on the other rules.
+/// Checks the rules of a route together, because their names must be unique and their costs add up.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
@@ -98,8 +94,8 @@ pub(super) fn check<'w, R: RouteRule>(
     for (i, rule) in rules.iter().enumerate() {
         let name = rule.name();
         let at = place(i, name);
-        // Drop a rule with an unknown field in a match, because ignoring the field would widen the
-        // match. If the unknown field is elsewhere in the rule, reject the rule's requests.
+        // Drop a rule with an unknown field in a match, because the match would be wider without
+        // it. With an unknown field elsewhere, keep the rule and reject its requests.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
@@ -117,7 +113,7 @@ pub(super) fn check<'w, R: RouteRule>(
                 checked.push(rule);
             }
             Err(grounds) => {
-                // Dropping the rule would leave its requests to other rules, which may lack
+                // If the rule were dropped, its requests could reach other rules, which may lack
                 // authorization.
                 let refusing = rule.refusing(i, is_withheld, cx);
                 findings.add_invalid(&at, grounds, refusing.is_some());
@@ -135,7 +131,8 @@ pub(super) fn check<'w, R: RouteRule>(
     let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
     if let Err(why) = checked.affordable(cx.route, cx.hostnames) {
-        // Even rejecting requests that match these rules would be too expensive.
+        // The rules would be too expensive even if they only rejected requests, so replace all of
+        // them with a single rule.
         refuses = rules.iter().any(RouteRule::protects)
             || metadata.unknown.iter().any(|field| field.protects);
         checked = R::all(Vec::from_iter(refuses.then(|| R::refusing_all(cx))));
@@ -160,14 +157,14 @@ pub(super) fn check<'w, R: RouteRule>(
     }
 }
 
-/// Describes what happens to requests to a route that serves nothing; appended to a message.
+/// Appended to messages: what happens to the requests to a route that serves nothing.
 fn all_refused() -> String {
     format!("; all requests get {}", refusal::HTTP)
 }
 
-/// Returns the rules for a route that cannot be served: each rule rejects its requests. `why` is
-/// the reason for the rejection. `readable` is false if there are too many rules to read; a single
-/// rule then rejects every request.
+/// Returns the rules of a route that cannot be served, all of which reject requests. `why` is the
+/// error. If there are too many rules to read (`readable` is false), a single rule rejects every
+/// request.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,
@@ -194,7 +191,7 @@ pub(super) fn refused<'w, R: RouteRule>(
     }
 }
 
-/// Returns the location of a rule, including its name if it has one.
+/// Returns the location of a rule for messages, with the rule's name if there is one.
 fn place(index: usize, name: &str) -> String {
     if name.is_empty() {
         format!("rules[{index}]")
@@ -203,7 +200,7 @@ fn place(index: usize, name: &str) -> String {
     }
 }
 
-/// Returns the reason and message about rules that are dropped while other rules are served.
+/// Combines the errors in rules that are dropped while other rules are served.
 fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     let reason = faults.first()?.reason;
     let messages: Vec<String> = faults
@@ -213,7 +210,7 @@ fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     Some((reason, format!("Dropped Rule: {}", messages.join("; "))))
 }
 
-/// Returns the error in a rule's name, if any. Otherwise adds the name to `names`.
+/// Returns an error if a rule's name is invalid or in `names`. Otherwise adds the name to `names`.
 fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String> {
     if name.is_empty() {
         None

@@ -1,7 +1,7 @@
-//! Checked rules of all route kinds, and the context in which they are checked.
+//! Checked rules of all route kinds, and the context for checking them.
 //!
-//! An invalid rule is dropped and does not affect other rules. An invalid reference keeps its
-//! traffic share; requests in that share get an error.
+//! An invalid rule is dropped and does not affect other rules. An invalid reference keeps its share
+//! of the traffic, and requests in that share get an error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,25 +23,25 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::{Grounds, Verdict};
 use crate::world::ObjectKey;
 
-/// A rule of one route kind.
+/// A rule of one of the route kinds.
 pub(crate) trait RouteRule: Sized + 'static {
     /// The rule after all checks.
     type Checked;
 
-    /// The default for `rules` in the API's schema.
+    /// The default value of `rules` in the API schema.
     const DEFAULT: &'static [Self];
 
     /// Returns the rule's name, or an empty string if it has none.
     fn name(&self) -> &str;
 
-    /// Returns the number of matches that count towards the limit.
+    /// Returns the number of matches that count towards the limit per route.
     fn matches(&self) -> usize;
 
     /// Returns true if the rule has filters that might be security-relevant.
     fn protects(&self) -> bool;
 
-    /// Checks the rule at `index` in its route. If unknown fields might be security-relevant,
-    /// `unknown` explains why they prevent the rule from being served.
+    /// Checks the rule at `index` in its route. `unknown` is set if the rule must not be served
+    /// because of unknown fields, and explains why.
     fn check<'w>(
         &'w self,
         index: usize,
@@ -49,9 +49,9 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
 
-    /// Returns the replacement for a rule that cannot be served: the same matches with an error
-    /// response. Returns `None` if other routes may serve the requests. `withheld` is true if the
-    /// rule has unknown fields that might be security-relevant.
+    /// Returns a rule that takes the place of an invalid one: it has the same matches and responds
+    /// with an error. Returns `None` if other routes may serve the requests. `withheld` is true if
+    /// the invalid rule has unknown fields that might be security-relevant.
     fn refusing(
         &self,
         index: usize,
@@ -59,28 +59,27 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Self::Checked>;
 
-    /// Returns the replacement for all rules of a route that exceeds a limit: every request to the
-    /// route gets an error.
+    /// Returns a rule that takes the place of all rules of a route that exceeds a limit. It
+    /// responds to every request with an error.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Self::Checked;
 
     /// Combines the checked rules of a route.
     fn all(checked: Vec<Self::Checked>) -> Rules;
 }
 
-/// The result of checking a valid rule.
+/// The result of checking a valid rule, which may still have unsupported parts or invalid
+/// references.
 pub(crate) struct RuleOutcome<'w, C> {
     pub(crate) checked: C,
     pub(crate) unsupported: Option<Unsupported>,
     pub(crate) references: RuleReferences<'w>,
 }
 
-/// Findings about a rule's references.
 #[derive(Debug, Default)]
 pub(crate) struct RuleReferences<'w> {
-    /// Reasons and messages about invalid references.
+    /// The reason and message for each invalid reference.
     pub(crate) faults: Vec<Grounds>,
-    /// The backends that list the route's Gateways in their own status or in their policies'
-    /// statuses.
+    /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(crate) policed: BTreeSet<PolicedBackend<'w>>,
 }
 
@@ -94,33 +93,34 @@ impl RuleReferences<'_> {
     }
 }
 
-/// An unsupported part of a rule. All requests to the rule, or one backend's share of them, get an
-/// error.
+/// Describes the unsupported parts of a rule. All of the rule's requests, or only one backend's
+/// share of them, get an error.
 #[derive(Debug)]
 pub(crate) struct Unsupported {
     pub(crate) message: String,
     /// True if the rest of the rule is served as configured.
     pub(crate) stands: bool,
-    /// The effect on the affected requests; appended to the message.
+    /// What happens to the affected requests; appended to `message`.
     pub(crate) follows: String,
 }
 
-/// A route's served rules.
+/// The rules of a route that take requests or connections, including rules that only reject them.
 #[derive(Debug)]
 pub(crate) enum Rules {
-    /// For an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
+    /// Rules of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
     Requests(Vec<CheckedRule>),
-    /// For a TLSRoute, TCPRoute or UDPRoute: the shares of its only rule.
+    /// The traffic shares in the only rule of a TLSRoute, TCPRoute or UDPRoute.
     Connections(Shares),
 }
 
-/// A rule of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress that can be served.
+/// A valid rule of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress, or a rule that rejects requests
+/// in place of an invalid one.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedRule {
     /// Index of the rule in the route.
     pub(crate) index: usize,
-    /// Index of the first of these matches in the original rule: one Ingress rule becomes several
-    /// checked rules.
+    /// Index of the first match in `matches` among all matches of the original rule. One Ingress
+    /// rule becomes several checked rules.
     pub(crate) first: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
@@ -128,54 +128,54 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if a policy for the rule or its route sets the timeouts. They then override those from
-    /// its listeners' policies.
+    /// True if policies for the rule or its route set timeouts. Timeouts in policies for listeners
+    /// then do not apply.
     pub(crate) timeouts_decided: bool,
-    /// At most [`schema::RateLimit::MAX_OF_ROUTE`] limits, all with the same response. Ignored
-    /// unless the rule forwards requests.
+    /// At most [`schema::RateLimit::MAX_OF_ROUTE`] limits, which all have the same rejection
+    /// response. Used only if the rule forwards requests.
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
     /// Filters from policies for the rule and its route, if any.
     pub(crate) filters: Option<Arc<FilterSettings>>,
-    /// True if the rule might be security-relevant. If the rule does not receive some of its
-    /// requests, these must not reach another route.
+    /// True if the rule might be security-relevant. Requests to the rule must then never reach
+    /// another route instead.
     pub(crate) protects: bool,
 }
 
-/// The action for matching requests.
+/// What to do with matching requests.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Forward(schema::Forward),
-    /// A redirect. Its target depends on the listener.
+    /// A redirect whose target depends on the listener.
     Redirect(RedirectTo),
     Respond(schema::DirectResponse),
 }
 
 impl Action {
-    /// Returns an action that responds with this status.
     pub(crate) fn respond(status: u32) -> Self {
         Self::Respond(schema::DirectResponse::new(status))
     }
 }
 
-/// The backends for a rule's connections or datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Shares of the connections that are passed through unchanged.
+    /// Shares of the connections or datagrams that are forwarded as received, without terminating
+    /// TLS.
     pub(crate) passed: Vec<WeightedBackend>,
-    /// Shares of the connections on which a listener terminates TLS. TLSRoutes only.
+    /// Shares of the connections whose TLS is terminated by a listener. TLSRoutes only.
     pub(crate) terminated: Option<Terminated>,
 }
 
-/// The backends for connections on which a listener terminates TLS.
+/// The backends for connections whose TLS is terminated by a listener.
 #[derive(Debug)]
 pub(crate) struct Terminated {
     pub(crate) backends: Vec<WeightedBackend>,
-    /// Verdict on the references for these connections: a backend may require a TLS policy.
+    /// Whether all references are valid for these connections. Unlike with passthrough, a backend
+    /// may require TLS to it.
     pub(crate) resolved: Verdict,
 }
 
 impl CheckedRule {
-    /// Returns a rule that responds to all requests with an error.
+    /// Returns a rule that responds to all matching requests with an error.
     pub(crate) fn refusing(index: usize, matches: Vec<RouteMatch>) -> Self {
         Self {
             index,
@@ -193,9 +193,9 @@ impl CheckedRule {
         }
     }
 
-    /// Returns the rule's rate limits on a listener with these settings. Envoy supports only one
-    /// rejection response per route, so the rule's custom responses are dropped if the listener has
-    /// limits.
+    /// Returns the rate limits that apply to the rule on a listener with these settings. Envoy
+    /// supports only one rejection response per route. If the listener also has limits, the rule's
+    /// custom responses are therefore dropped.
     pub(crate) fn limits_on(&self, listener: &TrafficSettings) -> Vec<Arc<schema::RateLimit>> {
         if listener.refuses || !matches!(self.action, Action::Forward(_)) {
             return Vec::new();
@@ -215,7 +215,7 @@ impl CheckedRule {
         own.chain(listener.rate_limits.iter().cloned()).collect()
     }
 
-    /// Returns how many times Envoy evaluates each of the rule's matches per request.
+    /// Returns how many times Envoy evaluates each match of the rule for one request.
     pub(crate) fn looks(&self) -> u64 {
         let answer = match self.action {
             Action::Forward(_) => Answer::Forwarded,
@@ -225,8 +225,9 @@ impl CheckedRule {
         answer.looks(self.cors.is_some())
     }
 
-    /// Returns the size of each of the rule's matches in a virtual host, in bytes. `route` is the
-    /// provenance of the route. `inherited` is the number of its listeners' rate limits.
+    /// Returns, for each match of the rule, the size in bytes of its entry in a virtual host.
+    /// `route` is the name of the route in the snapshot. `inherited` is the number of rate limits
+    /// of the route's listeners.
     fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -264,8 +265,8 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// Returns the size of the rules per virtual host, in bytes. `route` is the provenance of the
-    /// route. `inherited` is the number of its listeners' rate limits.
+    /// Returns the size in bytes of the rules in one virtual host. For the parameters, see
+    /// [`CheckedRule::sizes`].
     pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules
@@ -276,7 +277,7 @@ impl Rules {
         }
     }
 
-    /// Returns the rules for requests.
+    /// Returns the rules of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress. Empty for other kinds.
     pub(crate) fn of_requests(&self) -> &[CheckedRule] {
         match self {
             Self::Requests(rules) => rules,
@@ -284,14 +285,15 @@ impl Rules {
         }
     }
 
-    /// Returns true if the rules match every request to a virtual host, regardless of other routes.
+    /// Returns true if the rules leave no request to a virtual host unmatched.
     pub(crate) fn take_all(&self) -> bool {
         let Self::Requests(rules) = self else {
             return false;
         };
         let mut matches = rules.iter().flat_map(|rule| &rule.matches);
         let takes_all = matches.any(|it| it.is_all() && it.grpc.is_none());
-        // A route with regular expressions might be dropped because of their cost.
+        // A route with regular expressions might be left out because of their cost. Its rules then
+        // match nothing.
         takes_all
             && rules
                 .iter()
@@ -306,8 +308,9 @@ impl Rules {
         }
     }
 
-    /// Fails if the rules exceed a route's limit on size or on the cost of regular expressions.
-    /// `route` is the provenance of the route, and `hostnames` the number of its hostnames.
+    /// Fails if the rules exceed a limit per route: the size, or the cost of regular expressions.
+    /// `route` is the name of the route in the snapshot, and `hostnames` the number of its
+    /// hostnames.
     pub(crate) fn affordable(&self, route: &str, hostnames: usize) -> Result<(), String> {
         self.small_enough(route, hostnames)?;
         self.cheap_enough()
@@ -343,7 +346,6 @@ impl Rules {
         ))
     }
 
-    /// Fails if the total cost of the regular expressions exceeds the limit per route.
     fn cheap_enough(&self) -> Result<(), String> {
         let Self::Requests(rules) = self else {
             return Ok(());
@@ -365,7 +367,8 @@ impl Rules {
         ))
     }
 
-    /// Returns the separate verdict on references for listeners that terminate TLS, if any.
+    /// Returns whether references are valid on listeners that terminate TLS, or `None` if there are
+    /// no such listeners.
     pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
         match self {
             Self::Requests(_) => None,
@@ -374,20 +377,20 @@ impl Rules {
     }
 }
 
-/// The route whose rules are checked, and the state needed to check them.
+/// A route whose rules are being checked, and the shared state for checking them.
 pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) referrer: Referrer<'w>,
     pub(crate) traffic: Traffic,
-    /// True if one of the route's listeners terminates TLS. TLSRoutes only.
+    /// True if the route is a TLSRoute and one of its listeners terminates TLS.
     pub(crate) terminates_tls: bool,
     pub(crate) object: &'a ObjectKey,
-    /// Provenance of the route.
+    /// Name of the route in the snapshot.
     pub(crate) route: &'a str,
     /// Number of hostnames that the route lists.
     pub(crate) hostnames: usize,
     /// Policies that may target the rule.
     pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
-    /// Maximum number of rate limits inherited from the route's listeners.
+    /// The most rate limits that any listener of the route has.
     pub(crate) inherited: usize,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,

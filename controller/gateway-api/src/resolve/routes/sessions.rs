@@ -1,4 +1,4 @@
-//! Reads a rule's session persistence (experimental channel).
+//! Reads the session persistence of a rule (experimental channel).
 
 use sesame_proto::field_names::is_cookie_path;
 use sesame_proto::schema;
@@ -12,15 +12,15 @@ use crate::resolve::syntax::{limits, names};
 /// Field name used in messages.
 const AT: &str = "sessionPersistence";
 
-/// The supported settings, and a note about unsupported settings.
+/// The supported settings, and a note about a setting without effect.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) session: schema::SessionPersistence,
     pub(crate) note: Option<String>,
 }
 
-/// Reads the session persistence of the rule with index `rule`, in the route with provenance
-/// `route`. Errors contain the field path relative to the rule.
+/// Reads the session persistence of the rule with index `rule`. `route` is the name of the route in
+/// the snapshot. Errors start with the field path relative to the rule.
 pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
     let Shape {
@@ -85,7 +85,8 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 /// Maximum length of a cookie or header name.
 const MAX_NAME: usize = 256;
 
-/// The fields that exist in both releases of the API, possibly under different names.
+/// The same settings as in the older or the newer release of the API, which name some fields
+/// differently.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,
@@ -97,7 +98,7 @@ struct Shape<'w> {
 }
 
 impl<'w> Shape<'w> {
-    /// Reads the fields of either release. Fails if mutually exclusive fields are set.
+    /// Reads the fields of whichever release is used. Fails if fields of both releases are set.
     fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
         let header = is_header(spec)?;
         let SessionPersistence {
@@ -145,7 +146,8 @@ impl<'w> Shape<'w> {
     }
 }
 
-/// Returns true for type Header. Fails if the fields contradict the type or each other.
+/// Returns true for type Header and false for type Cookie. Fails if a field does not fit the type,
+/// or if fields of both releases are set.
 fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     let refuse = |field: &str, why: &str| Err(format!("{AT}.{field} must not be set {why}"));
     let is_header = match spec.type_.as_deref() {
@@ -175,7 +177,7 @@ fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     }
 }
 
-/// Returns a cookie's path, or an empty string for `/`.
+/// Returns the path of a cookie, or an empty string for the default path `/`.
 fn read_path(path: Option<&str>) -> Result<String, String> {
     let Some(path) = path.filter(|path| !path.is_empty() && *path != "/") else {
         return Ok(String::new());
@@ -189,8 +191,8 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// Returns a name unique to the rule, so that sessions for two rules never mix. Every host computes
-/// the same name.
+/// Returns a default name. It is unique to the rule, so that sessions of different rules never mix,
+/// and the same on every host.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
     let number = digest
