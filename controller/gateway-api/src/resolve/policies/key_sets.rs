@@ -34,7 +34,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteKeySet<'w> {
     uri: &'w str,
-    /// CA certificates that must have issued the server's certificate. `None` means the system's.
+    /// CA certificates for validating the issuer's server. `None` means the system's.
     authorities: Option<Authorities<'w>>,
     interval: Duration,
 }

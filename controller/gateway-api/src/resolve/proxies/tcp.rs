@@ -98,8 +98,7 @@ pub(super) fn find<'w>(
     }
 }
 
-/// Returns true if the root configures no protection that connections would bypass. Otherwise
-/// reports an error.
+/// Reports protections that connections would bypass, and returns true if there are none.
 fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     let ProxyHost {
         fqdn: _,
@@ -129,8 +128,7 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     set.is_empty()
 }
 
-/// Returns true if the HTTPProxy has no unknown fields that might be security-relevant. Otherwise
-/// reports an error.
+/// Reports unknown fields that might be security-relevant. Returns true if there are none.
 fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     let name = proxy.metadata.key();
     let unknown = proxy.metadata.unknown.refusal("routes");
@@ -144,8 +142,7 @@ fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     unknown.is_none()
 }
 
-/// Adds the route for a root's TLS connections. Returns the name of the HTTPProxy that receives
-/// them, and the index of the route.
+/// Adds the route for a root's TLS connections. Returns its HTTPProxy and the index of the route.
 pub(super) fn add<'w>(
     root: &Root<'w>,
     connections: &Connections<'w>,
@@ -237,8 +234,7 @@ fn services<'w>(
     Ok((backends, all_policed))
 }
 
-/// Fails if a Service has TLS settings for passed-through connections, or is a mirror. Warns about
-/// other fields that do not apply to connections.
+/// Fails for mirrors, and for TLS settings with passthrough. Warns about other unused fields.
 fn check(
     service: &ProxyService,
     passes: bool,

@@ -148,8 +148,7 @@ impl<'w> TokenProviders<'w> {
 }
 
 impl ReadRoute<'_> {
-    /// Requires the token that the route's policy demands. If that is not possible, the route
-    /// responds with an error.
+    /// Requires the route's token. If that is not possible, the route responds with an error.
     pub(super) fn verify(
         &mut self,
         providers: &TokenProviders<'_>,

@@ -31,7 +31,7 @@ pub(crate) struct Attachment<'a> {
     /// True if the route counts towards the listener's `attachedRoutes`: it is accepted, and a
     /// Gateway API route.
     pub(crate) counts: bool,
-    /// If the route's traffic goes through the Gateway's mesh, the name of that Gateway.
+    /// Name of the Gateway, if it connects to the route's backends through a mesh.
     pub(crate) mesh: Option<&'a str>,
 }
 

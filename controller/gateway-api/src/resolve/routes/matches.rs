@@ -26,7 +26,7 @@ pub(crate) struct RouteMatch {
     /// True if the first header match is on the Host header. It limits a wildcard hostname to a
     /// single label, and does not count towards the match's precedence.
     pub(crate) one_label: bool,
-    /// For a regular expression in an Ingress: its length for precedence.
+    /// For a regular expression in an Ingress: the length that counts for its precedence.
     pub(crate) ranked_length: Option<usize>,
     /// Total number of instructions in this match's compiled regular expressions.
     pub(crate) instructions: u64,
@@ -95,10 +95,9 @@ impl RouteMatch {
     }
 }
 
-/// Reads the matches of a rule that rejects requests. Each result accepts at least the requests
-/// that the match's author intended: if part of a match is unknown, its requests must not reach
-/// another route. `read` must skip parts that it cannot read. Returns `all` if there are no matches
-/// or too many.
+/// Reads the matches of a rule that rejects requests. Each result accepts at least the intended
+/// requests, because they must not reach another route. `read` must skip parts that it cannot read.
+/// Returns `all` if there are no matches or too many.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,

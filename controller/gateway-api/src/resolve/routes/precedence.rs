@@ -4,17 +4,17 @@
 //! HTTPRoutes: most specific hostname; Exact path; longest path; method; most headers; most query
 //! parameters; oldest route; first rule; first match. The specification does not rank regular
 //! expressions. Here, they rank below Exact and are compared with prefixes by length; at equal
-//! length, the prefix ranks higher. So `/api/.*` ranks above the prefix `/api`, and `.*` below
-//! every real prefix.
+//! length, the prefix ranks higher. So `/api/.*` ranks above the prefix `/api`, and `.*` ranks
+//! below every prefix but `/`.
 //!
 //! A character prefix, which HTTPRoutes do not have, ranks below an element prefix of the same
 //! length. As in Contour, regular expressions in HTTPProxies rank below Exact and above all other
-//! paths. As in ingress-nginx, an Ingress's regular expressions are compared with all paths by
-//! length. The order is total, because it compares only keys of individual matches. The order among
-//! HTTPRoutes does not depend on other kinds.
+//! paths. As in ingress-nginx, an Ingress's regular expressions are compared by length with other
+//! paths, but they also rank below Exact. The order is total, because each match has a key of its
+//! own that decides it. Other kinds of routes do not affect the order among HTTPRoutes.
 //!
 //! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as
-//! above. They match only gRPC requests, and rank above HTTPRoutes for the same hostname.
+//! above. GRPCRoutes match only gRPC requests, and rank above HTTPRoutes for the same hostname.
 
 use std::cmp::Reverse;
 

@@ -221,8 +221,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 
     /// Returns the session persistence of the rule's only backend, if configured there. If it is
-    /// invalid, removes that backend from `backends`, because mixing sessions might be a security
-    /// risk.
+    /// invalid, clears `backends` so that no request reaches the backend, because its sessions
+    /// might have to be kept apart.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,
@@ -318,8 +318,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Returns the action for a rule with a filter that cannot be served: an error response. Other
-/// unsupported parts of the rule are then no longer reported.
+/// Records why a filter of the rule cannot be served, and returns the rule's action: an error
+/// response.
 fn refused(
     index: usize,
     unserved: Unserved,

@@ -265,8 +265,8 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// Returns the size in bytes of the rules in one virtual host. For the parameters, see
-    /// [`CheckedRule::sizes`].
+    /// Returns the size in bytes of the rules in one virtual host. `route` is the name of the route
+    /// in the snapshot. `inherited` is the number of rate limits of the route's listeners.
     pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules

@@ -37,13 +37,11 @@ pub(crate) struct TrafficSettings {
     /// Headers that policies set, by the policies' namespace. Clients must not set them. Filled in
     /// only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
-    /// True if all requests are rejected because a protective setting is invalid or a field is
-    /// unknown.
+    /// True if all requests are rejected: a protective setting is invalid or a field is unknown.
     pub(crate) refuses: bool,
 }
 
-/// Headers that policies set from token claims or responses of authorization services, by the
-/// policies' namespace.
+/// Headers that policies set from claims or authorization responses, by the policies' namespace.
 pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<String>>;
 
 /// Timeouts in milliseconds. 0 disables a timeout, and `None` means the proxy's default.
@@ -177,9 +175,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the filters that apply to all listeners of a Gateway. Returns `None` if their
-    /// filters may differ: a policy targets one of the Gateway's listeners, or any ListenerSet of
-    /// any Gateway.
+    /// Returns the filters of all listeners of a Gateway. Returns `None` if the filters may differ,
+    /// because a policy targets one of these listeners, or any ListenerSet of any Gateway.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {
