@@ -1,7 +1,8 @@
 //! Converts the format and receivers of access logs from configurations to snapshot types.
 //!
-//! Receivers are resolved elsewhere. Headers that contain credentials are never allowed, nor are
-//! values that could end a line or a field in a text log. Unsafe values are configuration errors.
+//! The receivers' backends are resolved elsewhere. A log must never contain headers with
+//! credentials, or values that could end a line or field of a text log. Such settings are
+//! configuration errors.
 
 use sesame_proto::log_facts;
 use sesame_proto::schema::line_form::Fact;
@@ -14,7 +15,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// A Gateway's access log settings, except the rules that select log entries.
+/// A Gateway's access log settings, except for the rules about which requests to log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredLog {
     pub(crate) format: Option<AccessLogFormat>,
@@ -22,10 +23,10 @@ pub(crate) struct ConfiguredLog {
     pub(crate) sinks: Option<ConfiguredSinks>,
 }
 
-/// Receivers from a configuration.
+/// The access log receivers in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfiguredSinks {
-    /// Namespace of the configuration.
+    /// Namespace of the configuration, in which the receivers' backends are looked up.
     pub(crate) namespace: String,
     pub(crate) sinks: Vec<LogReceiver>,
 }
@@ -34,12 +35,12 @@ const MAX_EXTRA_FIELDS: usize = 32;
 const MAX_SINKS: usize = 4;
 const MAX_LITERAL: usize = 1024;
 
-/// Returns the errors in a format. Each starts with its field.
+/// Returns the errors in a format. Each starts with the field path.
 pub(super) fn faults_of_format(format: &AccessLogFormat) -> Vec<String> {
     read_form(format).err().into_iter().collect()
 }
 
-/// Returns the errors in receivers. Each starts with its field.
+/// Returns the errors in receivers. Each starts with the field path.
 pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     if let Err(why) = limits::entries("sinks", sinks.len(), 0..=MAX_SINKS) {
         return vec![why];
@@ -51,7 +52,7 @@ pub(super) fn faults_of_sinks(sinks: &[LogReceiver]) -> Vec<String> {
     outcomes.flatten().collect()
 }
 
-/// Reads a format. The error contains the field.
+/// Reads a format. The error names the field.
 pub(crate) fn read_form(format: &AccessLogFormat) -> Result<LineForm, String> {
     let AccessLogFormat {
         type_,
@@ -130,7 +131,7 @@ fn read_extra(fields: &[ExtraLogField]) -> Result<Vec<ExtraField>, String> {
     }
 }
 
-/// Reads an extra field. The error starts with the path relative to the extra field.
+/// Reads an extra field. The error starts with the field path relative to the extra field.
 fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     let ExtraLogField {
         name,
@@ -180,8 +181,8 @@ fn read_extra_field(field: &ExtraLogField) -> Result<ExtraField, String> {
     })
 }
 
-/// Reads a receiver. Its backend is resolved later. The error starts with the field path relative
-/// to the receiver.
+/// Reads a receiver, except for its backend. The error starts with the field path relative to the
+/// receiver.
 pub(crate) fn read_sink(sink: &LogReceiver) -> Result<schema::LogSink, String> {
     let LogReceiver {
         protocol,

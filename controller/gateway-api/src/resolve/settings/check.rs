@@ -1,4 +1,4 @@
-//! Validates SesameConfigurations, wherever they are used.
+//! Validates SesameConfigurations, both the controller's own and those used as parameters.
 
 mod publishing;
 
@@ -15,25 +15,24 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, limits, names};
 
-/// Maximum number of entries per list, as in the schema.
+/// Maximum number of entries in a list, as in the schema.
 const MAX_LISTED: usize = 64;
-/// Maximum number of entries per map. The schema has no such limit.
+/// Maximum number of entries in a map. The schema has no such limit.
 const MAX_ENTRIES: usize = 256;
-/// Allowed range for the time without a report after which a host is considered lost, in
-/// milliseconds.
+/// Allowed range of `lostAfter` in milliseconds. A host that sends no report for this time is
+/// considered lost.
 const LOST_AFTER_MS: std::ops::RangeInclusive<u64> = 90_000..=86_400_000;
-/// Maximum time for which a certificate stays trusted after it is removed from a bundle, in
-/// milliseconds.
+/// Maximum overlap in milliseconds: how long a certificate stays trusted after it is removed from a
+/// trust bundle.
 const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 
 /// Maximum port offset.
 const MAX_PORT_OFFSET: i32 = 65_534;
 
-/// Allowed range for the minimum duration of logged requests, in milliseconds.
+/// Allowed range of the duration, in milliseconds, from which requests are logged.
 const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
 
-/// Returns the errors in a configuration, each with the field, its value and the expected value.
-/// Empty if the configuration is valid.
+/// Returns the errors in a configuration. Each names the field, its value and the expected value.
 pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     let SesameConfigurationSpec {
         gateway,
@@ -102,8 +101,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
     found
 }
 
-/// Returns the errors in a configuration that is used as the parameters of a GatewayClass or
-/// Gateway.
+/// Returns the errors in a configuration that a GatewayClass or Gateway uses as its parameters.
 pub(super) fn faults_of_parameters(
     configuration: &SesameConfiguration,
     scope: Scope<'_>,
@@ -127,8 +125,8 @@ pub(super) fn faults_of_parameters(
     if scope == Scope::Named {
         return found;
     }
-    // Pods can see the processes on their nodes. Therefore the author of a Gateway must not be able
-    // to choose the programs that its Pods run, or to affect other Gateways.
+    // The author of a Gateway must not choose the programs that the Gateway's Pods run, because
+    // Pods can see the processes on their nodes. Nor may the author affect other Gateways.
     let fleet = fleet.as_ref();
     let images = fleet.is_some_and(|fleet| fleet.images.is_some());
     let gateways = fleet.is_some_and(|fleet| fleet.gateways.is_some());
@@ -147,7 +145,7 @@ pub(super) fn faults_of_parameters(
     found
 }
 
-/// Parses a duration in a configuration. Returns milliseconds, or `None` if the duration is
+/// Parses a duration in a configuration and returns milliseconds, or `None` if the duration is
 /// invalid.
 pub fn milliseconds(text: &str) -> Option<u64> {
     durations::milliseconds(text).ok()

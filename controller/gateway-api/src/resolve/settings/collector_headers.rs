@@ -1,4 +1,4 @@
-//! Reads additional headers for a collector.
+//! Reads the additional headers that Envoy sends to a collector.
 //!
 //! Rejects headers that affect message framing, and values that Envoy would change.
 
@@ -8,7 +8,7 @@ use crate::api::Header;
 use crate::resolve::syntax::{limits, names};
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Reads headers and sorts them by name. The error contains the field.
+/// Reads headers and sorts them by name. The error names the field.
 pub(super) fn read(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Grounds> {
     let unsaid = |header: &Header| header.value.contains('%');
     if let Some(place) = headers.iter().position(unsaid) {

@@ -1,8 +1,8 @@
-//! Edge settings: configuration fields and Gateway annotations that override the defaults for
-//! untrusted clients.
+//! Edge settings, which protect against untrusted clients: reads configuration fields, and Gateway
+//! annotations that override them.
 //!
-//! An unknown annotation has no effect, because the default is the safe choice. It is reported in
-//! the Gateway's Accepted condition.
+//! An unknown annotation has no effect other than a message in the Gateway's Accepted condition,
+//! because the default is the safe choice.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,19 @@ use crate::api::{
 use crate::resolve::syntax::durations;
 
 const PREFIX: &str = "projectsesame.io/";
-/// Maximum length of quoted annotations in messages.
+/// Maximum length of an annotation quoted in a message.
 const MAX_REPORTED: usize = 100;
-/// Limits that Envoy imposes.
+/// Upper bounds that Envoy imposes.
 const MAX_HEADER_KIB: u32 = 8192;
 const MAX_HEADERS: u32 = 10_000;
 
-/// A protocol to which connections may be upgraded.
 #[derive(Clone, Copy)]
 enum Upgrade {
     Spdy,
     Tcp,
 }
 
-/// A Gateway's edge settings, starting from the defaults.
+/// A Gateway's edge settings, initially the defaults.
 #[derive(Debug, Default)]
 pub(super) struct EdgeDefaults(Edge);
 
@@ -39,14 +38,14 @@ impl EdgeDefaults {
         (self.0 != Edge::default()).then_some(self.0)
     }
 
-    /// Applies the access log rules, which must have been validated.
+    /// Applies the access log rules. They must already be validated.
     pub(super) fn log(&mut self, rules: &AccessLogRules) {
         let AccessLogRules {
             enabled,
             min_status,
             min_duration,
             percent,
-            // The other fields do not affect clients.
+            // These fields are not edge settings.
             format: _,
             on_host: _,
             sinks: _,
@@ -109,7 +108,7 @@ impl EdgeDefaults {
                 wrong.push(format!("{field}: {:?} is not one of {words}", told(value)));
                 continue;
             }
-            // Annotations use the same values in lower case.
+            // Configurations use the same values as annotations, but with capital letters.
             let outcome = set(&mut self.0, name, &value.to_lowercase());
             wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
         }
@@ -154,8 +153,8 @@ impl EdgeDefaults {
         wrong
     }
 
-    /// Applies the Gateway's annotations with Sesame's prefix, and records them as the sources of
-    /// their fields. Returns a message for each invalid annotation.
+    /// Applies the Gateway's annotations that have Sesame's prefix, and records each as the source
+    /// of its field. Returns a message for each invalid annotation.
     pub(super) fn annotate(
         &mut self,
         annotations: &Labels,
@@ -181,7 +180,7 @@ impl EdgeDefaults {
     }
 }
 
-/// Returns the configuration field that an annotation overrides.
+/// Returns the name of the configuration field that an annotation overrides.
 fn camel_case(name: &str) -> String {
     let mut words = name.split('-');
     let first = words.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! Validates `spec.fleet`: rejects each value that the API server would reject in a fleet's
-//! objects.
+//! Validates `spec.fleet`. Rejects every value that the API server would reject in the objects of a
+//! fleet.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use crate::api::{
 };
 use crate::resolve::syntax::{limits, names};
 
-/// Maximum number of entries per list or map.
+/// Maximum number of entries in a list or map.
 const MAX_ENTRIES: usize = 32;
 /// Maximum length of an image name. `MAX_LABEL` is the maximum length of a label key without its
 /// prefix, and of a label value.
 const MAX_IMAGE: usize = 512;
 const MAX_LABEL: usize = 63;
-/// Maximum length of quoted text in messages.
+/// Maximum length of text quoted in a message.
 const MAX_REPORTED: usize = 64;
 const DRAIN_SECONDS: std::ops::RangeInclusive<i32> = 1..=3600;
 const TRUSTED_HOPS: std::ops::RangeInclusive<i32> = 0..=16;
@@ -92,8 +92,8 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
     found
 }
 
-/// Returns an error if the number of Pods is invalid. The workload type may come from another
-/// layer.
+/// Returns an error if the number of Pods is invalid. `workload` is `None` if another layer may set
+/// it.
 fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<String> {
     if !REPLICAS.contains(&replicas) {
         return Some(format!("replicas: {replicas}: expected 1 to 1000"));
@@ -124,7 +124,7 @@ fn is_image(text: &str) -> bool {
             .is_some_and(|byte| byte.is_ascii_alphanumeric())
 }
 
-/// Returns true for a valid label key or resource name: `name` or `example.com/name`.
+/// Returns true for a valid label key or resource name, such as `name` or `example.com/name`.
 fn is_qualified(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -160,7 +160,7 @@ fn labels(found: &mut Vec<String>, field: &str, labels: &BTreeMap<String, String
     }
 }
 
-/// Returns the first error that the API server would report for a toleration.
+/// Returns the API server's first error about a toleration.
 fn toleration_fault(toleration: &Toleration) -> Option<String> {
     let Toleration {
         key,

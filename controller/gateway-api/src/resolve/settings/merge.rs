@@ -1,4 +1,4 @@
-//! Merges configurations field by field, and records where each field was set.
+//! Merges configurations field by field, and records which object set each field.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::api::{
     SesameConfigurationSpec, UpstreamSettings,
 };
 
-/// The settings merged from all layers.
+/// Settings merged from all layers.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
     pub(super) publishing: Publishing,
@@ -22,15 +22,15 @@ pub(super) struct Merged {
     pub(super) access_log: AccessLogRules,
     pub(super) log: ConfiguredLog,
     pub(super) tracing: Option<ConfiguredTracing>,
-    /// Sorted names of the routes with separate request metrics.
+    /// Names of the routes with separate request metrics, sorted.
     pub(super) measured_routes: Vec<String>,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
 
-/// Overrides fields with the fields that the layer sets, and records the source of each. Fields
-/// that are merged differently are listed in the braces: every field of the type must be listed, so
-/// that new fields are not forgotten.
+/// Copies the fields that the layer `$of` sets over those in `$on`, and records the layer as their
+/// source. The braces list the remaining fields of the type, which the caller merges. The compiler
+/// reports fields that are in neither list.
 macro_rules! lay {
     ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
         let $type { $($field,)+ $($other,)* } = $of;
@@ -42,10 +42,10 @@ macro_rules! lay {
 }
 
 impl Merged {
-    /// Merges a configuration over the layers below it.
+    /// Merges the next layer over the previous layers.
     pub(super) fn lay(&mut self, layer: &SesameConfiguration) {
         let source = named(layer);
-        // The first three fields do not apply to individual Gateways.
+        // These three fields do not configure individual Gateways.
         let SesameConfigurationSpec {
             gateway: _,
             hosts: _,
@@ -88,7 +88,7 @@ impl Merged {
             routes: Some(routes),
         }) = metrics
         {
-            // The list of routes has already been validated.
+            // Invalid lists were already rejected.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());
@@ -238,7 +238,7 @@ impl Merged {
     }
 }
 
-/// Merges the entries of a map over existing entries, and records the source of each.
+/// Copies the entries of a map over the existing entries, and records the source of each.
 fn lay_entries<T: Clone>(
     of: &BTreeMap<String, T>,
     on: &mut BTreeMap<String, T>,

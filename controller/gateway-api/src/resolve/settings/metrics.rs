@@ -1,7 +1,7 @@
-//! Converts the list of routes with separate request metrics from configurations to snapshot types.
+//! Reads the list of routes with separate request metrics.
 //!
-//! The number of these routes is limited, because each host can only keep a limited number of
-//! metric series.
+//! The list has a maximum length, because each host can keep only a limited number of metric
+//! series.
 
 use crate::api::{MeasuredKind, MeasuredRoute};
 use crate::resolve::syntax::{limits, names};
@@ -9,7 +9,8 @@ use crate::resolve::syntax::{limits, names};
 /// Maximum number of measured routes per Gateway, as in the schema.
 const MAX_ROUTES: usize = 32;
 
-/// Reads the distinct routes and returns their sorted snapshot names. The error contains the field.
+/// Returns the snapshot names of the listed routes, sorted and without duplicates. The error names
+/// the field.
 pub(super) fn read(routes: &[MeasuredRoute]) -> Result<Vec<String>, String> {
     limits::entries("routes", routes.len(), 0..=MAX_ROUTES)?;
     let mut found = Vec::with_capacity(routes.len());

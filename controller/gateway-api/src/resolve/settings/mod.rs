@@ -1,9 +1,9 @@
 //! Resolves a Gateway's settings, merged from SesameConfigurations and annotations.
 //!
-//! The last layer that sets a field wins. The layers are, in this order: the controller's own
-//! configuration, the GatewayClass's parameters, the Gateway's parameters, the Gateway's
-//! annotations. Only restrictions accumulate: all layers must allow a port. No other module decides
-//! on precedence. A configuration with an error must never be applied partially.
+//! The layers are, from lowest to highest precedence: the controller's own configuration, the
+//! GatewayClass's parameters, the Gateway's parameters, the Gateway's annotations. Allowed ports
+//! are an exception: all layers must allow a port. Only this module decides which layer takes
+//! precedence. A configuration with an error must never be applied partially.
 
 pub(crate) mod access_log;
 pub mod check;
@@ -38,7 +38,7 @@ use crate::api::{
 pub struct GatewaySettings {
     /// Settings for the Gateway's Service.
     pub publishing: Publishing,
-    /// Settings for the agents and Envoys that serve the Gateway.
+    /// Settings for the fleet: the agents and Envoys that serve the Gateway.
     pub fleet: FleetSettings,
     /// Edge settings, or `None` if they equal the defaults.
     pub(crate) edge: Option<schema::Edge>,
@@ -46,18 +46,18 @@ pub struct GatewaySettings {
     pub(crate) rotation: Option<schema::Rotation>,
     /// Tracing settings, or `None` if no configuration sets them.
     pub(crate) tracing: Option<ConfiguredTracing>,
-    /// Format and receivers of access logs. Fields are `None` unless a configuration sets them.
+    /// Format and receivers of access logs. A field is `None` if no configuration sets it.
     pub(crate) log: ConfiguredLog,
-    /// Snapshot names of the routes with separate request metrics.
+    /// Snapshot names of the routes that have separate request metrics.
     pub(crate) measured_routes: Vec<String>,
     pub(crate) ports: PortLimits,
-    /// The object or annotation that set each field.
+    /// For each field that is set, the object or annotation that sets it.
     pub sources: BTreeMap<String, String>,
 }
 
 impl GatewaySettings {
-    /// Merges the layers, and then a Gateway's annotations; later layers win. Returns the settings,
-    /// and a message for each invalid annotation.
+    /// Merges the layers, lowest precedence first, and finally the Gateway's annotations. Returns
+    /// the settings, and a message for each invalid annotation.
     pub(crate) fn of(layers: &[&SesameConfiguration], annotations: &Labels) -> (Self, Vec<String>) {
         let mut merged = Merged::default();
         for layer in layers {
@@ -76,7 +76,7 @@ impl GatewaySettings {
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
-        // The settings have already been validated.
+        // Invalid settings were already rejected.
         let _ = edge.set_all(&of_layers);
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
@@ -94,12 +94,12 @@ impl GatewaySettings {
         (settings, not_understood)
     }
 
-    /// Returns true if the controller manages a fleet for the Gateway.
+    /// Returns true if the controller creates and manages the Gateway's fleet.
     pub fn is_managed(&self) -> bool {
         self.fleet.management == Some(FleetManagement::Managed)
     }
 
-    /// Returns the mode in which the Gateways of the class are served.
+    /// Returns how the Gateways of the class share Envoys.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         let said = self.fleet.gateways.as_ref();
         said.unwrap_or(&FleetGateways::Isolated)
@@ -110,8 +110,8 @@ impl GatewaySettings {
         *self.gateways() == FleetGateways::Merged
     }
 
-    /// Returns the fields whose values differ from `others`, each with the object that set it.
-    /// Ignores allowed ports.
+    /// If the two differ, returns the fields that have different sources, each with the source in
+    /// `self`. Ignores allowed ports.
     pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
         let Self {
             publishing,
@@ -141,13 +141,13 @@ impl GatewaySettings {
             .collect()
     }
 
-    /// Returns true if the Gateway has a managed fleet on the Pod network.
+    /// Returns true if the Gateway's fleet is managed and uses the Pod network.
     pub fn is_on_pod_network(&self) -> bool {
         self.is_managed() && self.fleet.workload == Some(FleetWorkload::Deployment)
     }
 
-    /// Returns the type of the Gateway's Service. Pod addresses are short-lived, so a Gateway
-    /// served by Pods gets a cluster IP by default.
+    /// Returns the type of the Gateway's Service. The default for Pods is a cluster IP, because Pod
+    /// addresses are short-lived.
     pub fn publishing_type(&self) -> &PublishingType {
         let said = self.publishing.type_.as_ref();
         said.unwrap_or(if self.is_on_pod_network() {
@@ -157,7 +157,8 @@ impl GatewaySettings {
         })
     }
 
-    /// Allows only these ports. Messages name `source` as the origin of the restriction.
+    /// Restricts the Gateway to these ports. `source` names the origin of the restriction in
+    /// messages.
     pub(crate) fn allow_only(&mut self, ports: &BTreeSet<u16>, source: &str) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         self.ports.allow(&ports, source);
@@ -172,7 +173,7 @@ impl GatewaySettings {
 /// Returns the rotation settings for the snapshot, or `None` to use the defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
-    // The duration has already been validated.
+    // An invalid duration was already rejected.
     let overlap = bundle_overlap.as_deref().and_then(check::milliseconds);
     let rotation = schema::Rotation {
         bundle_overlap_ms: overlap.unwrap_or_default(),
@@ -180,7 +181,7 @@ fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     (rotation != schema::Rotation::default()).then_some(rotation)
 }
 
-/// Names a configuration in messages.
+/// Formats a configuration's kind and name for messages.
 fn named(configuration: &SesameConfiguration) -> String {
     let key = configuration.metadata.key();
     format!("SesameConfiguration {key}")

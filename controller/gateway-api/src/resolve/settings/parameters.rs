@@ -1,27 +1,27 @@
-//! Looks up the configurations that GatewayClasses and Gateways reference as parameters.
+//! Looks up the configurations that GatewayClasses and Gateways use as parameters.
 
 use super::{check, named};
 use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// Determines the namespace in which a reference is looked up.
+/// The namespace of a referenced configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'w> {
-    /// The reference must specify the namespace, because a GatewayClass has none.
+    /// The reference itself must name the namespace, because a GatewayClass has none.
     Named,
-    /// Always the Gateway's namespace.
+    /// The given namespace of a Gateway.
     Of(&'w str),
 }
 
 /// The result of looking up parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Parameters<'w> {
-    /// The reference is not set.
+    /// There is no reference to a configuration.
     Absent,
     /// The configuration is valid.
     Valid(&'w SesameConfiguration),
-    /// The configuration is missing or invalid.
+    /// The configuration is missing or invalid, or the reference is.
     Refused,
 }
 
@@ -35,7 +35,7 @@ impl<'w> Parameters<'w> {
     }
 }
 
-/// Looks up the configuration referenced by `field`. Adds errors to `verdict`.
+/// Looks up the configuration that the reference in `field` names. Adds errors to `verdict`.
 pub(crate) fn find<'w>(
     field: &str,
     reference: Option<&'w ObjectRef>,

@@ -10,28 +10,28 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::syntax::names;
 use crate::status::Reason;
 
-/// Maximum length of quoted values in messages.
+/// Maximum length of a value quoted in a message.
 const MAX_REPORTED: usize = 40;
 
-/// Port settings from all layers.
+/// Port settings merged from all layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PortLimits {
-    /// Ports that hosts open, keyed by the port that clients use.
+    /// The ports that hosts open instead of a listener port, keyed by the listener port.
     map: BTreeMap<u16, u16>,
-    /// The configuration that sets the map.
+    /// Name of the configuration that sets the map.
     mapped_by: String,
-    /// Offset for ports that are not in the map.
+    /// Added to every listener port that is not in the map.
     offset: u16,
-    /// The configuration that sets the offset.
+    /// Name of the configuration that sets the offset.
     offset_by: String,
-    /// A port is allowed only if every entry contains it.
+    /// Restrictions from all layers. A port must be allowed by each of them.
     allowed: Vec<AllowedPorts>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct AllowedPorts {
     ranges: Vec<RangeInclusive<u16>>,
-    /// The ranges as written in the configuration.
+    /// The allowed ranges as written in the configuration, for messages.
     text: String,
     source: String,
 }
@@ -43,7 +43,7 @@ impl AllowedPorts {
 }
 
 impl PortLimits {
-    /// Replaces the map. Invalid ports have already been rejected.
+    /// Replaces the map. Invalid ports were already rejected.
     pub(super) fn map(&mut self, map: &[PortMapping], source: &str) {
         let pairs = map.iter().filter_map(|PortMapping { outside, inside }| {
             Some((names::port(*outside)?, names::port(*inside)?))
@@ -52,13 +52,13 @@ impl PortLimits {
         source.clone_into(&mut self.mapped_by);
     }
 
-    /// Replaces the offset. An invalid offset has already been rejected.
+    /// Replaces the offset. An invalid offset was already rejected.
     pub(super) fn set_offset(&mut self, offset: i32, source: &str) {
         self.offset = u16::try_from(offset).unwrap_or_default();
         source.clone_into(&mut self.offset_by);
     }
 
-    /// Restricts ports to these ranges, in addition to earlier restrictions.
+    /// Adds a restriction to these ranges.
     pub(super) fn allow(&mut self, ports: &[String], source: &str) {
         self.allowed.push(AllowedPorts {
             ranges: ports.iter().filter_map(|text| range(text).ok()).collect(),
@@ -67,20 +67,20 @@ impl PortLimits {
         });
     }
 
-    /// Returns the port that hosts open for a listener port. For valid listeners, the sum never
-    /// overflows.
+    /// Returns the port that hosts open for a listener port. The sum cannot overflow for listeners
+    /// that `refuse` accepts.
     pub(super) fn opened(&self, port: u16) -> u16 {
         let mapped = self.map.get(&port).copied();
         mapped.unwrap_or_else(|| port.saturating_add(self.offset))
     }
 
-    /// Returns true if hosts open the same ports under both settings.
+    /// Returns true if both settings map every listener port to the same port.
     pub(super) fn maps_as(&self, other: &Self) -> bool {
         self.map == other.map && self.offset == other.offset
     }
 
-    /// Rejects a listener if its port is not allowed, or exceeds 65535 with the offset. Also
-    /// rejects it if hosts open the same port for another port that the same Envoys use.
+    /// Rejects each listener whose port is not allowed, or exceeds 65535 after adding the offset.
+    /// Also rejects a listener if hosts would open its port for another listener port in `used`.
     pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {
@@ -116,7 +116,7 @@ impl PortLimits {
         }
     }
 
-    /// Sets the opened ports in a snapshot's list of ports.
+    /// Sets the port that hosts open for each listener port in a snapshot.
     pub(crate) fn open(&self, ports: &mut [schema::Port]) {
         for port in ports {
             let outside = u16::try_from(port.port).unwrap_or_default();
@@ -130,7 +130,7 @@ impl PortLimits {
     }
 }
 
-/// A listener port. The first element is true for UDP.
+/// Transport and number of a listener port. The first element is true for UDP.
 pub(crate) type Socket = (bool, u16);
 
 /// Returns a listener's socket, or `None` if its port or protocol is invalid.
@@ -139,7 +139,7 @@ pub(crate) fn socket(listener: &CheckedListener<'_>) -> Option<Socket> {
     Some((protocol == schema::Protocol::RawUdp, listener.port?))
 }
 
-/// Parses `443` or `8000-8999`.
+/// Parses a port or a range of ports, such as `443` or `8000-8999`.
 pub(super) fn range(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let number = |text: &str| {

@@ -1,7 +1,7 @@
 //! Converts tracing settings from policies and configurations to snapshot types.
 //!
-//! The collector is resolved elsewhere. No setting is ever ignored: a setting that Envoy does not
-//! support invalidates all tracing settings.
+//! The collector is resolved elsewhere. If Envoy does not support a setting, all tracing settings
+//! are rejected; no setting is ignored.
 
 use sesame_proto::schema::{RequestFact, SpanAttribute, Tracing, span_attribute::Source};
 
@@ -21,28 +21,28 @@ pub(crate) struct ConfiguredTracing {
     pub(crate) spec: TracingSettings,
 }
 
-/// The effect of tracing settings.
+/// What the tracing settings of one object require.
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
-    /// Tracing is not configured here.
+    /// These settings do not decide whether to trace.
     Unsaid,
     /// Tracing is disabled.
     Off,
-    /// Spans are exported to this collector. The name of its backend is resolved later.
+    /// Export spans to this collector. The backend's name is added later.
     To(&'s BackendObjectRef, Tracing),
 }
 
-/// Default sampling rate for new traces, per million. It is low because Gateways handle many
+/// Default share of new traces to sample, per million. It is low because Gateways handle many
 /// requests.
 const SAMPLED_PER_MILLION: u32 = 10_000;
 const MILLION: u64 = 1_000_000;
 
-/// Returns true if the settings take precedence over other layers.
+/// Returns true if the settings decide whether to trace, and therefore override lower layers.
 pub(super) fn is_said(spec: &TracingSettings) -> bool {
     !matches!(spec.mode, None | Some(TracingMode::ImplementationDefault))
 }
 
-/// Parses the settings. The error contains the field.
+/// Parses the settings. The error names the field.
 pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Grounds> {
     let TracingSettings {
         mode,
@@ -96,7 +96,7 @@ pub(crate) fn read(spec: &TracingSettings) -> Result<TracingDecision<'_>, Ground
     Ok(TracingDecision::To(backend_ref, tracing))
 }
 
-/// Returns the decision for a mode in which no spans are exported, or `None` for other modes.
+/// Returns the decision if the mode exports no spans, or `None` if it does.
 fn without_spans(mode: Option<&TracingMode>) -> Result<Option<TracingDecision<'static>>, Grounds> {
     Ok(match mode {
         Some(TracingMode::Enabled) => None,
@@ -123,7 +123,7 @@ fn per_million(field: &str, rate: &Fraction) -> Result<u32, String> {
     let (of, all) = (*numerator, denominator.unwrap_or(100));
     match (u64::try_from(of), u64::try_from(all)) {
         (Ok(part), Ok(whole)) if whole > 0 && part <= whole => {
-            // Never exceeds one million.
+            // The result is at most one million, so the conversion cannot fail.
             Ok(u32::try_from(part * MILLION / whole).unwrap_or(u32::MAX))
         }
         _ => Err(format!(
@@ -169,8 +169,8 @@ fn ignores_parent(spec: Option<&ParentBasedSampling>) -> Result<bool, Grounds> {
     Ok(ignores)
 }
 
-/// Reads a name that consists of letters, digits, `_.:/-` and, except at either end, `more`.
-/// Returns an empty string if it is unset.
+/// Reads a name that consists of letters, digits and `_.:/-`. It may also contain characters in
+/// `more`, but not at either end. Returns an empty string if the value is unset.
 fn name(field: &str, value: Option<&str>, more: &str, most: usize) -> Result<String, Grounds> {
     let Some(value) = value else {
         return Ok(String::new());
@@ -212,7 +212,7 @@ fn read_attributes(attributes: &[TracingAttribute]) -> Result<Vec<SpanAttribute>
     }
 }
 
-/// Reads an attribute. The error starts with the field path relative to the attribute.
+/// Reads a span attribute. The error starts with the field path relative to the attribute.
 fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds> {
     let TracingAttribute {
         name,
@@ -259,7 +259,7 @@ fn read_attribute(attribute: &TracingAttribute) -> Result<SpanAttribute, Grounds
     })
 }
 
-/// Request attributes that Envoy knows, sorted by OpenTelemetry name.
+/// Facts about requests that Envoy can add to spans, sorted by OpenTelemetry name.
 const FACTS: &[(&str, RequestFact)] = &[
     ("client.address", RequestFact::ClientAddress),
     ("client.port", RequestFact::ClientPort),

@@ -1,7 +1,7 @@
-//! Parses durations in the format of GEP-2257: one to four numbers of up to five digits, each with
-//! `h`, `m`, `s` or `ms`. Also parses durations in Go's format, which Contour uses.
+//! Parses durations in the format of GEP-2257: one to four numbers of at most five digits, each
+//! followed by `h`, `m`, `s` or `ms`. Also parses Go durations, which Contour uses.
 
-/// Parses a duration and returns milliseconds. The error states the expected format.
+/// Parses a GEP-2257 duration and returns milliseconds. The error states the expected format.
 pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     parse(text).ok_or_else(|| {
         format!(
@@ -10,7 +10,7 @@ pub(crate) fn milliseconds(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Reads the duration in this field, if set.
+/// Reads an optional duration in milliseconds. `field` is named in errors.
 pub(crate) fn read(field: &str, text: Option<&str>) -> Result<Option<u64>, String> {
     let read = text.map(milliseconds).transpose();
     read.map_err(|why| format!("{field}: {why}"))
@@ -27,7 +27,7 @@ fn parse(text: &str) -> Option<u64> {
         let (number, tail) = rest.split_at_checked(digits)?;
         let units = [("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
         let (unit, factor) = units.into_iter().find(|(unit, _)| tail.starts_with(unit))?;
-        // At most 99,999 hours, so this cannot overflow.
+        // Each of the four numbers has at most five digits, so the total cannot overflow.
         total = total.checked_add(number.parse::<u64>().ok()?.checked_mul(factor)?)?;
         rest = tail.get(unit.len()..)?;
         if rest.is_empty() {
@@ -37,7 +37,7 @@ fn parse(text: &str) -> Option<u64> {
     None
 }
 
-/// Go's units in nanoseconds. The first matching unit applies.
+/// Go's units with their length in nanoseconds. Use the first unit that is a prefix of the text.
 const GO_UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -76,7 +76,7 @@ fn parse_go(text: &str) -> Option<u64> {
         }
         let mut units = GO_UNITS.into_iter();
         let (unit, factor) = units.find(|(unit, _)| tail.starts_with(unit))?;
-        // At most nine digits each, so this cannot overflow.
+        // At most nine digits remain, so the product cannot overflow.
         let fraction = format!("{fraction:0<9}").parse::<u128>().ok()?;
         let whole = format!("0{whole}").parse::<u128>().ok()?;
         nanoseconds += whole * factor + fraction * factor / 1_000_000_000;

@@ -1,4 +1,4 @@
-//! Checks which headers an object may change.
+//! Checks which headers an object may set or remove.
 
 use std::collections::HashMap;
 use std::fmt::Arguments;
@@ -7,13 +7,14 @@ use sesame_proto::field_names::{self, Reserved};
 
 use super::names;
 
-/// Returns an error if a name is malformed, or if only the proxy may set the header.
+/// Returns an error if a header name is malformed, or reserved for the proxy.
 pub(crate) fn check_name(at: Arguments<'_>, name: &str) -> Result<(), String> {
     names::check_token(at, name)?;
     check_writable(at, name)
 }
 
-/// Returns an error if only the proxy may set the header.
+/// Returns an error if a header is reserved for the proxy or, like Host, must be changed in another
+/// way.
 pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String> {
     match field_names::reserved(name) {
         None => Ok(()),
@@ -26,8 +27,8 @@ pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String
     }
 }
 
-/// Returns true if the header occurs for the first time in its list. Fails if it is also in another
-/// list.
+/// Returns true if the header is new, and false if `action` already has it. Fails if another action
+/// has it.
 pub(crate) fn claim(
     actions: &mut HashMap<String, &'static str>,
     name: &str,

@@ -1,6 +1,6 @@
-//! Hostnames in listeners and routes: validity, coverage, intersection, specificity.
+//! Hostnames of listeners and routes: validation, coverage, intersection and specificity.
 //!
-//! A hostname has neither a port nor a scheme. A wildcard covers one or more labels (Gateway API,
+//! A hostname has no scheme or port. A wildcard stands for one or more labels (Gateway API,
 //! `HTTPRouteSpec.hostnames`).
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use sesame_proto::dns_name::is_dns_label;
 
-/// A set of hosts in lower case: all hosts, all hosts with a suffix, or exactly one host.
+/// A set of lower-case host names: one host, all hosts with a suffix, or all hosts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Hostname(String);
 
@@ -28,8 +28,8 @@ impl Hostname {
     }
 
     /// Parses a hostname leniently, to find out which requests an invalid route must reject.
-    /// Accepts upper case, IP addresses, `_`, and `*` for all hosts, because clients may request
-    /// such hosts. Returns `None` if no request can have this host.
+    /// Accepts everything that a client may send as a host: upper case, IP addresses and `_`. Also
+    /// accepts `*` for all hosts. Returns `None` if no request can have this host.
     pub(crate) fn meant(text: &str) -> Option<Self> {
         let text = meant(text);
         let name = text.strip_prefix("*.").unwrap_or(&text).replace('_', "-");
@@ -37,23 +37,23 @@ impl Hostname {
         (text.is_empty() || is_name).then(|| Self(text.into_owned()))
     }
 
-    /// Returns the hostname in the API's notation; empty for all hosts.
+    /// Returns the hostname in the API's notation. An empty string means all hosts.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the hostname as the domain of a virtual host; `*` for all hosts.
+    /// Returns the hostname as the domain of a virtual host, where `*` means all hosts.
     pub(crate) fn domain(&self) -> &str {
         if self.0.is_empty() { "*" } else { &self.0 }
     }
 
-    /// Returns a map key: an exact name as is, a wildcard starting at its dot, empty for all hosts.
-    /// The key of a wider hostname is a suffix of the key of a narrower hostname.
+    /// Returns a map key: an exact name itself, a wildcard without its `*`, or an empty string for
+    /// all hosts. The key of a wider hostname is always a suffix of the key of a narrower one.
     pub(crate) fn key(&self) -> &str {
         self.0.strip_prefix('*').unwrap_or(&self.0)
     }
 
-    /// Returns the keys of all hostnames that cover this one, including itself, narrowest first.
+    /// Returns the keys of this hostname and of all hostnames that cover it, narrowest first.
     pub(crate) fn covering_keys(&self) -> impl Iterator<Item = &str> {
         let key = self.key();
         let dots = key
@@ -71,7 +71,7 @@ impl Hostname {
         covers(&self.0, &other.0)
     }
 
-    /// Returns the intersection, if any.
+    /// Returns the hosts that both hostnames cover, or `None` if there are none.
     pub(crate) fn intersect(&self, other: &Self) -> Option<Self> {
         if self.covers(other) {
             Some(other.clone())
@@ -87,13 +87,14 @@ impl Hostname {
         !self.0.is_empty() && !self.0.starts_with('*')
     }
 
-    /// Returns a rank; greater is more specific: exact names before wildcards, then by length.
+    /// Returns the specificity. Greater values are more specific: exact names rank above wildcards,
+    /// then longer names above shorter ones.
     pub(crate) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.len())
     }
 }
 
-/// Returns true if `wide` covers every host that `narrow` covers, both in the API's notation.
+/// Returns true if `wide` covers every host that `narrow` covers. Both are in the API's notation.
 pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_prefix('*') {
         Some(suffix) => {
@@ -104,7 +105,7 @@ pub(crate) fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// Returns a hostname as its author may have intended it; see [`Hostname::meant`].
+/// Normalizes a hostname to what its author may have meant. See [`Hostname::meant`].
 pub(crate) fn meant(text: &str) -> Cow<'_, str> {
     let text = text.strip_suffix('.').unwrap_or(text);
     if text == "*" {
@@ -116,7 +117,8 @@ pub(crate) fn meant(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Checks a hostname without a wildcard, as required in redirects and rewrites (`PreciseHostname`).
+/// Checks that a hostname has no wildcard and is otherwise valid, as redirects and rewrites require
+/// (`PreciseHostname`).
 pub(crate) fn check_precise(text: &str) -> Result<(), String> {
     check(text, text)
 }

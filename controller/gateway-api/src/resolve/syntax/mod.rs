@@ -1,7 +1,5 @@
-//! Checks the syntax of names, hostnames, durations and regular expressions, and describes errors
-//! in it.
-//!
-//! This module does not depend on objects or references.
+//! Checks the syntax of names, hostnames, durations and regular expressions, and formats the
+//! errors.
 
 pub(crate) mod durations;
 pub(crate) mod header_names;

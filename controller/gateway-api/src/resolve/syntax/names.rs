@@ -1,13 +1,13 @@
-//! Checks the syntax of names and values in the same way as the API server.
+//! Checks the syntax of names and values as the API server does.
 //!
-//! On hosts, no API server has validated the objects.
+//! An agent may read objects from files, which no API server has validated.
 
 use std::fmt::Arguments;
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Checks an object's namespace and name. They become part of provenance strings, so they must not
-/// contain the separators used there.
+/// Checks an object's namespace and name. Names of parts of the snapshot contain them, so they must
+/// not contain the separators used there.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(
@@ -22,7 +22,7 @@ pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Formats a kind for messages, with its group unless it belongs to the core group.
+/// Formats a kind for messages. The group is included unless it is the core group.
 pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     if group.is_empty() {
         kind.to_owned()
@@ -31,7 +31,7 @@ pub(crate) fn group_kind(group: &str, kind: &str) -> String {
     }
 }
 
-/// Returns true for a valid name of a header or query parameter: an RFC 9110 token of at most 256
+/// Returns true if a header or query parameter may have this name: an RFC 9110 token of at most 256
 /// characters.
 pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty()
@@ -41,7 +41,7 @@ pub(crate) fn is_token(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// Fails if the name of a header or query parameter is not a token.
+/// Fails if the name of a header or query parameter is invalid.
 pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     if is_token(name) {
         return Ok(());
@@ -51,12 +51,12 @@ pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns true if text is allowed as a header value: it has no control characters other than tab.
+/// Returns true if the text is allowed as a header value: tab is the only control character in it.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }
 
-/// Returns true if a path has only allowed characters and valid escapes.
+/// Returns true if a path consists of allowed characters and valid escapes.
 pub(crate) fn is_path(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -74,7 +74,7 @@ pub(crate) fn is_path(text: &str) -> bool {
     true
 }
 
-/// Fails if the path in this field has forbidden characters.
+/// Fails if the path in `field` has invalid characters or escapes.
 pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     if is_path(path) {
         return Ok(());
@@ -89,10 +89,11 @@ pub(crate) fn port(number: i32) -> Option<u16> {
     u16::try_from(number).ok().filter(|port| *port > 0)
 }
 
-/// The domain of Sesame's label, annotation and option keys. Its subdomains also belong to Sesame.
+/// Domain of the keys of Sesame's labels, annotations and options. Keys in its subdomains also
+/// belong to Sesame.
 const DOMAIN: &str = "projectsesame.io";
 
-/// Returns true if a key is in Sesame's domain, ignoring case.
+/// Returns true if a key is in Sesame's domain or a subdomain, in upper or lower case.
 pub(crate) fn is_ours(key: &str) -> bool {
     let domain = key.split('/').next().unwrap_or_default();
     let domain = domain.to_ascii_lowercase();

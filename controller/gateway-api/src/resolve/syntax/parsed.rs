@@ -1,9 +1,9 @@
-//! Caches values parsed from text between resolutions.
+//! Caches values that were parsed from text, across resolutions.
 
 use std::collections::HashMap;
 
-/// Parsed values, keyed by their text and kept by a Resolver. They never affect the result of a
-/// resolution.
+/// A cache of parsed values, keyed by their text. A Resolver keeps it between resolutions. The
+/// cache never affects results.
 #[derive(Debug)]
 pub(crate) struct Parsed<T> {
     known: HashMap<String, (Result<T, String>, u64)>,
@@ -20,7 +20,7 @@ impl<T> Default for Parsed<T> {
 }
 
 impl<T: Clone> Parsed<T> {
-    /// Returns the value parsed from `text`. The result of `parse` must depend on nothing else.
+    /// Returns the value parsed from `text`. `parse` must depend only on the text.
     pub(crate) fn get(
         &mut self,
         text: &str,
@@ -36,7 +36,7 @@ impl<T: Clone> Parsed<T> {
         value
     }
 
-    /// Ends a resolution and evicts the values that it did not use.
+    /// Ends a resolution: evicts the values that it did not use.
     pub(crate) fn finish(&mut self) {
         let round = self.round;
         self.known.retain(|_, (_, used)| *used == round);

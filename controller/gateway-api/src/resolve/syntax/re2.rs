@@ -1,9 +1,10 @@
-//! Rejects syntax of Rust's `regex` crate that RE2 does not support, or interprets differently.
+//! Rejects regular expressions that Rust's `regex` crate accepts but RE2 rejects or interprets
+//! differently.
 //!
-//! A single expression that RE2 rejects invalidates the whole route table. An expression that RE2
-//! interprets differently matches requests that its author does not expect. Envoy passes bytes
-//! (Latin-1) to RE2, so a non-ASCII character counts as several characters. The proxy has the final
-//! say: `tests/tests/routes/regexes.rs` compares these checks with Envoy.
+//! If RE2 rejects a single expression, Envoy rejects the whole route table. If RE2 interprets an
+//! expression differently, it matches requests that its author does not expect. Envoy passes bytes
+//! (Latin-1) to RE2, so RE2 treats a non-ASCII character as several characters.
+//! `tests/tests/routes/regexes.rs` compares these checks with Envoy.
 
 use regex_syntax::ast::parse::Parser;
 use regex_syntax::ast::{
@@ -12,7 +13,8 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Maximum repetition count of a subexpression. The counts of nested repetitions are multiplied.
+/// Maximum number of repetitions of a subexpression, including the repetitions of everything around
+/// it.
 const MAX_REPETITIONS: u32 = 1000;
 
 /// The classes that RE2 supports as `\p{...}`: general categories, and commonly used scripts.
@@ -85,8 +87,8 @@ const UNICODE_CLASSES: &[&str] = &[
     "Tibetan",
 ];
 
-/// Fails for syntax that RE2 would reject or interpret differently. Parse errors are ignored here,
-/// because compiling the expression reports them.
+/// Fails if RE2 would reject the pattern or interpret it differently. Ignores parse errors, because
+/// compiling the pattern reports them.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     match Parser::new().parse(pattern) {
         Ok(ast) => visit(
@@ -102,7 +104,8 @@ pub(crate) fn check(pattern: &str) -> Result<(), String> {
 
 struct Differences<'p> {
     pattern: &'p str,
-    /// Remaining share of [`MAX_REPETITIONS`] within the enclosing repetitions.
+    /// How many repetitions are still allowed at each level of nesting: [`MAX_REPETITIONS`] divided
+    /// by the enclosing repetitions.
     left: Vec<u32>,
 }
 
@@ -133,7 +136,7 @@ impl Differences<'_> {
         let times = match &op.kind {
             RepetitionKind::ZeroOrOne | RepetitionKind::ZeroOrMore | RepetitionKind::OneOrMore => 1,
             RepetitionKind::Range(range) => {
-                // RE2 treats `{,5}` and `{ 5 }` as literal text.
+                // RE2 takes `{,5}` and `{ 5 }` literally.
                 if written.starts_with("{,") || written.contains(char::is_whitespace) {
                     return Err(format!(
                         "has the repetition {written:?}; expected a value such as {{0,5}}"
@@ -296,7 +299,7 @@ fn literal(it: &Literal) -> Result<(), String> {
     }
 }
 
-/// Checks a literal in a class, which RE2 matches byte by byte.
+/// Checks a literal in a character class. RE2 would match a multi-byte character byte by byte.
 fn class_literal(it: &Literal) -> Result<(), String> {
     if !it.c.is_ascii() && is_verbatim(it) {
         return Err(format!(

@@ -1,8 +1,8 @@
-//! Checks regular expressions for RE2 syntax and for a maximum size.
+//! Checks that regular expressions have RE2 syntax and are not too large.
 //!
-//! The proxy has the final say. This check reports errors to the author early, and rejects
-//! expressions that would stall the proxy. `routes::rules` limits the total cost of expressions per
-//! route, and `tables::candidates` the total cost per virtual host.
+//! Envoy makes the final check. This module reports errors to the author early, and rejects
+//! expressions that would stall Envoy. `routes::rules` limits the total cost of expressions per
+//! route, and `tables::candidates` limits the total cost per virtual host.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{HirKind, Literal};
@@ -12,24 +12,24 @@ use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
 use super::parsed::Parsed;
 use super::re2;
 
-/// Number of instructions per expression.
+/// Caches the number of instructions of each expression.
 #[derive(Debug, Default)]
 pub(crate) struct Regexes(Parsed<u64>);
 
 impl Regexes {
-    /// Checks an expression and returns its number of instructions. The error message continues
-    /// "value x ...".
+    /// Checks an expression and returns its number of instructions. The error message is a
+    /// predicate, such as "is too long".
     pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
         self.0.get(pattern, check)
     }
 
-    /// Ends a resolution and evicts the expressions that it did not use.
+    /// Ends a resolution: evicts the expressions that it did not use.
     pub(crate) fn finish(&mut self) {
         self.0.finish();
     }
 }
 
-/// Like [`Regexes::check`], without remembering the result.
+/// Does the same as [`Regexes::check`], without the cache.
 pub(crate) fn check(pattern: &str) -> Result<u64, String> {
     if pattern.is_empty() {
         return Err("is empty; expected a regular expression".to_owned());
@@ -41,7 +41,7 @@ pub(crate) fn check(pattern: &str) -> Result<u64, String> {
             because every request is compared with it; use fewer repetitions"
         ));
     }
-    // Try byte classes first. They are closer to RE2, where \d and \w are ASCII.
+    // Parse without Unicode first: in RE2, \d and \w match only ASCII.
     let parse = |unicode| {
         ParserBuilder::new()
             .unicode(unicode)
@@ -52,17 +52,17 @@ pub(crate) fn check(pattern: &str) -> Result<u64, String> {
             .map_err(|why| why.to_string())
     };
     parse(false).or_else(|_| parse(true)).map_err(|text| {
-        // The last line is the message. The lines before it show the expression.
+        // The last line is the message; the other lines quote the expression.
         let last = text.lines().last().unwrap_or_default().trim();
         format!("is not a supported regular expression (RE2): {last}")
     })?;
     re2::check(pattern)?;
-    // A valid expression always has a size.
+    // The size is always known for a valid expression.
     Ok(size.unwrap_or(MAX_INSTRUCTIONS))
 }
 
-/// Returns an escape sequence that every matching path contains, but no normalized path can
-/// contain.
+/// Returns an escape sequence that every matching path would have to contain, although no
+/// normalized path does.
 pub(crate) fn impossible_escape(pattern: &str) -> Option<String> {
     if !pattern.contains('%') {
         return None;

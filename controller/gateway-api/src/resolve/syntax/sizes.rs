@@ -1,6 +1,7 @@
-//! Parses sizes in bytes: a number, optionally followed by `Ki`, `Mi` or `Gi` for powers of 1024.
+//! Parses sizes in bytes: a number, and optionally one of the units `Ki`, `Mi` and `Gi` (powers of
+//! 1024).
 
-/// Reads the size in this field, which must be in the range `allowed`.
+/// Reads a size in bytes. Fails if it is not in the range `allowed`; the error names `field`.
 pub(crate) fn read(
     field: &str,
     text: &str,
@@ -20,7 +21,7 @@ fn parse(text: &str) -> Option<u64> {
     with_unit(text, [("Ki", 10), ("Mi", 20), ("Gi", 30)]).filter(|_| is_canonical)
 }
 
-/// Reads a size that may end with one of these units, each a power of two.
+/// Parses a size that may end with one of these units. Each unit comes with its power of two.
 pub(crate) fn with_unit(text: &str, units: [(&str, u32); 3]) -> Option<u64> {
     let unit = units
         .into_iter()

@@ -1,4 +1,4 @@
-//! Candidate matches for a virtual host's routes, and the cost limit for their regular expressions.
+//! Candidates for the routes of a virtual host, and the cost limit for their regular expressions.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,20 +14,20 @@ use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::rules::{Action, CheckedRule};
 
-/// A match in a route's rule, considered for one virtual host.
+/// A match of a rule that may become a route of one virtual host.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
     pub(super) rule: &'a CheckedRule,
     pub(crate) route_match: &'a RouteMatch,
-    /// True if the route's regular expressions exceed the virtual host's budget, but its requests
-    /// must not reach other routes. All requests that match without the expressions then get an
-    /// error.
+    /// True if the route's regular expressions exceed the virtual host's cost limit, but its
+    /// requests must not reach other routes. Requests that meet the match's other conditions then
+    /// get an error.
     pub(super) refuses: bool,
 }
 
 impl MatchCandidate<'_> {
-    /// Returns the route for the snapshot.
+    /// Converts the candidate to a route in the snapshot.
     pub(super) fn to_schema(
         self,
         place: MatchPlace,
@@ -54,7 +54,7 @@ impl MatchCandidate<'_> {
             cors,
             external_auth,
             timeouts_decided: _,
-            // `limits_on` combines these with the listener's limits.
+            // Already included by `limits_on`.
             rate_limits: _,
             filters,
             protects: _,
@@ -95,7 +95,7 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns the route's action on a listener.
+    /// Returns the action of the rule on a listener.
     fn action(self, place: MatchPlace, listener: &PlacedListener<'_>) -> RouteAction {
         let traffic = &listener.listener.traffic;
         match &self.rule.action {
@@ -115,7 +115,8 @@ impl MatchCandidate<'_> {
         }
     }
 
-    /// Returns a route that rejects requests for this match, ignoring its regular expressions.
+    /// Returns a route that rejects the requests of this match. The match's regular expressions are
+    /// ignored.
     fn refusing(self, name: String) -> schema::Route {
         let RouteMatch {
             path,
@@ -151,14 +152,15 @@ impl MatchCandidate<'_> {
     }
 }
 
-/// Returns the routes whose regular expressions exceed a virtual host's budget, each with its cost
-/// and the total cost of the accepted routes. Older routes take precedence. A route is excluded as
-/// a whole, because it would behave differently without some of its matches.
+/// Returns the routes whose regular expressions exceed a virtual host's cost limit. Each comes with
+/// its own cost, and with the total cost of the routes within the limit. Older routes take
+/// precedence. A route is dropped with all of its matches, because the remaining matches would
+/// behave differently.
 pub(super) fn unaffordable(
     candidates: &[(Order, MatchCandidate<'_>)],
 ) -> BTreeMap<usize, (u64, u64)> {
     let mut costs: BTreeMap<usize, u64> = BTreeMap::new();
-    // Count a match only once, even if two hostnames of its route cover the domain.
+    // Count each match once, even if several hostnames of its route cover the domain.
     let mut seen: HashSet<MatchPlace> = HashSet::new();
     for (order, candidate) in candidates {
         let (place, instructions) = (order.place, candidate.route_match.instructions);

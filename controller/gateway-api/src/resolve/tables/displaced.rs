@@ -1,7 +1,7 @@
-//! Records requests and connections that a valid route loses to routes or listeners that take
+//! Records requests and connections that a valid route loses because other routes or listeners take
 //! precedence.
 //!
-//! The route is still accepted, because it has no error. Messages never reveal objects in other
+//! Such a route has no error, so it is still accepted. Messages never reveal objects in other
 //! namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,18 +10,18 @@ use crate::resolve::context::Problems;
 use crate::resolve::routes::Routes;
 use crate::status::{Grounds, Reason};
 
-/// Maximum number of losses that a message lists.
+/// Maximum number of losses that a message describes.
 const MAX_SHOWN: usize = 4;
 
-/// Indices of a route and one of its parents.
+/// Index of a route, and index of one of its parents.
 pub(crate) type ParentPlace = (usize, usize);
 
-/// The requests and connections that each route loses, by parent.
+/// For each route and parent, the lost requests and connections.
 #[derive(Debug, Default)]
 pub(crate) struct Displaced(BTreeMap<ParentPlace, BTreeSet<Grounds>>);
 
 impl Displaced {
-    /// Records that the route loses requests or connections through one of its parents.
+    /// Records that a route loses requests or connections that it would get through `parent`.
     pub(super) fn add(
         &mut self,
         route: usize,
@@ -33,8 +33,8 @@ impl Displaced {
         self.0.entry(key).or_default().insert((reason, message));
     }
 
-    /// Reports the losses through each parent as a problem with the route, and returns the reasons
-    /// and messages.
+    /// Reports the losses of each route as problems. Returns a reason and a message for each route
+    /// and parent.
     pub(crate) fn tell(
         &self,
         routes: &Routes<'_>,
@@ -49,12 +49,11 @@ impl Displaced {
         messages
     }
 
-    /// Combines the losses through each parent into one reason and message.
+    /// Combines all losses of a route through one parent into one reason and message.
     fn messages(&self) -> BTreeMap<ParentPlace, Grounds> {
         let one = |losses: &BTreeSet<Grounds>| {
             let (reason, _) = losses.first()?;
             let messages: Vec<&str> = losses.iter().map(|(_, message)| message.as_str()).collect();
-            // Keep the message readable.
             let shown = messages.get(..MAX_SHOWN).unwrap_or(&messages).join("; ");
             let message = match messages.len().saturating_sub(MAX_SHOWN) {
                 0 => shown,
@@ -69,7 +68,7 @@ impl Displaced {
     }
 }
 
-/// Describes the winning route to the author of the route `loser`.
+/// Names the winning route to the author of the route `loser`. Both are given by index.
 pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String {
     let (Some(winner), Some(loser)) = (routes.get(winner), routes.get(loser)) else {
         return "another route".to_owned();

@@ -1,8 +1,9 @@
-//! Routes for connections and datagrams on one listener.
+//! Routes for the connections or datagrams of one listener.
 //!
-//! A server name belongs to the port's most specific listener that covers it. Within that listener,
-//! it belongs to the route with the most specific hostname; if there are several, to the oldest of
-//! them. Without server names, the oldest route receives all traffic.
+//! A connection belongs to the most specific listener on its port that covers the server name.
+//! Within that listener, it belongs to the route with the most specific hostname, and among several
+//! such routes, to the oldest. Listeners without server names send all traffic to their oldest
+//! route.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -18,8 +19,9 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Returns the routes by TLS server name. `terminates` is true if the listener terminates TLS.
-/// `owns` returns true if a hostname belongs to the listener.
+/// Returns the routes of a listener that distinguishes connections by TLS server name. `terminates`
+/// is true if the listener terminates TLS. `owns` returns true if the listener, and no more
+/// specific one, receives the connections for a hostname.
 pub(crate) fn by_server_name(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,
@@ -42,7 +44,8 @@ pub(crate) fn by_server_name(
             by_route.entry(*route).or_default().push(&host.domain);
             (*route, host)
         });
-        // Losing to a more specific hostname is not reported: the author of a wildcard expects it.
+        // Do not report connections lost to a more specific hostname, because the author of a
+        // wildcard expects that.
         if winner != *route && of_winner.rank == host.rank {
             displaced.add(
                 *route,
@@ -67,7 +70,7 @@ pub(crate) fn by_server_name(
         .collect()
 }
 
-/// Returns the oldest route, which receives all traffic.
+/// Returns the oldest route of a listener, which receives all of its traffic.
 pub(crate) fn oldest(
     listener: &PlacedListener<'_>,
     routes: &Routes<'_>,

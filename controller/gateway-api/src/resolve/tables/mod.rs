@@ -1,10 +1,10 @@
 //! Builds the ports, listeners and route tables of a snapshot.
 //!
-//! A request belongs only to the listener with the most specific hostname that covers it (listener
-//! isolation). All HTTP listeners on a port share a table. Each of their hostnames is a virtual
-//! host in that table, with or without routes. An HTTPS listener is selected by SNI and has its own
-//! table. It responds with 421 to requests that belong to another HTTPS or TLS listener on the
-//! port.
+//! Among the listeners on a port, only the one with the most specific matching hostname handles a
+//! request (listener isolation). All HTTP listeners on a port share a route table, in which each
+//! listener's hostname is a virtual host even without routes. An HTTPS listener is selected by SNI
+//! and has its own route table. It responds with 421 to requests that belong to another HTTPS or
+//! TLS listener on the port.
 
 mod candidates;
 pub(crate) mod displaced;
@@ -35,34 +35,32 @@ use super::routes::attachments::AttachedListener;
 use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
-/// Maximum number of HTTPS and TLS listeners per port for which each HTTPS listener responds with
-/// 421 on behalf of all others. The number of virtual hosts grows quadratically. Above this
-/// maximum, a listener does so only for the names in its certificates, because clients reuse
-/// connections only for those names.
+/// Up to this number of HTTPS and TLS listeners on a port, each HTTPS listener has virtual hosts
+/// that respond with 421 for the hostnames of all others, so their number grows quadratically. With
+/// more listeners, there are such virtual hosts only for the names in the listener's certificates,
+/// because clients reuse connections only for those names.
 const MAX_EACH_BESIDE: usize = 128;
 
-/// The ports and route tables of Gateways that are served together. Backend names encode how the
-/// Backends are reached (`reached_by`).
+/// The ports and route tables of Gateways that are served together. A Backend's name also encodes
+/// how to reach the Backend (see `reached_by`).
 #[expect(clippy::struct_field_names, reason = "the schema's name")]
 pub(crate) struct Tables {
     pub(crate) ports: Vec<schema::Port>,
     pub(crate) route_tables: Vec<schema::RouteTable>,
-    /// Total size of all routes in bytes if none were excluded.
+    /// Size in bytes that all routes would have if none were left out.
     pub(crate) wanted: u64,
 }
 
-/// Findings about the routes of all Gateways, collected while building the tables and reported to
-/// their authors.
+/// Findings about the routes of all Gateways, collected while building tables, to be reported to
+/// the routes' authors.
 #[derive(Debug)]
 pub(crate) struct Findings {
-    /// Unreachable matches.
     shadowed: Shadowed,
-    /// Requests and connections that routes lose to other routes.
     displaced: Displaced,
 }
 
 impl Findings {
-    /// Creates empty findings; `shadowed` determines which matches are recorded.
+    /// Creates empty findings. `shadowed` determines what is recorded about hidden matches.
     pub(crate) fn new(shadowed: Shadowed) -> Self {
         Self {
             shadowed,
@@ -70,7 +68,7 @@ impl Findings {
         }
     }
 
-    /// Reports the findings as problems. Returns the findings that statuses show, and the hidden
+    /// Reports the findings as problems. Returns what route statuses report, and the hidden
     /// matches.
     pub(crate) fn tell(
         self,
@@ -94,17 +92,18 @@ impl Findings {
     }
 }
 
-/// Messages for routes that lose some of their traffic because other routes take precedence.
+/// Messages about traffic that routes lose to routes and listeners with precedence.
 #[derive(Debug, Default)]
 pub(crate) struct LostRequests {
-    /// Reasons and messages about lost hostnames and connections, and costly expressions, by
-    /// parent.
+    /// Reasons and messages for lost hostnames and connections, and for regular expressions over
+    /// the cost limit.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
-    /// Unreachable matches, by the index of the route.
+    /// The first unreachable match of each route, by index of the route.
     pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 
-/// Returns the total size of the served listeners' routes in bytes, if none is excluded.
+/// Returns the size in bytes that the routes on the served listeners would have if none were left
+/// out.
 pub(crate) fn wanted<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -114,7 +113,7 @@ pub(crate) fn wanted<'a>(
     Room::wanted(families.iter().flat_map(Families::with_hosts), routes)
 }
 
-/// Builds all ports and route tables for the served listeners, and adds to `findings`.
+/// Builds all ports and route tables of the served listeners, and adds to `findings`.
 pub(crate) fn build<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
     routes: &Routes<'_>,
@@ -159,9 +158,9 @@ pub(crate) fn build<'a>(
             }
             tables.route_tables.push(hosts.into_table(http_table(port)));
         }
-        // A client may reuse a connection to one of these listeners for requests to another
-        // listener whose hostname is in the certificate. That also applies to listeners that pass
-        // TLS through.
+        // A client may reuse a connection to one of these listeners for another hostname in the
+        // certificate, even if that hostname belongs to another listener. The other listener may
+        // also pass TLS through.
         for with_hosts in https {
             let (listener, _) = with_hosts;
             let mut hosts = VirtualHosts::default();
@@ -180,11 +179,12 @@ pub(crate) fn build<'a>(
     tables
 }
 
-/// The listeners on one port, grouped by how requests are assigned to them.
+/// The listeners on one port, grouped by what selects among them: the Host header or the TLS server
+/// name.
 struct Families<'p, 'a> {
     http: Vec<WithHosts<'p, 'a>>,
     https: Vec<WithHosts<'p, 'a>>,
-    /// HTTPS and TLS listeners.
+    /// All HTTPS and TLS listeners.
     by_server_name: Vec<&'p PlacedListener<'a>>,
 }
 
@@ -210,13 +210,14 @@ impl<'p, 'a> Families<'p, 'a> {
         }
     }
 
-    /// Returns the listeners that route requests.
+    /// Returns the HTTP and HTTPS listeners.
     fn with_hosts(&self) -> impl Iterator<Item = &WithHosts<'p, 'a>> + Clone {
         self.http.iter().chain(&self.https)
     }
 }
 
-/// Returns the served listeners by transport and port, with the most specific hostname first.
+/// Groups the served listeners by transport and port. In each group, the most specific hostname
+/// comes first.
 fn by_port<'a>(
     listeners: impl Iterator<Item = &'a AttachedListener<'a, 'a>>,
 ) -> BTreeMap<(i32, u16), Vec<PlacedListener<'a>>> {
@@ -228,7 +229,7 @@ fn by_port<'a>(
     } in listeners.filter(|attached| attached.listener.is_served())
     {
         let (protocol, hostname) = match &listener.holds {
-            // Connections to this listener are closed before the TLS handshake.
+            // TLS connections to this listener are closed before the handshake.
             Some(held) if held.tls => (Some(schema::Protocol::Tls), Some(&held.hostname)),
             Some(held) => (Some(schema::Protocol::Http), Some(&held.hostname)),
             None => (listener.protocol, listener.hostname.as_ref()),
@@ -264,8 +265,8 @@ fn by_port<'a>(
     by_port
 }
 
-/// Converts a listener to its form in the snapshot. `owners` contains the hostnames among which the
-/// port's server names are divided.
+/// Converts a listener to its form in the snapshot. `owners` contains the hostnames of all HTTPS
+/// and TLS listeners on the port.
 fn to_schema(
     placed: &PlacedListener<'_>,
     owners: &HostnameOwners<'_>,
@@ -273,7 +274,7 @@ fn to_schema(
     displaced: &mut Displaced,
 ) -> schema::Listener {
     let l4_routes = match placed.protocol {
-        // Reject all traffic while a required filter is unavailable.
+        // Reject all traffic if a required filter is not available.
         _ if placed.listener.refuses() => Vec::new(),
         schema::Protocol::Http | schema::Protocol::Https => Vec::new(),
         schema::Protocol::Tls => {
@@ -295,7 +296,7 @@ fn to_schema(
     }
 }
 
-/// Adds the names of the Backends used by routes with session persistence.
+/// Adds the names of the Backends that routes of this virtual host use with session persistence.
 pub(crate) fn session_backends_of<'h>(
     host: &'h schema::VirtualHost,
     names: &mut impl Extend<&'h str>,

@@ -1,5 +1,5 @@
-//! Listeners that the same Envoys serve, and the hostnames that divide a port's requests among
-//! them.
+//! Listeners that the same Envoys serve, and how the requests to a port are divided among them by
+//! hostname.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use crate::resolve::listeners::CheckedListener;
 use crate::resolve::routes::attachments::Attachment;
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// A served listener, and the data from which its tables are built.
+/// A served listener, with the data for building its tables.
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
-    /// Name of the Gateway's client key for backends.
+    /// Name of the key for the Gateway's client certificate, which it presents to backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: &'a [Attachment<'a>],
     pub(crate) protocol: schema::Protocol,
@@ -22,7 +22,8 @@ pub(crate) struct PlacedListener<'a> {
 }
 
 impl PlacedListener<'_> {
-    /// Returns the name of the listener's route table, or an empty string if it has none.
+    /// Returns the name of the listener's route table, or an empty string if the listener does not
+    /// route requests.
     pub(crate) fn route_table(&self) -> String {
         match self.protocol {
             schema::Protocol::Http => http_table(self.port),
@@ -33,7 +34,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns how the Gateway reaches the backends of the route at this index.
+    /// Returns how the Gateway reaches the backends of a route, given by index.
     pub(crate) fn reached_by(&self, route: usize) -> ReachedBy<'_> {
         let attachments = self.attachments;
         let found = attachments.binary_search_by_key(&route, |attachment| attachment.route);
@@ -44,7 +45,8 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns the authorization filters. Their Backend names encode how the Backends are reached.
+    /// Returns the listener's authorization filters. Their Backend names also encode how to reach
+    /// the Backends.
     pub(crate) fn external_auth(&self) -> Vec<schema::ExternalAuth> {
         let reached_by = ReachedBy {
             client_key: self.client_key,
@@ -54,7 +56,7 @@ impl PlacedListener<'_> {
         all.map(|auth| reached_by.external_auth(auth)).collect()
     }
 
-    /// Returns the URL scheme of requests to the listener.
+    /// Returns the URL scheme of the requests that the listener receives.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.protocol == schema::Protocol::Https {
             "https"
@@ -69,7 +71,8 @@ pub(crate) fn http_table(port: u16) -> String {
     format!("http/{port}")
 }
 
-/// The hostnames that divide a port's requests among its listeners.
+/// The hostnames of a port's listeners. The most specific one that covers a host determines the
+/// listener for that host.
 pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
 
 impl<'a> HostnameOwners<'a> {
@@ -82,17 +85,19 @@ impl<'a> HostnameOwners<'a> {
         )
     }
 
-    /// Returns true if the host belongs to a listener other than `listener`.
+    /// Returns true if the host belongs to a listener other than the one with the hostname
+    /// `listener`.
     pub(crate) fn has_another(&self, listener: &Hostname, host: &Hostname) -> bool {
         let mut keys = host.covering_keys();
         let owner = keys.find(|key| self.0.contains(key));
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// Returns true if `listener` receives all hosts in `domain`, except those that more specific
-    /// listeners cover.
+    /// Returns true if the listener with the hostname `listener` is the most specific one that
+    /// covers the whole `domain`. A more specific listener may still receive some hosts in the
+    /// domain.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
-        // A single listener owns every domain that it covers.
+        // A single listener owns each domain that it covers.
         self.0.len() == 1
             || domain.covering_keys().find(|key| self.0.contains(key)) == Some(listener.key())
     }

@@ -1,25 +1,25 @@
-//! Encodes in the Backend names within tables how Gateways reach the Backends.
+//! Encodes in Backend names how a Gateway reaches the Backend.
 //!
-//! Tables may contain routes from several Gateways, each with its own client key and mesh. Only
-//! `snapshot` looks up Backends and knows whether they use a client key or mesh. Until then, the
-//! Backend name encodes both.
+//! A table may contain routes from several Gateways, each with its own client key and mesh. Only
+//! `snapshot` looks up the Backends and finds out whether they use a client key or mesh. Until
+//! then, the name of the Backend encodes both.
 
 use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 
-/// Separator that does not occur in names.
+/// A separator that cannot occur in names.
 const SEPARATOR: char = '\n';
 
-/// The client key and the mesh with which a route's backends are reached.
+/// The client key and mesh with which a Gateway reaches a Backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReachedBy<'a> {
-    /// Name of the Gateway's client key for backends, if any.
+    /// Name of the key for the Gateway's client certificate, if any.
     pub(crate) client_key: Option<&'a str>,
-    /// Name of the Gateway if the route is in its mesh.
+    /// Name of the Gateway, if it reaches the Backend through a mesh.
     pub(crate) mesh: Option<&'a str>,
 }
 
 impl<'a> ReachedBy<'a> {
-    /// Returns a value with this client key, if any, and without a mesh.
+    /// Creates a value without a mesh.
     pub(crate) fn by_key(client_key: Option<&'a str>) -> Self {
         Self {
             client_key,
@@ -27,7 +27,7 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    /// Encodes `self` in the Backend names of a forwarding action.
+    /// Encodes `self` in all Backend names of a forwarding action.
     pub(super) fn forward(self, mut forward: Forward) -> Forward {
         self.record_in(&mut forward.backends);
         for mirror in &mut forward.mirrors {
@@ -42,7 +42,7 @@ impl<'a> ReachedBy<'a> {
         auth
     }
 
-    /// Encodes `self` in the Backend names of these shares.
+    /// Encodes `self` in the Backend names of weighted backends.
     pub(super) fn record_in(self, shares: &mut [WeightedBackend]) {
         for share in shares {
             self.note(&mut share.backend);
@@ -60,7 +60,7 @@ impl<'a> ReachedBy<'a> {
         }
     }
 
-    /// Decodes a name into the Backend's name and how to reach the Backend.
+    /// Splits an encoded name into the Backend's name and how to reach the Backend.
     pub(crate) fn split(noted: &'a str) -> (&'a str, Self) {
         let mut parts = noted.split(SEPARATOR);
         let name = parts.next().unwrap_or_default();

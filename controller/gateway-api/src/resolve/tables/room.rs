@@ -1,9 +1,10 @@
-//! Size limits for routes: per hostname, per Gateway, and in total across all Gateways. A Gateway's
-//! limit is shared fairly among namespaces, and the total limit among Gateways.
+//! Limits the size of routes per hostname, per Gateway, and of all Gateways together. A Gateway's
+//! limit is shared fairly among namespaces, and the limit for all Gateways is shared fairly among
+//! Gateways.
 //!
-//! All sizes are determined before any route is built. A route that does not fit is excluded as a
-//! whole, from one virtual host or from the Gateway. If it might be security-relevant, all requests
-//! that it could match there get an error.
+//! All sizes are computed before any route is built. A route that does not fit is left out as a
+//! whole, from one virtual host or from the Gateway. If such a route might be security-relevant,
+//! all requests that it could match there get an error.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,25 +20,26 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Number of rounds after which a namespace that still exceeds its share loses all of its routes.
-/// Each round may add charges, because excluding a route may reveal routes that it hid.
+/// Number of rounds of leaving out routes. Each round may increase the charges of a namespace,
+/// because leaving out a route may reveal routes that it hid. A namespace that exceeds its share
+/// after these rounds loses all of its routes.
 const MAX_ROUNDS: usize = 8;
 
-/// A route attachment, with one of the hostnames under which the route attaches.
+/// The attachment of a route, and one of the hostnames through which the route attaches.
 pub(super) type Hosted<'a> = (&'a CommonHostname, &'a Attachment<'a>);
 
-/// A listener, and its hostnames with their routes.
+/// A listener with its hostnames and their routes.
 pub(super) type WithHosts<'p, 'a> = (&'p PlacedListener<'a>, ListenerHosts<'a>);
 
-/// The hostnames of a listener, and the routes for each of them.
+/// The hostnames of a listener and of its routes, and the routes for each hostname.
 pub(super) struct ListenerHosts<'a> {
     by_domain: HashMap<&'a str, Vec<Hosted<'a>>>,
     domains: Vec<&'a Hostname>,
 }
 
 impl<'a> ListenerHosts<'a> {
-    /// Collects the hostnames of the listener and its routes, except hostnames that other listeners
-    /// own.
+    /// Collects the hostnames of a listener and of its routes. Leaves out hostnames that other
+    /// listeners own.
     pub(super) fn new(listener: &PlacedListener<'a>, owners: &HostnameOwners<'_>) -> Self {
         let mut by_domain: HashMap<&str, Vec<Hosted<'a>>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
@@ -60,8 +62,8 @@ impl<'a> ListenerHosts<'a> {
         self.domains.iter().copied()
     }
 
-    /// Returns the routes whose hostname covers the domain, grouped by hostname, most specific
-    /// first.
+    /// Returns the routes with a hostname that covers the domain, grouped by hostname, most
+    /// specific first.
     pub(super) fn covering(&self, domain: &Hostname) -> impl Iterator<Item = &[Hosted<'a>]> {
         domain
             .covering_keys()
@@ -70,7 +72,7 @@ impl<'a> ListenerHosts<'a> {
     }
 }
 
-/// Maximum size of routes in bytes, per Gateway and in total across all Gateways.
+/// Maximum size of routes in bytes: of each Gateway, and of all Gateways together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomOfGateways {
     pub(super) each: u64,
@@ -78,9 +80,9 @@ pub(crate) struct RoomOfGateways {
 }
 
 impl RoomOfGateways {
-    /// Divides `all` among Gateways whose routes have the sizes that `wanted` returns. Sizes below
-    /// the equal share are granted in full, and the rest is divided equally. `wanted` is called
-    /// only if the sizes matter.
+    /// Divides `all` bytes among Gateways. `wanted` returns the size that each Gateway's routes
+    /// need, and is called only if there may not be room for all. A Gateway that needs less than an
+    /// equal share gets what it needs, and the others share the rest equally.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {
@@ -92,7 +94,7 @@ impl RoomOfGateways {
         Self { each, all }
     }
 
-    /// Explains what limits the routes of a Gateway.
+    /// Explains the size limit of a Gateway, for messages.
     fn reason(self) -> String {
         let Self { each, all } = self;
         let of_gateway = format!(
@@ -111,20 +113,20 @@ impl RoomOfGateways {
     }
 }
 
-/// The routes that a Gateway excludes because their namespaces exceed their shares.
+/// The routes that are left out of a Gateway, because their namespaces exceed their shares.
 pub(super) struct Room {
     left_out: BTreeMap<usize, String>,
-    /// Total size in bytes of all routes if none were excluded.
+    /// Size in bytes that all routes would have if none were left out.
     pub(super) wanted: u64,
     all_requests: RouteMatch,
     all_calls: RouteMatch,
 }
 
-/// The routes excluded from one virtual host, each with a message for its author.
+/// The routes that are left out of one virtual host, by index, each with a message for its author.
 pub(super) type LeftOut = BTreeMap<usize, String>;
 
 impl Room {
-    /// Divides a Gateway's size limit among the routes on these HTTP and HTTPS listeners.
+    /// Divides the size limit of a Gateway among the routes of these HTTP and HTTPS listeners.
     pub(super) fn new<'l>(
         listeners: &(impl Iterator<Item = &'l WithHosts<'l, 'l>> + Clone),
         routes: &Routes<'_>,
@@ -145,7 +147,8 @@ impl Room {
         room
     }
 
-    /// Returns the total size of these listeners' routes if none is excluded.
+    /// Returns the size in bytes that the routes of these listeners would have if none were left
+    /// out.
     pub(super) fn wanted<'l>(
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
         routes: &Routes<'_>,
@@ -165,9 +168,9 @@ impl Room {
         }
     }
 
-    /// Returns the bytes charged to each route. If a hostname needs copies of routes for wider
-    /// hostnames, the oldest route for that hostname is charged for the copies. Therefore no
-    /// namespace can use up another's share.
+    /// Returns the number of bytes charged to each route. If a virtual host needs copies of routes
+    /// with wider hostnames, the oldest route with the virtual host's own hostname is charged for
+    /// the copies, so that no namespace can use up the share of another.
     fn charges<'l>(
         &self,
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
@@ -217,8 +220,8 @@ impl Room {
         charges
     }
 
-    /// Returns true if the Gateway excludes all of a domain's routes and none of them rejects
-    /// requests. The requests then go to a wider hostname.
+    /// Returns true if all routes of a domain are left out of the Gateway and none of them rejects
+    /// its requests. The requests then go to a wider hostname.
     pub(super) fn is_void<'h>(
         &self,
         mut own: impl Iterator<Item = &'h Hosted<'h>>,
@@ -231,9 +234,9 @@ impl Room {
         })
     }
 
-    /// Returns the routes excluded from a virtual host, either by the Gateway or because they
-    /// exceed the limit per hostname. Routes with a more specific hostname take precedence, then
-    /// older routes.
+    /// Returns the routes that are left out of a virtual host: those left out of the Gateway, and
+    /// those beyond the limit per hostname. To stay within that limit, routes with a more specific
+    /// hostname take precedence, then older routes.
     pub(super) fn left_out(
         &self,
         covering: &[Hosted<'_>],
@@ -301,7 +304,7 @@ impl Room {
         left_out
     }
 
-    /// Returns the match for requests that an excluded route rejects.
+    /// Returns the match for the requests that a route rejects when it is left out.
     pub(super) fn refused_by(&self, route: &CheckedRoute<'_>) -> &RouteMatch {
         match route.object.kind {
             Kind::GrpcRoute => &self.all_calls,
@@ -310,13 +313,14 @@ impl Room {
     }
 }
 
-/// Returns true if a route rejects every request when it is excluded.
+/// Returns true if a route, when it is left out, rejects every request.
 fn refuses_all(route: &CheckedRoute<'_>) -> bool {
     route.object.kind != Kind::GrpcRoute && route.rules.protecting().is_some()
 }
 
-/// Returns the routes excluded because their namespace exceeds its share; the oldest routes take
-/// precedence. If `all` is true, such a namespace loses all routes.
+/// Returns the routes to leave out so that each namespace stays within its share. In a namespace,
+/// older routes take precedence. If `all` is true, a namespace that exceeds its share loses all of
+/// its routes.
 fn overdrawn(
     charges: &BTreeMap<usize, u64>,
     routes: &Routes<'_>,
@@ -372,8 +376,8 @@ fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
     charges.values().copied().fold(0, u64::saturating_add)
 }
 
-/// Returns the maximum per consumer if all consumers together may use `most`. Sizes below the equal
-/// share are granted in full, and the rest is shared equally.
+/// Returns the maximum for each consumer if all consumers together may use `most`. A consumer that
+/// wants less than an equal share gets what it wants, and the others share the rest equally.
 pub(crate) fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();
     let mut left = most;
@@ -416,7 +420,7 @@ mod tests {
         };
         assert_eq!(each(u64::MAX, &[MAX; 9]), MAX);
         assert_eq!(each(2 * MAX, &[MAX, MAX]), MAX);
-        // Requesting more than the limit of one Gateway takes nothing from others.
+        // A Gateway that wants more than the limit per Gateway takes nothing from the others.
         assert_eq!(each(2 * MAX, &[u64::MAX, MAX / 2, MAX / 2]), MAX);
         assert_eq!(each(2 * MAX, &[MAX; 4]), MAX / 2);
         assert_eq!(each(MAX, &[MAX, 100]), MAX - 100);

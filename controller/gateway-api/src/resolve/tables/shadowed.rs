@@ -1,8 +1,8 @@
-//! Finds unreachable matches: in every virtual host, other matches take precedence over them.
+//! Finds unreachable matches: other matches take precedence over them in every virtual host.
 //!
-//! A match is evaluated in every virtual host of every listener to which its route attaches. It is
-//! reported only if it is hidden in all of them. The hidden matches in each virtual host can be
-//! recorded to compare two resolutions.
+//! A match takes part in every virtual host of every listener to which its route attaches. It is
+//! unreachable, and reported, only if it is hidden in all of them. To compare two resolutions, the
+//! hidden matches of each virtual host can also be recorded.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,59 +13,59 @@ use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::world::{Kind, ObjectKey};
 
-/// The matches collected so far.
+/// Hidden and reached matches of all virtual hosts so far.
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
-    /// Each hidden match with the match that hides it.
+    /// Each match that is hidden somewhere, with the first match that hides it.
     hidden: BTreeMap<MatchPlace, HiddenBy>,
     by_host: Option<ByHost>,
 }
 
-/// The match that receives a hidden match's requests.
+/// The match that receives all requests of a hidden match.
 #[derive(Clone, Copy, Debug)]
 struct HiddenBy {
     place: MatchPlace,
     first: First,
 }
 
-/// The first unreachable match of a route.
+/// A route's first unreachable match.
 #[derive(Debug)]
 pub(crate) struct Unreached {
     pub(crate) message: String,
-    /// True if an equal match in the same HTTPProxy include tree receives the requests.
+    /// True if an equal match in another HTTPProxy route receives the requests.
     pub(crate) duplicate: bool,
 }
 
-/// The reason why a match takes precedence over a match that it hides.
+/// Why the hiding match takes precedence.
 #[derive(Clone, Copy, Debug)]
 enum First {
-    /// The match accepts every request that the hidden match would accept.
+    /// The hiding match accepts every request that the hidden match accepts, and ranks higher.
     TakesAll,
-    /// The route has a more specific hostname.
+    /// The matches are equal, and the hiding match's route has a more specific hostname.
     Hostname,
-    /// The route, or the position within the route, comes first.
+    /// The matches and hostnames are equal, and the hiding match's route, rule or index comes
+    /// first.
     Place,
 }
 
-/// The matches that are hidden in each virtual host.
 #[derive(Debug, Default)]
 struct ByHost {
-    /// Index of the current virtual host.
+    /// Number of the current virtual host.
     host: usize,
-    /// Index of the virtual host, the hidden match, and the match that hides it.
+    /// Number of the virtual host, the hidden match, and the match that hides it.
     hidden: Vec<(usize, MatchPlace, MatchPlace)>,
 }
 
-/// A match, identified by its route, the index of its rule, and its index in the rule.
+/// A match: its route, the index of its rule, and its index in the rule.
 pub(crate) type Match = (ObjectKey, usize, usize);
 
-/// The hidden matches in each virtual host: the index of the virtual host in build order, the
-/// hidden match, and the match that hides it.
+/// Entries consist of the number of a virtual host in build order, a match that is hidden there,
+/// and the match that hides it.
 pub(crate) type Hidden = Vec<(usize, Match, Match)>;
 
 impl Shadowed {
-    /// Creates a collector that also records the hidden matches in each virtual host.
+    /// Creates a collector that also records which matches are hidden in each virtual host.
     pub(crate) fn by_host() -> Self {
         Self {
             by_host: Some(ByHost::default()),
@@ -73,7 +73,7 @@ impl Shadowed {
         }
     }
 
-    /// Records a match whose requests in this virtual host all go to `winner`.
+    /// Records that all requests of a match go to `winner` in the current virtual host.
     fn hidden(&mut self, place: MatchPlace, winner: HiddenBy) {
         self.hidden.entry(place).or_insert(winner);
         if let Some(ByHost { host, hidden }) = &mut self.by_host {
@@ -81,7 +81,7 @@ impl Shadowed {
         }
     }
 
-    /// Returns the hidden matches in each virtual host, if they were recorded.
+    /// Returns the hidden matches of each virtual host. Empty unless they were recorded.
     pub(crate) fn take_hidden(&mut self, routes: &Routes<'_>) -> Hidden {
         let of = |place: MatchPlace| {
             let route = routes.get(place.route)?;
@@ -94,8 +94,8 @@ impl Shadowed {
             .collect()
     }
 
-    /// Reports each route's first unreachable match as a problem. Returns these matches by route
-    /// index.
+    /// Reports the first unreachable match of each route as a problem, and returns it by the index
+    /// of the route.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,
@@ -151,8 +151,8 @@ impl Shadowed {
     }
 }
 
-/// Describes the winning match to the author of the losing route, without revealing routes in other
-/// namespaces.
+/// Describes the winning match to the author of the losing route. Never reveals a route in another
+/// namespace.
 fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) -> String {
     let winner = at(before, winner.place);
     if before.object == loser.object {
@@ -169,7 +169,7 @@ fn named(before: &CheckedRoute<'_>, loser: &CheckedRoute<'_>, winner: HiddenBy) 
     }
 }
 
-/// Returns the field path of a match, or of a route in an HTTPProxy.
+/// Returns the field path of a match. For an HTTPProxy, that is the path of the route.
 fn at(route: &CheckedRoute<'_>, place: MatchPlace) -> String {
     let MatchPlace {
         route: _,
@@ -211,8 +211,8 @@ fn why_first(
     }
 }
 
-/// Removes candidates that an earlier candidate hides completely: duplicates, gRPC matches after a
-/// match for every gRPC request, and any matches after a match for every request.
+/// Removes the candidates that never receive a request, because an earlier candidate is equal or
+/// matches every request. A match for every gRPC request also hides later gRPC matches.
 pub(crate) fn reachable<'a>(
     candidates: Vec<(Order, MatchCandidate<'a>)>,
     shadowed: &mut Shadowed,

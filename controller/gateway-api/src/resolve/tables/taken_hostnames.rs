@@ -1,9 +1,10 @@
-//! Finds hostnames that lower-precedence listeners take from the routes of other listeners. Such
-//! listeners belong to ListenerSets, or to other Gateways that are served together.
+//! Finds hostnames that a route loses because another listener has a more specific hostname,
+//! although that listener belongs to an object with lower precedence: a ListenerSet, or another
+//! Gateway that is served together with the route's.
 //!
-//! The most specific hostname receives the requests, whichever object it belongs to. Authors may
-//! split hostnames among the listeners of one object, so a hostname is reported only if another
-//! object takes it.
+//! Requests go to the most specific hostname, regardless of which object defines it. A lost
+//! hostname is reported only if another object takes it, because authors may intentionally split
+//! hostnames among the listeners of one object.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,7 +14,8 @@ use crate::resolve::listeners::Rank;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// Records which routes on a port's listeners lose hostnames to objects with lower precedence.
+/// Records the routes on these listeners of one port that lose hostnames to objects with lower
+/// precedence.
 pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced) {
     let takers: Vec<Taker<'_, '_>> = listeners
         .iter()
@@ -31,7 +33,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
         .iter()
         .map(|listener| listener.hostname.key())
         .collect();
-    // Skip exact hostnames: they cover no other hostnames, and there may be thousands of them.
+    // Listeners with exact hostnames cannot lose any hosts, and there may be thousands of them.
     for loser in listeners.iter().filter(|it| !it.hostname.is_exact()) {
         let behind: Vec<&Taker<'_, '_>> = takers
             .iter()
@@ -75,7 +77,8 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
     }
 }
 
-/// A listener of an object with lower precedence, and the routes that attach to it.
+/// A listener that belongs to an object with lower precedence than others, and the routes attached
+/// to the listener.
 struct Taker<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
@@ -90,15 +93,15 @@ impl<'p, 'a> Taker<'p, 'a> {
         }
     }
 
-    /// Returns true if this listener's object has lower precedence than the other listener's
-    /// object, and the other hostname covers this one.
+    /// Returns true if this listener belongs to an object with lower precedence than the other's,
+    /// and the other hostname covers this one.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname
             && other.hostname.covers(self.listener.hostname)
     }
 
-    /// Returns the hostname, and a description of the object to which it belongs.
+    /// Returns this listener's hostname, and describes the object that defines the listener.
     fn with_holder(&self, other: &PlacedListener<'_>) -> (&'a Hostname, &'static str) {
         let (own, other) = (self.listener.listener.rank, other.listener.rank);
         let holder = if own.gateway == other.gateway {
@@ -109,8 +112,7 @@ impl<'p, 'a> Taker<'p, 'a> {
         (self.listener.hostname, holder)
     }
 
-    /// Returns true if this listener takes requests that the route would otherwise get from the
-    /// other listener.
+    /// Returns true if this listener takes requests away from the other listener's route `route`.
     fn takes_from(&self, other: &PlacedListener<'_>, route: usize) -> bool {
         self.goes_behind(other) && !self.routes.contains(&route)
     }

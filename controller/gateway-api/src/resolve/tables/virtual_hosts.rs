@@ -1,7 +1,7 @@
-//! Builds the virtual hosts of one route table, each with its ordered routes.
+//! Builds the virtual hosts of a route table, with their routes in order.
 //!
-//! Each listener's hostname is a virtual host. So is each hostname of the listener's routes, unless
-//! a listener with a more specific hostname owns it.
+//! There is a virtual host for the hostname of each listener, and for each hostname of its routes
+//! unless a more specific listener owns that hostname.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -24,11 +24,11 @@ use crate::resolve::routes::rules::Rules;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::status::Reason;
 
-/// The virtual hosts of one table, in table order.
+/// The virtual hosts of a route table, in the table's order.
 #[derive(Default)]
 pub(crate) struct VirtualHosts(BTreeMap<DomainOrder, schema::VirtualHost>);
 
-/// The order of domains: exact domains by name, then wildcards from the most specific, then `*`.
+/// Sorts domains in a table: exact domains by name, then wildcards, most specific first, then `*`.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum DomainOrder {
     Exact(String),
@@ -70,7 +70,8 @@ impl VirtualHosts {
         self.0.insert(DomainOrder::of(domain), host);
     }
 
-    /// Adds the listener's own hostname, and all domains of its routes that the listener owns.
+    /// Adds virtual hosts for the listener's own hostname, and for all domains of its routes that
+    /// it owns.
     pub(crate) fn add_listener(
         &mut self,
         (listener, hosts): &WithHosts<'_, '_>,
@@ -107,8 +108,8 @@ impl VirtualHosts {
         }
     }
 
-    /// Adds a 421 response for each hostname of other HTTPS and TLS listeners on the port, unless a
-    /// wider domain already has one.
+    /// Adds a virtual host that responds with 421 for the hostname of each other HTTPS or TLS
+    /// listener on the port. A hostname is skipped if a wider domain already responds with 421.
     pub(crate) fn add_misdirected(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -122,7 +123,7 @@ impl VirtualHosts {
                 (key.to_owned(), false)
             })
             .collect();
-        // Start with the least specific hostname, so that a covering domain is added before the
+        // Start with the least specific hostname, so that a wider domain is added before the
         // domains that it covers.
         for other in all.iter().rev() {
             let domain = other.hostname;
@@ -141,8 +142,9 @@ impl VirtualHosts {
         }
     }
 
-    /// Like `add_misdirected`, but only for names in the listener's certificates. A client that has
-    /// seen such a name may reuse the connection for it. A wildcard covers all hosts below it.
+    /// Does the same as [`Self::add_misdirected`], but only for the names in the listener's
+    /// certificates, because clients reuse connections only for those names. A wildcard in a
+    /// certificate counts as covering all hosts below it.
     pub(crate) fn add_misdirected_by_certificate(
         &mut self,
         listener: &PlacedListener<'_>,
@@ -178,7 +180,7 @@ impl VirtualHosts {
     }
 }
 
-/// Returns the matches in all routes for a domain, sorted by precedence.
+/// Returns the matches of all routes for a domain, sorted by precedence.
 fn candidates<'a>(
     attachments: &[Hosted<'a>],
     routes: &'a Routes<'_>,
@@ -242,8 +244,9 @@ fn candidates<'a>(
     candidates
 }
 
-/// Removes the routes whose regular expressions exceed the virtual host's budget, and records the
-/// loss in `displaced`. Rules that might be security-relevant remain and reject their requests.
+/// Removes the matches of routes whose regular expressions exceed the virtual host's cost limit,
+/// and records the loss in `displaced`. Matches of rules that might be security-relevant remain, to
+/// reject their requests.
 fn refuse_unaffordable(
     candidates: &mut Vec<(Order, MatchCandidate<'_>)>,
     domain: &Hostname,
@@ -288,12 +291,12 @@ fn refuse_unaffordable(
     }
 }
 
-/// Returns a route that responds with 421 to requests that belong to another listener.
+/// Returns a route that responds with 421: the request belongs to another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     answering(other, refusal::MISDIRECTED)
 }
 
-/// Returns a route that responds to every request to a listener with `status`.
+/// Returns a route that responds with `status` to all requests. It is named after the listener.
 fn answering(listener: &PlacedListener<'_>, status: u32) -> schema::Route {
     schema::Route {
         name: listener.listener.provenance.clone(),

@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::resolve::syntax::names;
 
-/// Service types for which a load balancer provides addresses.
+/// Service types whose addresses a load balancer provides.
 const BALANCED: &[PublishingType] = &[PublishingType::LoadBalancer];
 const ON_NODES: &[PublishingType] = PublishingType::ON_NODES;
 /// Service types with a cluster IP.
@@ -87,10 +87,10 @@ impl Faults<'_> {
         }
     }
 
-    /// Rejects fields that are invalid for this Service type.
+    /// Rejects fields that do not apply to this Service type.
     fn fields_of_type(&mut self, type_: &PublishingType, publishing: &Publishing) {
         let Publishing {
-            // Valid for every type.
+            // Allowed for every Service type.
             type_: _,
             ip_family_policy: _,
             ip_families: _,
