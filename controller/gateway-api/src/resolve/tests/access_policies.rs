@@ -1,5 +1,5 @@
-//! AccessPolicies: requests must pass all policies that apply to their rule, and an invalid policy
-//! rejects requests.
+//! AccessPolicies: requests must pass the checks of all policies that apply to their rule, and an
+//! invalid policy rejects requests.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn conditions<'r>(resolution: &'r Resolution, name: &str) -> &'r [Condition] {
     &status.ancestors[0].conditions
 }
 
-/// Returns the filter names of the first route.
+/// Returns the names of the address filters that apply to the first route.
 fn checked(resolution: &Resolution) -> BTreeSet<String> {
     let snapshot = &resolution.gateways[0].snapshot;
     let host = &snapshot.route_tables[0].virtual_hosts[0];
@@ -78,7 +78,7 @@ fn invalid_policy_refuses_its_targets() {
 const KEY: &str = r#"{"keys": [{"kty": "OKP", "crv": "Ed25519",
     "x": "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
 
-/// Returns policy fields with one token provider, to which `more` adds fields.
+/// Returns the fields of a policy with one token provider. `more` is added to the fields.
 fn tokens(more: &str) -> String {
     format!(", jwt: {{providers: [{{name: a, issuer: i, jwks: {{inline: '{KEY}'}}{more}}}]}}")
 }
@@ -181,7 +181,7 @@ fn tokens_of_all_policies_are_needed() {
     let names: Vec<&str> = shared.iter().map(|it| it.name.as_str()).collect();
     let both = format!("{all_name},{own_name}");
     assert_eq!(names, [&*all_name, &*both, &*own_name]);
-    // A broken policy for a route does not affect the Gateway's policy.
+    // An invalid policy for a route does not affect the policy for its Gateway.
     let broken = policy("own", SCOPES[1], ", jwt: {providers: []}");
     let resolution = served(&(all + &broken));
     assert!(is_refused(&resolution));
@@ -192,7 +192,7 @@ fn tokens_of_all_policies_are_needed() {
 #[test]
 fn claim_headers_are_reserved_in_their_namespace() {
     let headers = ", claimHeaders: [{claim: sub, header: X-User}]";
-    // The policy has another target, but the route is in its namespace.
+    // The policy targets a different route, in the namespace of the tested route.
     let elsewhere = policy("p", "kind: HTTPRoute, name: other", &tokens(headers));
     let resolution = served(&elsewhere);
     let filters = first(&resolution).filters.as_deref().unwrap();
@@ -281,7 +281,7 @@ proptest! {
                 valid.insert(format!("AccessPolicy/web/p{i}"));
             }
         }
-        // The order of arrival does not matter.
+        // The result does not depend on the order of the objects.
         let middle = order.index(texts.len() + 1);
         texts.rotate_left(middle);
         let resolution = served(&texts.concat());

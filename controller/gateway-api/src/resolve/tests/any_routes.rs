@@ -1,10 +1,10 @@
-//! Generates Gateways and their routes for property tests of incremental resolution. The
-//! controller's tests also include this file.
+//! Generates Gateways and routes for property tests of incremental resolution. The controller's
+//! tests include this file too.
 
 use proptest::prelude::*;
 
-/// Gateways with one or several listeners, overlapping hostnames, a ListenerSet, a policy, and
-/// Ingresses whose hosts do or do not belong to routes.
+/// Gateways with one or more listeners, overlapping hostnames, a ListenerSet, a policy, and
+/// Ingresses, of which some share hosts with the routes.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -55,12 +55,12 @@ fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = S
     some.prop_map(|some| some.join(", "))
 }
 
-/// Generates one of the `good` values in most cases.
+/// Generates one of the `good` values in most cases, and otherwise `bad`.
 fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Value = &'static str> {
     prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
 }
 
-/// Generates the parents, hostnames and age of a route.
+/// Generates the parents, hostnames and creation time of a route.
 pub(crate) fn any_place() -> impl Strategy<Value = String> {
     let parents = picked(
         &[
@@ -85,8 +85,8 @@ pub(crate) fn any_place() -> impl Strategy<Value = String> {
             "'*.example.com'",
             "'*.b.example.com'",
             "'*.com'",
-            // Invalid: routes that might be security-relevant reserve the hostname that their
-            // author probably meant.
+            // Invalid hostname. If the route might be security-relevant, it rejects requests for
+            // the hostname that its author probably meant.
             "B.example.com",
         ],
         2,
@@ -108,7 +108,8 @@ fn matched_path(kind: &str, path: &str) -> String {
     format!("{{path: {{{kind}, value: {value}}}}}")
 }
 
-/// Generates rules for either route kind. Most are valid, and most forward to a single Service.
+/// Generates rules, each in a version for HTTPRoutes and one for GRPCRoutes. Most are valid, and
+/// most forward to a single Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
         12 => Just("{name: s0, port: 80}"),
@@ -116,8 +117,8 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 3}"),
         1 => Just("{name: s0, port: 80}, {name: s1, port: 80, weight: 0}"),
         1 => Just("{name: s2, port: 80}"),
-        // Few routes refer to these Services, so a change often adds the first or removes the last
-        // reference.
+        // Few routes use these Services, so that changes often add the first reference or remove
+        // the last one.
         1 => Just("{name: s3, port: 80}"),
         1 => Just("{name: s4, port: 80}"),
         1 => Just("{name: s0, port: 80}, {name: s4, port: 81}"),
@@ -127,7 +128,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let kind = prop_oneof![
         4 => Just("type: PathPrefix"),
         4 => Just("type: Exact"),
-        // Only a few of these fit into a virtual host's budget.
+        // Only a few regular expressions fit into a virtual host's cost limit.
         2 => Just("type: RegularExpression"),
     ];
     let protects = prop::bool::weighted(0.2);
@@ -150,7 +151,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     prop::collection::vec(rule, 1..3)
 }
 
-/// Returns the manifest of route `r{name}`, which is a GRPCRoute for every third name.
+/// Returns the manifest of route `r{name}`. Every third route is a GRPCRoute.
 pub(crate) fn version(name: usize, place: &str, rules: &[[String; 2]]) -> String {
     let grpc = usize::from(name % 3 == 2);
     let kind = ["HTTPRoute", "GRPCRoute"][grpc];

@@ -1,9 +1,9 @@
-//! Generates shared Services and their EndpointSlices for property tests of incremental resolution.
-//! The controller's tests also include this file.
+//! Generates EndpointSlices of shared Services for property tests of incremental resolution. The
+//! controller's tests include this file too.
 
 use proptest::prelude::*;
 
-/// Endpoint addresses, some of which are rejected.
+/// Addresses of endpoints, including invalid ones.
 pub(crate) const ADDRESSES: &[&str] = &[
     "10.0.0.1",
     "10.0.0.2",
@@ -12,11 +12,11 @@ pub(crate) const ADDRESSES: &[&str] = &[
     "no address",
     "10.1.0.1",
 ];
-/// Address types, one of which is not supported.
+/// Address types. FQDN is not supported.
 pub(crate) const KINDS: &[&str] = &["IPv4", "IPv4", "IPv4", "FQDN"];
 
-/// Two Gateways whose routes share Services. Some Service ports share a number or a name, and one
-/// is for datagrams.
+/// Two Gateways whose routes use the same Services. Some ports of a Service share a number or a
+/// name, and one is for datagrams.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -47,8 +47,8 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
 
-/// Generates an EndpointSlice for a Service; the flag is false if the slice is deleted. Its ports
-/// are arbitrary, and its endpoints have arbitrary states and some of these addresses.
+/// Generates an EndpointSlice, with some of these addresses and arbitrary ports and states. The
+/// flag is false if the slice is deleted.
 pub(crate) fn any_slice(
     addresses: &'static [&'static str],
     kinds: &'static [&'static str],

@@ -17,7 +17,7 @@ fn policy(name: &str, target: &str, spec: &str) -> String {
     )
 }
 
-/// Resolves a route to Service `a` with these policies.
+/// Resolves these policies and a route to Service `a`.
 fn served(policies: &str) -> Resolution {
     let route = route("r", "rules: [{backendRefs: [{name: a, port: 80}]}]");
     resolved(&(gateway(HTTP) + &route + policies))

@@ -15,7 +15,8 @@ fn backends(resolution: &Resolution) -> &[Backend] {
     &resolution.gateways[0].snapshot.backends
 }
 
-/// Returns the only Backend of a root whose route and Service have these additional fields.
+/// Returns the only Backend of a root. `route` and `service` are added to the fields of the root's
+/// route and Service.
 fn of(route: &str, service: &str) -> (Resolution, Backend) {
     let spec = format!("routes: [{{services: [{{name: a, port: 80{service}}}]{route}}}]");
     let resolution = with(&[root("r", &spec)]);

@@ -1,4 +1,4 @@
-//! GatewayClasses whose Gateways are not isolated (`spec.fleet.gateways`).
+//! GatewayClasses whose Gateways share Envoys or hosts (`spec.fleet.gateways`).
 
 use super::router::{self, GET, Request};
 use super::{ConditionState, HTTP, gateway, holds, route, world};
@@ -17,7 +17,7 @@ fn class(gateways: &str) -> String {
     )
 }
 
-/// Returns a Gateway in namespace `web` that was created on this day.
+/// Returns a Gateway in namespace `web` that was created on the given day.
 pub(super) fn created(name: &str, day: u8, listeners: &str) -> String {
     let metadata = format!("name: {name}, creationTimestamp: 2026-01-{day:02}T00:00:00Z,");
     gateway(listeners).replace("name: gw,", &metadata)
@@ -46,7 +46,7 @@ fn parent(name: &str, backend: &str) -> String {
     )
 }
 
-/// Changes the named route, and asserts that incremental and full resolution agree.
+/// Changes the route `route_name`, and asserts that incremental resolution equals full resolution.
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
@@ -112,7 +112,8 @@ fn route_of_unserved_gateway_changes_nothing() {
     change(&mut world(&yaml), "r", &parent("new", "b"));
 }
 
-/// Returns the class with two Gateways, each with a hostname and a route to a separate Service.
+/// Returns the class and two Gateways. Each Gateway has its own hostname, and a route to its own
+/// Service.
 pub(super) fn two(gateways: &str) -> String {
     class(gateways)
         + &created("old", 1, &http("old.example.com"))
@@ -168,7 +169,7 @@ fn merged_gateways_publish_under_class_and_keep_routes() {
             "sesame-system/sesame"
         );
     }
-    // The name does not change, regardless of which Gateway is deleted.
+    // The snapshot keeps its name, whichever Gateway is deleted.
     world.remove(&Kind::Gateway.named(name("old")));
     let resolution = resolve(&world, &Options::default());
     assert_eq!(published(&resolution), ["sesame-system/sesame"]);

@@ -1,4 +1,5 @@
-//! HTTPProxies: roots, conditions, layers, and responses to requests for invalid routes.
+//! HTTPProxies: roots, conditions, precedence over Ingresses, and responses to requests for invalid
+//! routes.
 
 use super::ingresses::{CLASS, ingress, path, rule};
 use super::router::{GET, Request, answer};
@@ -52,7 +53,7 @@ fn status<'r>(resolution: &'r Resolution, name: &str) -> &'r RouteStatus {
     resolution.statuses.routes.get(&key).expect("a status")
 }
 
-/// Returns the errors in an HTTPProxy, as type and reason.
+/// Returns the type and reason of each error in an HTTPProxy.
 pub(super) fn errors(resolution: &Resolution, name: &str) -> Vec<String> {
     let details = status(resolution, name).details.iter();
     let errors = details.filter(|detail| !detail.warning);
@@ -106,7 +107,7 @@ fn headers_compare_with_every_operator() {
         ("notcontains: b", Some("ac"), Some("abc")),
         ("regex: 'a+'", Some("aa"), Some("ab")),
         ("notexact: a, treatMissingAsEmpty: true", None, Some("a")),
-        // A negated operator does not match if the header is missing.
+        // A negated operator requires the header to be present.
         ("notexact: a", Some("b"), None),
         ("notcontains: a", Some("b"), None),
     ];
@@ -266,7 +267,8 @@ routes:
     for (path, expected) in [
         ("/foo", "web/b/80"),
         ("/api/x", "web/a/80"),
-        // A prefix of path elements takes precedence over a character prefix of the same length.
+        // For equal lengths, a prefix of path elements takes precedence over a prefix of
+        // characters.
         ("/bar", "web/a/80"),
         ("/barx", "web/b/80"),
         ("/x", "web/b/80"),

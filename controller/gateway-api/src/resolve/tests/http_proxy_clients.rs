@@ -1,5 +1,5 @@
-//! `tls.clientValidation` in HTTPProxies: the certificates that clients need, and hosts that are
-//! closed because their client validation is invalid.
+//! `tls.clientValidation` in HTTPProxies: which client certificates are required, and hosts that
+//! reject connections because their client validation is invalid.
 
 use sesame_kit::certs::Authority;
 use sesame_proto::schema::tls_termination::ClientMode;
@@ -26,7 +26,7 @@ fn pair() -> String {
     secret("web", "s", &pem.certificate, &pem.key)
 }
 
-/// Returns a root for `h.test` with this client validation.
+/// Returns a root for `h.test` with the client validation `clients`.
 fn validating(clients: &str) -> String {
     let spec = format!(
         "virtualhost: {{fqdn: h.test, tls: {{secretName: s, clientValidation: {{{clients}}}}}}}\n\
@@ -168,7 +168,7 @@ fn host_with_unusable_client_validation_is_closed() {
                 assert_eq!(send(&resolution, 443, path, &[]), "404", "{clients} {path}");
             }
             assert_eq!(send(&resolution, 80, "/", &[]), "301 https:0", "{clients}");
-            // Handshakes are rejected.
+            // The host is closed: its handshakes are rejected.
             let tls = listener(&resolution).and_then(|it| it.tls.as_ref());
             assert_eq!(tls, None, "{clients}");
         }
@@ -217,14 +217,14 @@ fn routes_stay_off_listeners_without_their_validation() {
         entry("web", "ca", "ca.crt", ours.pem()),
         validating("caSecret: ca"),
     ];
-    // The listener on the other port has no client validation.
+    // The listener on the other port does not validate clients.
     let other = format!(
         "{HTTP}\n- {{name: other, port: 8443, protocol: HTTPS, tls: {{certificateRefs: [{{name: s}}]}}}}"
     );
     let resolution = resolved(&format!("{}{}", gateway(&other), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "web/a/80");
     assert_eq!(send(&resolution, 8443, "/", &[]), "404");
-    // The Gateway has its own listener for the host.
+    // A listener of the Gateway itself has the same hostname.
     let own = https("own", "h.test", "{name: s}");
     let resolution = resolved(&format!("{}{}", gateway(&own), objects.concat()));
     assert_eq!(send(&resolution, 443, "/", &[]), "404");

@@ -1,5 +1,5 @@
-//! Includes in HTTPProxies: a child cannot match outside its prefix, and the size of the tree is
-//! limited.
+//! Includes in HTTPProxies: an included route cannot match outside the include's prefix, and the
+//! size of the include tree is limited.
 
 use super::http_proxies::{NONE, ask, errors, proxy, root, send, with};
 use super::router::{GET, Request, answer};
@@ -24,7 +24,7 @@ routes:
         ("/a/c/x", &[], "web/a/80"),
         ("/b/c", &[], "web/b/80"),
         ("/b/r", &[], "web/c/80"),
-        // A regular expression cannot match outside the prefix of its include.
+        // A regular expression in an included route cannot match outside the include's prefix.
         ("/admin", &[], "web/a/80"),
         ("/b/admin", &[], "web/c/80"),
         ("/c", &[], "web/a/80"),
@@ -133,7 +133,7 @@ fn routes_beyond_limit_are_withheld_from_one_namespace() {
         let includes: String = (0..number).map(include).collect();
         format!("virtualhost: {{fqdn: {host}.test}}\nincludes:\n{includes}")
     };
-    // Both have the same age, so namespace `app` comes first.
+    // The two roots have the same age, so the one in namespace `app` takes precedence.
     let many =
         proxy("many", &spec("many", 5)).replace("namespace: web}\nspec", "namespace: app}\nspec");
     let resolution = with(&[many, proxy("child", &child), proxy("r", &spec("h", 1))]);

@@ -1,4 +1,4 @@
-//! Policies for requests to HTTPProxy routes, and for their responses.
+//! Settings of HTTPProxy routes that affect requests and responses.
 
 use sesame_proto::schema::header_part::Kind;
 use sesame_proto::schema::retry::Condition;
@@ -9,7 +9,7 @@ use super::http_proxies::{NONE, ask, errors, proxy, root, warnings, with};
 use super::ingresses::{ingress, path, rule};
 use crate::resolve::Resolution;
 
-/// Returns the route at this index in the HTTPProxy `r`.
+/// Returns the route at `index` in the HTTPProxy `r`.
 fn route(resolution: &Resolution, index: usize) -> &Route {
     let tables = &resolution.gateways[0].snapshot.route_tables;
     let hosts = tables.iter().flat_map(|table| &table.virtual_hosts);
@@ -284,7 +284,7 @@ fn regex_precedes_prefixes_of_all_layers() {
         ("/a/long/prefix", "web/a/80"),
         ("/a/very/long/prefix", "web/a/80"),
         ("/a/exact", "web/c/80"),
-        // HTTPRoutes only: the longer path comes first.
+        // These paths belong only to HTTPRoutes, where the longer path takes precedence.
         ("/r/longer/x", "web/b/80"),
         ("/r/x", "web/c/80"),
     ] {

@@ -1,4 +1,4 @@
-//! Services in HTTPProxies and Ingresses: protocols, verification, and the effects of mistakes.
+//! Services in HTTPProxies and Ingresses: protocols, TLS validation, and the effects of errors.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::session_persistence::Kind;
@@ -105,7 +105,7 @@ fn literal_host_of_route_is_server_name() {
     assert_eq!(tls.dns_names, ["good.test"]);
 }
 
-/// Returns Service `d` with these annotations, and with additional fields in its port.
+/// Returns Service `d` with these annotations. `port` is added to the fields of its port.
 fn annotated(annotations: &str, port: &str) -> String {
     let annotations = annotations.replace("of.", "projectcontour.io/upstream-protocol.");
     format!(
@@ -182,7 +182,7 @@ fn unverified_backend_answers_503_for_its_share() {
             "protocol: h3".to_owned(),
             "ServiceError/UnsupportedProtocol",
         ),
-        // With validation but without TLS, requests would be sent in plaintext.
+        // The settings require validation but no TLS, so requests would be sent in plaintext.
         (&opaque, format!("validation: {CA}"), unverified),
         (
             &opaque,
@@ -263,7 +263,7 @@ routes:
     assert_eq!(answers[2], "web/a/80");
     assert_eq!(ask(&resolution, "/bad"), "503");
     assert_eq!(backends(&resolution).len(), 3);
-    // All Backends share the endpoints of the port.
+    // All Backends for the port share its endpoint set.
     assert_eq!(resolution.gateways[0].snapshot.endpoints.len(), 1);
 }
 

@@ -1,5 +1,5 @@
-//! `tcpproxy` in HTTPProxies: connections by server name, includes, and errors that close
-//! connections.
+//! `tcpproxy` in HTTPProxies: connections by server name, includes, and errors because of which
+//! connections are closed.
 
 use sesame_proto::schema::{L4Route, Listener, Protocol};
 
@@ -35,8 +35,8 @@ fn listener(resolution: &Resolution) -> &Listener {
         .expect("a listener for h.test")
 }
 
-/// Describes the Services with their shares, and whether TLS is terminated. Returns `closed` if
-/// there is no route.
+/// Describes the shares of the Services, and whether TLS is terminated. Returns `closed` if there
+/// is no route.
 fn connections(resolution: &Resolution) -> String {
     let listener = listener(resolution);
     assert_eq!(listener.protocol(), Protocol::Tls);
@@ -271,7 +271,7 @@ fn tls_route_of_gateway_precedes_proxy_of_host() {
         assert_eq!(warnings(&resolution, "r"), ["TLSError/Overridden"]);
         assert_eq!(errors(&resolution, "r"), NONE);
     }
-    // The Gateway has its own listener for the host.
+    // A listener of the Gateway itself has the same hostname.
     let own = https("own", "h.test", "{name: s}");
     let all = [gateway(&own), CLASS.to_owned(), pair(), root(PASS, TO_A)];
     let resolution = resolved(&all.concat());

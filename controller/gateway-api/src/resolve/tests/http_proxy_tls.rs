@@ -1,4 +1,5 @@
-//! TLS and security-relevant fields in HTTPProxies: nothing is served without its protection.
+//! TLS and security-relevant fields in HTTPProxies: nothing is served without the configured
+//! protection.
 
 use super::http_proxies::{NONE, ask, errors, proxy, send, with};
 use super::ingresses::CLASS;
@@ -64,14 +65,14 @@ routes: [{services: [{name: a, port: 80}]}]
     );
     let all = format!("{}{CLASS}{pair}{}", gateway(&listeners), proxy("r", spec));
     let resolution = resolved(&all);
-    // The wider listener must not serve the host without client validation.
+    // The less specific listener must not serve the host without client validation.
     assert_ne!(send(&resolution, 443, "/", &[]), "web/a/80");
     assert_eq!(
         errors(&resolution, "r"),
         ["TLSError/ClientValidationInvalid"]
     );
 
-    // The Gateway's own listener must not serve the host either.
+    // The Gateway's own listener must not serve the host without client validation either.
     let listeners = https("own", "h.test", "{name: s}");
     let all = format!("{}{CLASS}{pair}{}", gateway(&listeners), proxy("r", spec));
     assert_ne!(send(&resolved(&all), 443, "/", &[]), "web/a/80");

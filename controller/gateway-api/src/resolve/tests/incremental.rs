@@ -1,4 +1,4 @@
-//! Incremental resolution of changed routes and endpoints equals full resolution.
+//! Incremental resolution of changed routes and endpoints has the same result as full resolution.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -26,7 +26,7 @@ fn read(yaml: &str) -> Vec<AnyObject> {
         .collect()
 }
 
-/// Replaces a route if it exists, and records the change.
+/// Inserts a route, replacing any route with the same name, and records the change.
 fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     let key = route.key();
     if world.contains(&key) {
@@ -35,7 +35,7 @@ fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     }
 }
 
-/// Adds, replaces or removes objects, and records the changes.
+/// Inserts the objects in `yaml`, or removes them if `there` is false, and records the changes.
 fn put(world: &mut World, changed: &mut Vec<ObjectKey>, there: bool, yaml: &str) {
     for object in read(yaml) {
         changed.push(object.key());
@@ -53,7 +53,7 @@ fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r
     &mut resolved.expect("the Gateway").snapshot
 }
 
-/// Returns the previous resolution after these changes.
+/// Applies changes from incremental resolution to the previous resolution.
 pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     let RouteDelta { gateways, statuses } = delta;
     for (gateway, delta) in gateways {
@@ -74,8 +74,8 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Returns the result of full resolution; `then` is the result for `before`. If incremental
-/// resolution from `then` is possible, asserts that it has the same result.
+/// Resolves `world` in full and returns the result. If incremental resolution from `then`, the
+/// result for `before`, is possible, asserts that its result is equal.
 fn compare(
     before: &World,
     world: &World,
@@ -141,7 +141,7 @@ proptest! {
         let mut resolver = Resolver::default();
         let mut said = resolver.resolve(&world, &Options::default());
         for (route, index) in routes {
-            // Use the name of an existing route, if there is one.
+            // Reuse the name of an existing route, if there is any.
             let names = world.names(Kind::HttpRoute);
             let (before, mut changed) = (world.clone(), Vec::new());
             for mut route in super::objects(&route) {
@@ -210,8 +210,7 @@ proptest! {
     }
 }
 
-/// Generates a change to a Service that some of the routes reference: a new version, or its
-/// deletion.
+/// Generates a change to a Service that routes may use: a new version, or its deletion.
 fn any_service() -> impl Strategy<Value = (bool, String)> {
     let ports = prop::sample::select(vec![
         "{port: 80}",
@@ -227,7 +226,8 @@ fn any_service() -> impl Strategy<Value = (bool, String)> {
     })
 }
 
-/// Generates slices, a few of which have problems that only full resolution reports.
+/// Generates changes to EndpointSlices, a few of which have problems that only full resolution
+/// reports.
 fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     prop_oneof![
         9 => any_slice(&["10.0.0.1", "10.0.0.2", "10.0.0.10"], &["IPv4"]),
@@ -235,8 +235,8 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Returns true if a change to route `a`, which forwards all requests under a path to a Service, is
-/// resolved incrementally. Asserts that the result equals full resolution.
+/// Changes route `a` from one path prefix and Service to another. Returns true if this change is
+/// resolved incrementally, and asserts that the result equals full resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));
@@ -271,8 +271,8 @@ fn hidden_route_beyond_changed_hosts_needs_full_resolution() {
     let only_a = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
     let only_b = "parentRefs: [{name: edge}], hostnames: [b.example.com]";
     let both = "parentRefs: [{name: edge}], hostnames: [a.example.com, b.example.com]";
-    // If `a` takes requests from `wide`, `wide` is never reached, because `far` handles all other
-    // requests.
+    // On one hostname, `far` receives all requests that `wide` matches. If `a` takes the requests
+    // on the other hostname, no request reaches `wide`.
     let far = route("far", 1, only_b, "/", "s0");
     for service in ["s0", "s1"] {
         let wide = route("wide", 2, both, "/", service);
@@ -287,8 +287,8 @@ fn apparent_backend_use_is_verified_with_few_references() {
     let one = "parentRefs: [{name: wide, sectionName: one}], hostnames: [a.example.com]";
     let other = "parentRefs: [{name: wide, sectionName: other}], hostnames: [a.example.com]";
     let all = "parentRefs: [{name: wide, sectionName: all}]";
-    // The first host of `near` belongs to another listener, and on the second host `far` comes
-    // first.
+    // Service `s1` seems to be used by `near`. But a different listener owns its first hostname,
+    // and `far` hides it on the second one.
     let far = route(
         "far",
         0,
@@ -305,8 +305,8 @@ fn apparent_backend_use_is_verified_with_few_references() {
     );
     let user = route("user", 0, other, "/", "s0");
     let routes = format!("{far}{near}{user}");
-    // If only a few routes refer to the Service, all of them are checked. With too many, the result
-    // is unknown.
+    // With few references to the Service, incremental resolution checks all of them. With too many,
+    // full resolution is needed.
     assert!(told(&routes, one, [("/", "s1"), ("/", "s0")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: none}]", "/", "s1"))
@@ -316,14 +316,14 @@ fn apparent_backend_use_is_verified_with_few_references() {
     assert!(told(&routes, one, [("/", "s1"), ("/a", "s1")]));
 }
 
-/// Routes may switch to a Service that few other objects reference.
+/// A route may switch to a Service that few objects reference, without full resolution.
 #[test]
 fn backend_switch_with_few_users_resolves_as_delta() {
     let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";
     assert!(told("", place, [("/", "s0"), ("/", "s3")]));
     let other = route("b", 1, "parentRefs: [{name: wide}]", "/", "s0");
     assert!(told(&other, place, [("/", "s0"), ("/", "s3")]));
-    // A policy refers to the Service, so more than the Backend would be added.
+    // A policy targets the Service, so the change would add more than a Backend.
     assert!(!told("", place, [("/", "s0"), ("/", "s2")]));
     let many: String = (0..40)
         .map(|n| route(&format!("b{n}"), 1, "parentRefs: [{name: wide}]", "/", "s0"))

@@ -1,4 +1,5 @@
-//! `spec.ingress`: Gateways for classes, roots, and Contour's treatment of invalid HTTPProxies.
+//! `spec.ingress`: Gateways for classes, restrictions on roots, and Contour's treatment of invalid
+//! HTTPProxies.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use super::{HTTP, gateway, world};
 use crate::api::SesameConfiguration;
 use crate::resolve::{Options, Resolution, resolve};
 
-/// Resolves with these settings in the controller's own configuration.
+/// Resolves objects with these ingress settings in the controller's own configuration.
 fn with(settings: &str, yaml: &str) -> Resolution {
     let text = format!("spec: {{ingress: {settings}}}");
     let configuration: SesameConfiguration = serde_saphyr::from_str(&text).expect("settings");
@@ -23,7 +24,7 @@ fn to(service: &str) -> String {
     format!("routes: [{{services: [{{name: {service}, port: 80}}]}}]")
 }
 
-/// Returns a root for `h.test` with this class.
+/// Returns a root for `h.test` that has this class.
 fn of_contour(class: &str) -> String {
     root("r", &to("a")).replace("ingressClassName: edge", class)
 }
@@ -35,12 +36,12 @@ fn classes_without_object_name_a_gateway() {
     let by_default = "{gatewayRef: {namespace: web, name: gw}, classes: [{name: contour}]}";
     for (settings, class, expected) in [
         (listed, "ingressClassName: contour", "web/a/80"),
-        // The default class.
+        // The settings list the default class.
         (listed, "ingressClassName: ''", "web/a/80"),
         (listed, "ingressClassName: other", "404"),
         (by_default, "ingressClassName: contour", "web/a/80"),
         (by_default, "ingressClassName: ''", "404"),
-        // The class has no Gateway.
+        // The settings name no Gateway for the class.
         (
             "{classes: [{name: contour}]}",
             "ingressClassName: contour",
@@ -84,7 +85,7 @@ fn duplicate_roots_are_all_invalid_if_asked() {
     let roots = format!("{}{}", root("r", &to("a")), root("s", &to("b")));
     let objects = format!("{CLASS}{roots}{of_ingress}");
     let resolution = with("{duplicates: AllInvalid}", &objects);
-    // The Ingress takes over, because the roots contribute no matches.
+    // The Ingress receives the requests, because no root has matches.
     assert_eq!(ask(&resolution, "/"), "web/c/80");
     for name in ["r", "s"] {
         assert_eq!(
@@ -173,7 +174,7 @@ spec:
     );
     let resolution = resolve(&world(&yaml), &Options::default());
     assert_eq!(ask(&resolution, "/"), "web/a/80");
-    // A configuration with an error is not applied partially.
+    // If a configuration has an error, none of it applies.
     let broken = yaml.replace("[web]", "[web]\n    duplicates: Newest");
     let resolution = resolve(&world(&broken), &Options::default());
     assert!(resolution.gateways.is_empty() || ask(&resolution, "/") == "404");

@@ -1,4 +1,4 @@
-//! `spec.tls` in Ingresses: the HTTPS listeners that it adds to the Ingress's Gateway.
+//! `spec.tls` in Ingresses: each entry adds HTTPS listeners to the Gateway of the Ingress.
 
 use sesame_proto::schema::tls_termination::Version;
 
@@ -14,8 +14,8 @@ fn certificate_for(name: &str, hosts: &[&str]) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-/// Returns an Ingress with one host, whose requests go to a Service, and with these entries in
-/// `tls`.
+/// Returns an Ingress with one host, which sends all requests to `service`. `tls` contains the
+/// entries of `spec.tls`.
 fn with_tls(name: &str, host: &str, service: &str, tls: &str) -> String {
     let spec = rule(host, &[path("/", "Prefix", service)]);
     ingress(name, &format!("tls: [{tls}]\n{spec}"))
@@ -33,7 +33,7 @@ fn ask(resolution: &Resolution, port: u32, host: &str, path: &str) -> String {
     answer(&resolution.gateways[0].snapshot, &request)
 }
 
-/// Returns the key names of the listener with this name.
+/// Returns the names of the keys of the listener `listener`.
 fn keys(resolution: &Resolution, listener: &str) -> Vec<String> {
     let ports = resolution.gateways[0].snapshot.ports.iter();
     let mut listeners = ports.flat_map(|port| &port.listeners);
@@ -124,7 +124,7 @@ fn entry_without_hosts_is_for_hosts_of_all_rules() {
     ]);
     assert_eq!(ask(&resolution, 443, "h.test", "/"), "web/a/80");
     assert_eq!(ask(&resolution, 443, "x.h.test", "/"), "web/b/80");
-    // A wildcard host covers one label.
+    // In an Ingress, a wildcard host covers exactly one label.
     assert_eq!(ask(&resolution, 443, "y.x.h.test", "/"), "404");
 }
 
@@ -167,7 +167,7 @@ fn rules_of_wider_host_stay_out_of_others_listener() {
     assert_eq!(ask(&resolution, 443, "h.test", "/a"), "web/a/80");
     assert_eq!(ask(&resolution, 443, "h.test", "/x"), "404");
     assert_eq!(ask(&resolution, 443, "own.test", "/a"), "web/a/80");
-    // The default backend of the same Ingress gets the remaining requests.
+    // The default backend of the same Ingress receives the host's other requests.
     assert_eq!(ask(&resolution, 443, "own.test", "/x"), "web/b/80");
 }
 
@@ -212,13 +212,13 @@ fn gateway_and_older_ingress_decide_on_the_certificate() {
     assert_eq!(unused(&alone), ["Ingress/web/new"]);
     assert_eq!(keys(&alone, "TLSHost/web/gw/listeners/h.test").len(), 1);
 
-    // The Gateway has a listener for the same hostname.
+    // A listener of the Gateway has the same hostname.
     let same = with_listener(&https("own", "h.test", "{name: of-gateway}"));
     check(&same);
     assert_eq!(unused(&same), ["Ingress/web/new", "Ingress/web/old"]);
     assert_eq!(keys(&same, "TLSHost/web/gw/listeners/h.test"), [""; 0]);
 
-    // A wider listener leaves the narrower hostname to the Ingress.
+    // A less specific listener does not take the hostname from the Ingress.
     let wider = with_listener(&https("own", "*.test", "{name: of-gateway}"));
     check(&wider);
     assert_eq!(keys(&wider, "TLSHost/web/gw/listeners/h.test").len(), 1);
@@ -252,7 +252,7 @@ fn plain_http_redirects_to_the_hosts_listener() {
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     assert_eq!(ask(&resolution, 443, "h.test", "/"), "web/a/80");
 
-    // Without a certificate, plaintext requests are not served either.
+    // If there is no certificate, plaintext requests are not served either.
     let resolution = with(&[annotated("i", force, &spec)]);
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);

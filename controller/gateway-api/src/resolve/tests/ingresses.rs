@@ -1,4 +1,4 @@
-//! Ingresses: classes, paths, hosts, precedence, and the effects of mistakes.
+//! Ingresses: classes, paths, hosts, precedence, and the effects of errors.
 
 use super::router::{GET, Request, answer};
 use super::{ConditionState, HTTP, gateway, holds, indent, resolved, route};
@@ -30,7 +30,7 @@ pub(super) fn annotated(name: &str, annotations: &str, spec: &str) -> String {
     )
 }
 
-/// Returns a path with a backend.
+/// Returns an Ingress path whose backend is the Service.
 pub(super) fn path(path: &str, type_: &str, service: &str) -> String {
     format!(
         "{{path: \"{path}\", pathType: {type_}, backend: {{service: {{name: {service}, port: {{number: 80}}}}}}}}"
@@ -140,7 +140,7 @@ fn http_route_precedes_an_equal_match_of_an_ingress() {
     let of_route = "hostnames: [h.test]\nrules: [{backendRefs: [{name: b, port: 80}]}]";
     let resolution = with(&[ingress("i", &of_ingress), route("r", of_route)]);
     assert_eq!(ask(&resolution, "h.test", "/"), "web/b/80");
-    // A more specific match is not hidden.
+    // A more specific match still receives its requests.
     assert_eq!(ask(&resolution, "h.test", "/api/x"), "web/a/80");
     let hidden: Vec<&str> = resolution.problems.iter().map(|it| &*it.message).collect();
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Invalid Secrets: the last valid certificate remains in use unless the Secret is deleted or no
-//! longer permitted.
+//! Invalid Secrets: the last valid certificate remains in use, unless the Secret is deleted or the
+//! reference to it is no longer permitted.
 
 use super::tls::{Pem, certificate, https, secret};
 use super::{ConditionState, gateway, holds};
@@ -70,7 +70,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         ("nonsense", secret("far", "s", "nonsense", "nonsense")),
     ];
     for (what, broken) in &broken {
-        // Initially, there is nothing to keep.
+        // At first, there is no valid certificate to keep.
         let first = after(&LastGoodKeys::default(), &(broken.clone() + GRANT));
         assert_eq!(served(&resolve(&first, &options)), None, "{what}");
 
@@ -101,15 +101,15 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
     let kept = resolution.last_good.clone();
     let (_, broken) = &broken[0];
 
-    // Another valid certificate replaces the last one, and is then kept.
+    // A new valid certificate replaces the kept one.
     let world = after(&kept, &(of(&other) + GRANT));
     let mended = resolver.resolve(&world, &options);
     assert_eq!(served(&mended), lines(&other));
     let world = after(&mended.last_good, &(broken.clone() + GRANT));
     assert_eq!(served(&resolver.resolve(&world, &options)), lines(&other));
 
-    // Removing the grant or the Secret withdraws the certificate. Breaking or granting it again
-    // does not restore it.
+    // If the grant or the Secret is removed, the certificate is no longer used. It stays unused if
+    // the grant returns, or if the Secret returns but is invalid.
     for without in [broken.clone(), GRANT.to_owned()] {
         let world = after(&kept, &without);
         let withdrawn = resolver.resolve(&world, &options);
@@ -119,7 +119,7 @@ fn broken_secret_keeps_last_good_certificate_while_granted() {
         assert_eq!(served(&resolver.resolve(&world, &options)), None);
     }
 
-    // A Secret whose existence is unknown does not count as deleted.
+    // If the Secret cannot be read, it may still exist, so the certificate is kept.
     let mut world = after(&kept, GRANT);
     world
         .last_good

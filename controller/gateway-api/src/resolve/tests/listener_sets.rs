@@ -7,7 +7,7 @@ use crate::status::{ConditionType, ListenerSetStatus, Reason};
 
 const ALLOWED: &str = "allowedListeners: {namespaces: {from: All}}";
 
-/// Returns the Gateway `web/gw` with an additional field.
+/// Returns the Gateway `web/gw`. `field` is added to its `spec`.
 fn gateway_with(field: &str, listeners: &str) -> String {
     gateway(listeners).replace("spec:\n", &format!("spec:\n  {field}\n"))
 }
@@ -161,7 +161,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     assert!(resolution.gateways.is_empty());
     assert_eq!(attached(&resolution), 0);
 
-    // The Gateway's listener is valid but has no certificate, which does not affect the sets.
+    // The Gateway's own listener has no certificate. This does not affect the ListenerSets.
     let bare = "- {name: bare, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: x}]}}";
     let resolution = resolved(&(gateway_with(ALLOWED, bare) + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -175,7 +175,7 @@ fn gateway_refused_for_own_listeners_takes_sets_along() {
     );
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1);
 
-    // A Gateway without listeners of its own is served with the listeners of its sets.
+    // A Gateway without its own listeners still serves the listeners of its ListenerSets.
     let empty = gateway_with(ALLOWED, "").replace("  listeners:\n\n", "  listeners: []\n");
     let resolution = resolved(&(empty.clone() + &set("web", "s", EXTRA)));
     let conditions = resolution.gateway_conditions();
@@ -228,7 +228,7 @@ fn route_attaches_to_named_gateway_or_set_only() {
             0,
             ConditionState::False(Reason::NoMatchingParent),
         ),
-        // The namespace defaults to the set's namespace.
+        // The namespace of the reference defaults to the namespace of the ListenerSet.
         (&format!("{{{set}}}"), 0, 1, ConditionState::True),
         (
             &format!("{{{set}, sectionName: extra}}"),
@@ -295,7 +295,7 @@ fn gateway_grants_do_not_apply_to_its_sets() {
             ConditionState::False(reason),
             "{kind}"
         );
-        // The Gateway's own references are all valid.
+        // All references in the Gateway's own spec are valid.
         let gateway = resolution.gateway_conditions();
         assert_eq!(
             holds(gateway, ConditionType::ResolvedRefs),
@@ -315,10 +315,11 @@ fn listeners_beyond_gateway_limit_are_refused_individually() {
         .collect();
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &sets));
     let ports = resolution.gateways[0].snapshot.ports.len();
-    // The Gateway's own port, and 1,023 ports that count twice: as a listener and as a port.
+    // One port of the Gateway itself, and 1,023 ports of ListenerSets. Each of the latter counts
+    // twice: as a listener and as a port.
     assert_eq!(ports, 1 + 1023);
     assert_eq!(says(&resolution, "s22").0, ConditionState::True);
-    // This set sorts last.
+    // By name, this is the last ListenerSet.
     let last = status(&resolution, "web", "s9").listeners.last();
     let last = &last.expect("a listener").conditions;
     assert_eq!(
@@ -333,7 +334,7 @@ fn crowded_namespace_takes_no_listeners_from_small_one() {
         let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
         (0..count).map(one).collect::<Vec<_>>().join(", ")
     };
-    // The sets of the greedy namespace sort first.
+    // In order of names, the namespace `greedy` comes first.
     let greedy: String = (0..33)
         .map(|i| set("greedy", &format!("a{i:02}"), &listeners(i * 64, 64)))
         .collect();
@@ -341,7 +342,8 @@ fn crowded_namespace_takes_no_listeners_from_small_one() {
     let resolution = resolved(&(gateway_with(ALLOWED, HTTP) + &greedy + &modest));
     let modest = &status(&resolution, "modest", "b0").conditions;
     assert_eq!(holds(modest, ConditionType::Accepted), ConditionState::True);
-    // The Gateway's own port, three ports of the modest set, and half of 2,047 - 6.
+    // One port of the Gateway itself, three ports of the small namespace, and half of the remaining
+    // 2,047 - 6.
     assert_eq!(resolution.gateways[0].snapshot.ports.len(), 1 + 3 + 1020);
     let last = &status(&resolution, "greedy", "a32").listeners[0].conditions;
     let refused = last

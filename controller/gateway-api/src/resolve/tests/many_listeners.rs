@@ -1,5 +1,6 @@
-//! Ports that have too many HTTPS listeners to add a virtual host per pair of listeners. Instead,
-//! requests for the other names in a listener's certificates get 421.
+//! Ports with too many HTTPS listeners for a virtual host per pair of listeners. An HTTPS listener
+//! then responds with 421 only for the names in its own certificates that belong to other
+//! listeners.
 
 use std::fmt::Write as _;
 
@@ -7,7 +8,7 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, secret};
 use super::{gateway, resolved, route};
 
-/// Number of listeners per set.
+/// Number of listeners in each ListenerSet.
 const OF_A_SET: usize = 64;
 
 fn listener(number: usize, hostname: &str, key: &str) -> String {
@@ -16,7 +17,7 @@ fn listener(number: usize, hostname: &str, key: &str) -> String {
     )
 }
 
-/// Returns a Gateway with these listeners, distributed over ListenerSets.
+/// Returns a Gateway whose ListenerSets contain these listeners.
 fn in_sets(listeners: &[String]) -> String {
     let mut text = gateway("").replace(
         "  listeners:\n\n",
@@ -86,7 +87,7 @@ fn listener_among_many_answers_421_for_certificate_names() {
         let said = answer(snapshot, &request);
         assert_eq!(said, expected, "SNI {sni}, host {host}");
     }
-    // Only the wildcard's route table lists the other hostnames one by one.
+    // Only the route table of the wildcard listener has virtual hosts for the other hostnames.
     let hosts = snapshot.route_tables.iter();
     let hosts: usize = hosts.map(|table| table.virtual_hosts.len()).sum();
     assert!(hosts < 4 * count, "{hosts} virtual hosts");

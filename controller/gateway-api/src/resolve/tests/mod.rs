@@ -48,7 +48,7 @@ use super::{Options, Resolution, resolve};
 use crate::status::{Condition, ConditionStatus, ConditionType, Reason};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// A GatewayClass, and Services `a`, `b` and `c` in namespace `web` with one endpoint each.
+/// A GatewayClass, and the Services `a`, `b` and `c` in namespace `web`. Each has one endpoint.
 const BASE: &str = r"
 kind: GatewayClass
 metadata: {name: sesame}
@@ -136,7 +136,8 @@ fn gateway(listeners: &str) -> String {
     )
 }
 
-/// Returns an HTTPRoute in namespace `web` with this `spec`. Its parent is `gw` by default.
+/// Returns an HTTPRoute in namespace `web` with this `spec`. Unless `spec` has `parentRefs`, its
+/// parent is `gw`.
 fn route(name: &str, spec: &str) -> String {
     let parents = if spec.contains("parentRefs") {
         ""
@@ -160,7 +161,7 @@ fn indent(text: &str, by: usize) -> String {
 
 const HTTP: &str = "- {name: http, port: 80, protocol: HTTP}";
 
-/// The status of a condition, with its reason if `False`.
+/// The status of a condition, with its reason if the status is `False`.
 #[derive(Debug, PartialEq, Eq)]
 enum ConditionState {
     True,

@@ -1,4 +1,4 @@
-//! BackendTLSPolicies: which policy applies, its effect on a backend, and its status.
+//! BackendTLSPolicies: which policy applies, how it affects a backend, and its status.
 
 use sesame_proto::schema::{BackendTls, Snapshot};
 
@@ -91,7 +91,7 @@ fn invalid_policy_refuses_backend_and_reports_why() {
         assert_eq!(says(&resolution, "p"), *expected, "{validation}");
         let snapshot = &resolution.gateways[0].snapshot;
         assert!(snapshot.backends.is_empty(), "{validation}");
-        // The reference itself is valid.
+        // The route's reference to the Service is valid.
         let conditions = resolution.route_conditions("r");
         assert_eq!(
             holds(conditions, ConditionType::ResolvedRefs),
@@ -155,7 +155,7 @@ fn missing_policy_target_is_reported_when_route_refers() {
             ConditionState::False(Reason::TargetNotFound),
             "{target}"
         );
-        // The policy does not target this port, so it has no effect there.
+        // The policy targets a different port of the Service, so it does not affect this one.
         let plain = resolution.gateways[0].snapshot.backends.first();
         assert!(plain.is_none_or(|backend| backend.tls.is_none()));
     }
@@ -227,8 +227,8 @@ fn policy_lists_sixteen_gateways_and_applies_to_more() {
         parents.join(", ")
     );
     let resolution = resolved(&(gateways + &route("r", &spec) + &policy("p", "name: a", SYSTEM)));
-    // All ancestors are kept, because only the code that writes the status knows which ones it
-    // already contains.
+    // Do not truncate the ancestors: only the code that writes the status knows which ancestors the
+    // stored status already contains.
     assert_eq!(ancestors(&resolution, "p").len(), 17);
     assert_eq!(resolution.problems.len(), 1);
     assert_eq!(resolution.problems[0].object.name.name, "p");
@@ -292,7 +292,7 @@ fn combinations_of_authorities_have_a_share_per_namespace() {
                 "{{hostname: good.test, caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca-{i:02}}}]}}"
             );
             let target = format!("name: a, sectionName: p{i}");
-            // The second policy for each bundle does not use any more of the namespace's share.
+            // The second policy with the same bundle does not add to the namespace's usage.
             let first = policy(&format!("p-{i:02}"), &target, &validation);
             first + &policy(&format!("q-{i:02}"), &target, &validation)
         })

@@ -1,5 +1,5 @@
-//! Properties that hold for any objects: no panic, valid output, and no dependence on order or
-//! cache.
+//! Properties that hold for arbitrary objects: no panic, a valid snapshot, and a result that does
+//! not depend on the order of objects or on caches.
 
 use std::collections::HashSet;
 
@@ -136,7 +136,7 @@ prop_compose! {
     }
 }
 
-/// Generates a route of a kind other than HTTPRoute.
+/// Generates a route that is not an HTTPRoute.
 fn other_route() -> impl Strategy<Value = String> {
     let l4 = prop_oneof![Just("TLSRoute"), Just("TCPRoute"), Just("UDPRoute")];
     let rules = prop_oneof![
@@ -154,7 +154,7 @@ fn other_route() -> impl Strategy<Value = String> {
     })
 }
 
-/// Listeners for routes of every kind.
+/// Listeners that together serve all kinds of routes.
 const LISTENERS: [&str; 4] = [
     "{name: tcp, port: 1, protocol: TCP}",
     "{name: udp, port: 1, protocol: UDP}",
@@ -211,7 +211,7 @@ prop_compose! {
     }
 }
 
-/// Asserts the guarantees that every reader of a snapshot may rely on.
+/// Asserts what all users of a snapshot may rely on.
 fn check(snapshot: &Snapshot) {
     let tables: HashSet<&str> = snapshot
         .route_tables
@@ -302,7 +302,8 @@ proptest! {
             (Just(objects.clone()), Just(objects).prop_shuffle())
         }),
     ) {
-        // If several objects have the same name, the last one wins, so keep one per name.
+        // Keep only one object per name: of several, only the last one would be used, so the order
+        // would matter.
         let mut seen = HashSet::new();
         let unique: Vec<AnyObject> = objects.into_iter().filter(|object| seen.insert(object.key())).collect();
         let first = world_of(unique.clone());

@@ -1,5 +1,5 @@
-//! Emulates a proxy that follows a snapshot to the letter, so that tests can compare responses to
-//! requests.
+//! Emulates a proxy that does exactly what a snapshot says, so that tests can compare the responses
+//! to requests.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::text_match::Operator;
@@ -11,7 +11,7 @@ use sesame_proto::schema::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     pub(super) port: u32,
-    /// TLS server name, for HTTPS.
+    /// TLS server name of an HTTPS request.
     pub(super) sni: &'a str,
     pub(super) host: &'a str,
     pub(super) path: &'a str,
@@ -30,7 +30,8 @@ pub(super) const GET: Request<'static> = Request {
     query: &[],
 };
 
-/// Returns the backends with their weights, or the response status.
+/// Returns the names and weights of the backends that receive the request, or the status of the
+/// response.
 pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
     match find(snapshot, request) {
         None => "404".to_owned(),
@@ -64,8 +65,8 @@ pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<
     host.routes.iter().find(|route| matches(route, request))
 }
 
-/// Looks up a virtual host like Envoy: exact, then the longest wildcard, then `*`, regardless of
-/// order.
+/// Finds the virtual host of a request as Envoy does, independent of order: the exact domain, the
+/// longest wildcard, or `*`.
 fn virtual_host<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
     let covering = table
         .virtual_hosts

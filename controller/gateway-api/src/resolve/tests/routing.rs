@@ -54,7 +54,7 @@ fn listeners_are_isolated() {
         );
         yaml += &route(name, &spec);
     }
-    // This route attaches to the catch-all, but its hosts belong to another listener.
+    // This route attaches to the catch-all listener, but other listeners own its hostnames.
     yaml += &route(
         "stray",
         "parentRefs: [{name: gw, sectionName: any}]\nhostnames: [abc.foo.example.com, x.example.com]\nrules: \
@@ -110,12 +110,13 @@ fn hostnames_intersect_and_most_specific_comes_first() {
     let resolution = resolved(&yaml);
     let snapshot = &resolution.gateways[0].snapshot;
     for (host, path, expected) in [
-        // *.specific.com is more specific than no hostname, and matches every path.
+        // The hostname `*.specific.com` takes precedence over no hostname, and its route matches
+        // every path.
         ("very.specific.com", "/all", "web/b/80"),
         ("other.com", "/", "404"),
         ("not.specific.com", "/", "404"),
         ("foo.wildcard.io", "/x", "web/c/80"),
-        // Falls through to the wildcard's rules.
+        // No route for the exact hostname matches, so the routes for the wildcard are tried.
         ("foo.wildcard.io", "/y", "web/b/80"),
         ("bar.wildcard.io", "/x", "web/b/80"),
         ("a.b.wildcard.io", "/x", "web/b/80"),
@@ -327,7 +328,7 @@ fn only_matches_hidden_everywhere_are_reported() {
             .collect();
         told
     };
-    // `b` is hidden on port 80, but not on 8080.
+    // `b` is unreachable on port 80, but reachable on port 8080.
     assert_eq!(
         problems(route("a", &on(80)) + &route("b", all)),
         Vec::<String>::new()
@@ -356,7 +357,7 @@ fn only_matches_hidden_everywhere_are_reported() {
         message.contains("attached; rules[0].matches[0] is never"),
         "{message}"
     );
-    // The matches are in the same route, and more than one is hidden.
+    // Both matches belong to the same route, and several are hidden.
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
     let told = problems(route("a", &format!("rules: [{rule}]")));
     assert_eq!(told.len(), 1, "{told:?}");

@@ -1,4 +1,4 @@
-//! Backends, filters and the effects of invalid rules.
+//! Rules: backends, filters, and the effects of invalid rules.
 
 use sesame_proto::expressions;
 use sesame_proto::schema::route::Action;
@@ -97,7 +97,7 @@ fn unsupported_backend_filter_answers_500_for_its_weight() {
         "{}",
         partial.message
     );
-    // If nothing else is served, the route is not accepted.
+    // If the invalid rule is the only one, the route is not accepted.
     let resolution = with_rules(&format!("- backendRefs: [{bad}]"));
     let conditions = resolution.route_conditions("r");
     assert_eq!(
@@ -250,7 +250,7 @@ fn unsupported_filter_is_never_skipped() {
             ConditionState::False(Reason::UnsupportedValue),
             "{filter}"
         );
-        // A wider route, which may lack authorization, must not get these requests.
+        // These requests must not reach a less specific route, which may lack authorization.
         assert_eq!(answer_to(&alone, "/"), "500", "{filter}");
         assert_eq!(alone.attached("http"), 0, "{filter}");
     }
@@ -408,8 +408,8 @@ fn endpoints_prefer_ready_over_serving_terminating() {
     assert_eq!(addresses(&ending), ["10.0.0.3"]);
 }
 
-/// RE2 cannot cache the states of these 128 matches: a header of 59 KB kept a worker busy for 41
-/// seconds.
+/// With these 128 matches, the states exceed RE2's cache: a header of 59 KB kept an Envoy worker
+/// busy for 41 seconds.
 #[test]
 fn expressions_that_would_stall_a_worker_are_refused() {
     use std::fmt::Write as _;
@@ -436,7 +436,8 @@ fn expressions_that_would_stall_a_worker_are_refused() {
     assert_eq!(answer_to(&resolution, "/"), "404");
 }
 
-/// Even with the maximum number of routes on one hostname, a virtual host stays within its budget.
+/// Even if a hostname has the maximum number of routes, their expressions do not exceed the cost
+/// limit of a virtual host.
 #[test]
 fn expression_cost_of_largest_route_set_is_bounded() {
     let routes: String = (0..50)
@@ -464,7 +465,7 @@ fn expression_cost_of_largest_route_set_is_bounded() {
             host.domain
         );
     }
-    // The oldest routes fit, and all other routes get a condition.
+    // The oldest routes fit into the limit. Each of the others gets a condition.
     let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
     assert_eq!(
         (told("r00"), told("r01")),

@@ -1,4 +1,5 @@
-//! A merged Gateway with invalid settings is served as before, if it was served before.
+//! Gateways that are served together: if the settings of one become invalid, it is still served as
+//! before.
 
 use super::gateways_of_a_class::{
     accepted, answer_of, conditions, created, http, message, name, two,
@@ -9,8 +10,8 @@ use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
 use crate::world::{ServedPorts, ServedTogether, World};
 
-/// Returns a world in which the younger Gateway, served as in `before`, has changed settings and an
-/// additional TCP port.
+/// Returns a world in which the younger Gateway's settings have changed as given (`from` to `to`),
+/// and which has an additional TCP port. `before` is the state before the change.
 fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
     let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
     let new = created("new", 2, &http("new.example.com"));
@@ -38,7 +39,7 @@ fn refused_merged_gateway_keeps_serving_as_before() {
         ),
     ] {
         let mut before = before.clone();
-        // In the second round, the previous state comes only from `served_together`.
+        // In the second round, `served_together` is the only trace of the state before the change.
         for _ in 0..2 {
             let resolution = resolve(&refused(from, to, &before), &Options::default());
             assert_eq!(accepted(&resolution, "new"), ConditionState::False(reason));
@@ -48,8 +49,8 @@ fn refused_merged_gateway_keeps_serving_as_before() {
             assert_eq!(programmed, ConditionState::Unknown);
             assert!(answer_of(&resolution, "old.example.com").starts_with("web/a"));
             assert!(answer_of(&resolution, "new.example.com").starts_with("web/b"));
-            // Ports that were added are not served, because the Gateway's own settings might not
-            // allow them.
+            // A port that was added is not served, because the Gateway's own settings might not
+            // allow it.
             let own = &resolution.statuses.gateways[&name("new")].listeners[1].conditions;
             let unavailable = ConditionState::False(Reason::PortUnavailable);
             assert_eq!(holds(own, ConditionType::Accepted), unavailable);
@@ -70,19 +71,19 @@ fn served_gateways_are_remembered_by_published_name() {
     let [published] = both.gateways.as_slice() else {
         panic!("one snapshot");
     };
-    // This is how the controller and agents restore the ports after a restart.
+    // After a restart, controllers and agents restore the ports from such text.
     assert_eq!(
         ServedTogether::of([&published.snapshot]),
         both.served_together
     );
     let alone = resolve(&world(&two("Isolated")), &Options::default());
     assert_eq!(alone.served_together, ServedTogether::default());
-    // While the parameters of the class are invalid, the ports are kept.
+    // Ports are also kept while the class's parameters are invalid.
     let mut wrong = world(&two("Sometimes"));
     wrong.served_together = both.served_together.clone();
     let resolution = resolve(&wrong, &Options::default());
     assert_eq!(resolution.served_together, both.served_together);
-    // A Gateway that was published under another name is not served here.
+    // If a Gateway was published under a different name, its ports are not kept.
     let name = NamespacedName::new("sesame-system", "other");
     let other = [(name, ServedPorts::of(&published.snapshot))]
         .into_iter()

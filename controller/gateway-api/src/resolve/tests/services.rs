@@ -1,4 +1,4 @@
-//! Services that Gateways request.
+//! The Services that Gateways request from the controller.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::resolve::{Options, Resolution, ServiceRequest, resolve};
 
-/// Resolves with a Service of this type for each Gateway.
+/// Resolves objects with settings that request a Service of this type for each Gateway.
 fn published(type_: PublishingType, yaml: &str) -> Resolution {
     published_by(FleetSettings::default(), Some(type_), yaml)
 }
@@ -54,7 +54,7 @@ fn service_has_ports_of_all_accepted_listeners() {
              namespace: web}}\n  listeners: [{{name: extra, port: {port}, protocol: HTTP}}]\n"
         )
     };
-    // The second set is in a namespace that the Gateway does not allow.
+    // The Gateway does not allow ListenerSets from the second set's namespace.
     let yaml = yaml + &set("web", 8080) + &set("shop", 8081);
     let resolution = published(PublishingType::Headless, &yaml);
     let ports = [(Tcp, 80), (Tcp, 443), (Tcp, 8080), (Udp, 53)];

@@ -1,4 +1,4 @@
-//! Limits on the size of a route's configuration: a rule's filters are copied for each match and
+//! Limits on the size of a route's configuration. Filters of a rule are copied for each match and
 //! hostname.
 
 use std::fmt::Write as _;
@@ -24,13 +24,13 @@ fn matches(count: usize) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// Returns sixteen hostnames.
+/// Returns sixteen hostnames that start with `prefix`.
 fn hostnames(prefix: &str) -> String {
     let all: Vec<String> = (0..16).map(|i| format!("{prefix}{i}.test")).collect();
     format!("[{}]", all.join(", "))
 }
 
-/// Returns a list of `count` headers of 4 KiB, in flow style.
+/// Returns `count` headers of 4 KiB each, as a YAML flow sequence.
 fn headers(name: &str, count: usize) -> String {
     let value = "v".repeat(4096);
     let all: Vec<String> = (0..count)
@@ -39,7 +39,7 @@ fn headers(name: &str, count: usize) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// Returns a filter with `count` headers of 4 KiB.
+/// Returns a filter that sets `count` headers of 4 KiB each.
 fn filter(count: usize) -> String {
     format!(
         "{{type: RequestHeaderModifier, requestHeaderModifier: {{set: {}}}}}",
@@ -47,7 +47,7 @@ fn filter(count: usize) -> String {
     )
 }
 
-/// Returns filters with 64 headers of 4 KiB.
+/// Returns filters with 64 headers of 4 KiB each.
 fn large_filters() -> String {
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| headers(name, 16));
     format!(
@@ -127,7 +127,8 @@ fn cors_origins_for_many_matches_are_refused() {
 fn backends_with_filters_for_many_matches_are_refused() {
     let backend = format!("{{name: a, port: 80, filters: [{}]}}", filter(1));
     assert_refused(&multiplied("[]", &vec![backend; 16].join(", ")));
-    // Each backend that rewrites becomes a separate proxy route, with a copy of the rule's filters.
+    // A backend with a rewrite becomes a separate Envoy route, which has its own copy of the rule's
+    // filters.
     let rewriting =
         "{name: a, port: 80, filters: [{type: URLRewrite, urlRewrite: {hostname: x.test}}]}";
     assert_refused(&multiplied(
@@ -174,8 +175,8 @@ fn sessions_for_many_matches_are_within_bounds() {
     assert!(total <= MAX_PER_ROUTE, "{total}");
 }
 
-/// Returns a route of about 4 MiB for one hostname. The route's age depends on the first character
-/// of its name.
+/// Returns a route of about 4 MiB for each hostname. The first character of its name determines its
+/// age.
 fn large_route(name: &str, filters: &str) -> String {
     let spec = format!(
         "hostnames: [a.test]\nrules:\n{}",
@@ -232,7 +233,8 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     );
 }
 
-/// Returns a Gateway with a small route, and this many large routes from the namespace `greedy`.
+/// Returns a Gateway with a small route from one namespace, and `routes` large routes from the
+/// namespace `greedy`.
 fn crowded(routes: usize) -> String {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
@@ -313,7 +315,7 @@ fn gateways_share_limit_of_controller() {
     let total: u64 = hosts.iter().map(|(_, size)| size).sum();
     assert!(total <= 40 << 20, "{total}");
     assert!(total > 30 << 20, "{total}");
-    // The other Gateway and the other namespace lose no routes.
+    // Neither the other Gateway nor the other namespace loses routes.
     assert!(hosts.iter().any(|(domain, _)| domain == "small.test"));
     assert_eq!(hosts_of(of_other)[0].0, "beside.test");
     assert_eq!(greedy(&resolution, "r00"), None);
@@ -321,7 +323,7 @@ fn gateways_share_limit_of_controller() {
     for part in ["namespace greedy", "40960 KiB", "--memory-mib"] {
         assert!(message.contains(part), "{message}");
     }
-    // Without that limit, all routes fit.
+    // Without the limit for all Gateways together, all routes fit.
     assert_eq!(greedy(&resolve(&world, &Options::default()), "r07"), None);
 }
 
@@ -367,7 +369,7 @@ fn wide_route_is_charged_to_hostname_owners() {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
     );
-    // About 512 KiB for each hostname on the listener.
+    // About 512 KiB for each hostname of the listener.
     let wide = rule(&matches(8), &format!("[{}]", filter(15)), BACKEND);
     yaml += &route("wide", &format!("rules:\n{wide}"));
     for i in 0..16 {

@@ -133,7 +133,8 @@ fn misdirected_requests_get_421_and_unknown_hosts_404() {
             "SNI {sni}, host {host}"
         );
     }
-    // In the route table of `second`, one virtual host covers all hostnames of other listeners.
+    // In the route table of `second`, a single virtual host covers the hostnames of all other
+    // listeners.
     let table = snapshot
         .route_tables
         .iter()
@@ -296,7 +297,7 @@ fn why_a_certificate_is_not_used() {
         );
         assert!(resolution.gateways[0].snapshot.ports.is_empty(), "{why}");
     }
-    // A valid certificate is served even if another one is invalid.
+    // If a listener has a valid and an invalid certificate, the valid one is served.
     let yaml = gateway(&https("x", "", "{name: none}, {name: s}")) + &good_secret("s");
     let resolution = resolved(&yaml);
     let conditions = resolution.listener_conditions("x");
@@ -375,7 +376,7 @@ fn shared_certificate_is_an_overlap_on_both_sides() {
         );
     }
     assert!(condition("one").is_none() && condition("two").is_none());
-    // A wildcard in a certificate covers only one label.
+    // A wildcard in a certificate covers exactly one label.
     let deep = condition("deep").expect("a condition");
     assert_eq!(deep.reason, Reason::OverlappingHostnames, "{deep:?}");
 }

@@ -1,6 +1,6 @@
-//! Checks which layer determines a host's TLS and its listener's routes: the Gateway's listeners,
-//! then HTTPProxies, then Ingresses. Ingresses send requests to `b`, HTTPProxies to `a`, and
-//! HTTPRoutes to `c`.
+//! Tests which objects determine the TLS settings of a host and the routes on its listener: first
+//! the Gateway's listeners, then HTTPProxies, then Ingresses. Ingresses send requests to `b`,
+//! HTTPProxies to `a`, and HTTPRoutes to `c`.
 
 use super::http_proxies::proxy;
 use super::ingresses::{CLASS, ingress, path, rule};
@@ -8,7 +8,7 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved, route};
 
-/// Returns an Ingress for a host, with this TLS Secret if any.
+/// Returns an Ingress for one host. `pair` names its TLS Secret; if empty, it has no TLS.
 fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     let rules = rule(host, &[path(prefix, "Prefix", "b")]);
     let tls = match pair {
@@ -18,7 +18,8 @@ fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     ingress("i", &format!("{tls}{rules}"))
 }
 
-/// Returns an HTTPProxy for a host, with this TLS Secret and with one route for this prefix.
+/// Returns an HTTPProxy for one host, with one route. `pair` names its TLS Secret; if empty, it has
+/// no TLS.
 fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     proxy(
         "p",
@@ -29,8 +30,8 @@ fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     )
 }
 
-/// The row's name, the Gateway's listeners, the objects, and the name of the Secret for `a.test`,
-/// if any. The last element lists responses by port, host and path.
+/// Name of the row, listeners of the Gateway, other objects, name of the Secret that is presented
+/// for `a.test`, and expected responses by port, host and path.
 type Row<'a> = (
     &'a str,
     String,

@@ -1,8 +1,7 @@
-//! Rows of the override table, for the resolution tests and for real handshakes.
+//! Rows of the override table, shared by the resolution tests and the tests with real handshakes.
 
 use serde::Deserialize;
 
-/// A row of the override table.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Override {

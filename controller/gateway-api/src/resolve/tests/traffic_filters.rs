@@ -72,8 +72,8 @@ fn invalid_filter_that_tunes_is_left_out() {
     }
 }
 
-/// A policy: its scope, its body limit and its bandwidth in KiB, and whether it disables
-/// compression.
+/// A policy: index of its scope, maximum body size, bandwidth in KiB per second, and whether it
+/// disables compression.
 type AnyFilters = (usize, Option<u64>, Option<u64>, Option<bool>);
 
 fn any_filters() -> impl Strategy<Value = AnyFilters> {

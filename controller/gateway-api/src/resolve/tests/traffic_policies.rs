@@ -1,5 +1,5 @@
-//! TrafficPolicies: all limits apply, the nearest defaults apply, and invalid sections reject
-//! requests or are ignored.
+//! TrafficPolicies: all rate limits apply, the defaults nearest to the rule apply, and invalid
+//! sections either reject requests or are ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
-/// The scopes from the rule to the Gateway, each with the target of a policy.
+/// Policy targets, from the rule's to the Gateway's scope.
 pub(super) const SCOPES: [&str; 4] = [
     "kind: HTTPRoute, name: r, sectionName: first",
     "kind: HTTPRoute, name: r",
@@ -29,7 +29,7 @@ pub(super) fn policy(name: &str, target: &str, spec: &str) -> String {
     )
 }
 
-/// Resolves these policies with a route whose rule is named `first`.
+/// Resolves these policies, and a route whose only rule is named `first`.
 pub(super) fn served(policies: &str) -> Resolution {
     let route = route(
         "r",
@@ -150,7 +150,7 @@ fn limit_of_a_gateway_covers_its_proxies() {
         .iter()
         .map(|it| it.name.as_str())
         .collect();
-    // Envoy supports only one rejection response for all of a route's limits.
+    // Envoy supports only one rejection response per route, so the custom response is dropped.
     let plain = "HTTPProxy/web/r/routes/0/rateLimit/plain";
     let of_gateway = "TrafficPolicy/web/p/all/Gateway/gw";
     assert_eq!(names, [plain, of_gateway]);
@@ -262,7 +262,8 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
     assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
 }
 
-/// A policy: its scope, whether it sets a rate limit, its timeout in seconds and its retries.
+/// A policy: index of its scope, whether it has a rate limit, its timeout in seconds, and its
+/// number of retries.
 type AnyPolicy = (usize, bool, Option<u64>, Option<u32>);
 
 fn any_policy() -> impl Strategy<Value = AnyPolicy> {
@@ -291,7 +292,8 @@ proptest! {
                 limits.insert(format!("TrafficPolicy/web/{name}/all"));
             }
             if let Some(seconds) = timeout {
-                // Half of the policies set a different field in the section.
+                // Alternate between two fields of the section, to show that only one policy
+                // determines the whole section.
                 let field = if seconds % 2 == 0 { "request" } else { "streamIdle" };
                 spec.push(format!("timeouts: {{{field}: {seconds}s}}"));
                 timeouts.entry((*scope, age)).or_insert((field, seconds * 1_000));
@@ -308,7 +310,7 @@ proptest! {
             name.split('/').take(4).collect::<Vec<_>>().join("/")
         }).collect();
         prop_assert_eq!(counted, limits);
-        // The nearest scope comes first, and within a scope the oldest policy.
+        // The policy in the nearest scope applies, and within that scope the oldest.
         let nearest = timeouts.values().next().copied();
         let of = |name| nearest.filter(|(field, _)| *field == name).map(|(_, time)| time);
         let forward = forward(&resolution);

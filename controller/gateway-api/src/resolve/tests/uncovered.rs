@@ -1,4 +1,4 @@
-//! Hostnames that are not covered by any certificate of their listener.
+//! Hostnames of a listener that none of its certificates covers.
 
 use super::tls::{certificate, https, secret};
 use super::{gateway, resolved};
@@ -42,7 +42,7 @@ fn uncovered_hostnames_are_listed_by_object() {
         ),
     ];
     assert_eq!(resolution.uncovered, expected.into());
-    // The condition contains the same sentence.
+    // The same sentence appears in the condition.
     let conditions = resolution.listener_conditions("deep");
     let mut conditions = conditions.iter();
     let resolved = conditions.find(|it| it.type_ == ConditionType::ResolvedRefs);
