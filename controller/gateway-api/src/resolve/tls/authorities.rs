@@ -1,5 +1,5 @@
-//! Parses and validates CA certificates from one or more objects, and combines them into trust
-//! bundles.
+//! Parses and validates CA certificates, and combines the certificates of several objects into
+//! trust bundles.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -13,39 +13,38 @@ use super::pem;
 use super::revocation_lists::RevocationList;
 use crate::certificate_facts::distinguished;
 
-/// The CA certificates and revocation lists in one object.
+/// The CA certificates and revocation lists of one object.
 #[derive(Debug)]
 pub(super) struct Authorities {
     pub(super) certificates: Vec<Authority>,
-    /// Revocation lists, each as canonical PEM.
+    /// Revocation lists, each encoded as canonical PEM.
     pub(super) crls: Vec<String>,
 }
 
-/// One CA certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Authority {
-    /// Canonical PEM.
+    /// Certificate, encoded as canonical PEM.
     pem: String,
     subject: String,
     /// Serial number, in hexadecimal.
     serial: String,
     /// Bytes of the public key.
     public_key: Vec<u8>,
-    /// True if a revocation list of this authority is present.
+    /// True if there is a revocation list for this authority.
     has_crl: bool,
 }
 
-/// The combined certificates and revocation lists from several objects.
+/// The combined CA certificates and revocation lists of several objects.
 #[derive(Debug)]
 pub(super) struct Union {
-    /// The bundle, or its size if that exceeds the limit.
+    /// The bundle. If it exceeds the size limit, the error is its size.
     pub(super) bundle: Result<Arc<TrustBundle>, usize>,
     pub(super) advice: Option<String>,
 }
 
 impl Union {
-    /// Combines objects in order, without duplicate certificates. The bundle is named after its
-    /// sources, so the same references produce the same bundle.
+    /// Combines the sources in order, without duplicates. Sources come with their names. `name`
+    /// must consist of these names, so that the same references always produce the same bundle.
     pub(super) fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
         let mut authorities: Vec<Authority> = Vec::new();
         let mut crls: Vec<&str> = Vec::new();
@@ -64,8 +63,7 @@ impl Union {
         }
         let certificates = authorities.iter().map(|authority| authority.pem.len());
         let size: usize = certificates.chain(crls.iter().map(|crl| crl.len())).sum();
-        // Do not truncate the bundle: the missing part could contain the list that revokes a
-        // certificate.
+        // Never truncate the bundle: the removed part could be a list that revokes a certificate.
         if size > MAX_TRUST_BUNDLE_BYTES {
             return Self {
                 bundle: Err(size),
@@ -85,7 +83,7 @@ impl Union {
     }
 }
 
-/// Returns a warning about authorities without a revocation list, if others have one.
+/// If some authorities have a revocation list, returns a warning about those without.
 fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     let unlisted = authorities.iter().filter(|it| !it.has_crl && any_list);
     let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
@@ -98,7 +96,7 @@ fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     })
 }
 
-/// Returns a warning for each subject that several authorities with different keys share.
+/// Returns a warning for each subject that is shared by authorities with different keys.
 fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
     let mut by_subject: BTreeMap<&str, Vec<&Authority>> = BTreeMap::new();
     for authority in authorities {
@@ -123,7 +121,6 @@ fn namesakes(authorities: &[Authority]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Creates a bundle of certificates and lists.
 pub(super) fn bundle(
     name: String,
     certificates: &[Authority],
@@ -137,7 +134,7 @@ pub(super) fn bundle(
     }
 }
 
-/// Reads and validates the CA certificates in a field, with the revocation lists that they issued.
+/// Reads the CA certificates in `field`, and the revocation lists that accompany them.
 pub(super) fn authorities(
     field: &str,
     text: &str,
@@ -152,8 +149,8 @@ pub(super) fn authorities(
     Ok(Arc::new(authorities))
 }
 
-/// Reads and validates the CA certificates in a field. Also returns the index of a revocation list
-/// that none of these authorities issued, if any.
+/// Reads the CA certificates in `field`. Also returns the index of the first revocation list that
+/// none of these authorities issued, if any.
 pub(super) fn read(
     field: &str,
     text: &str,
@@ -169,7 +166,7 @@ pub(super) fn read(
         for (unused, list) in unused.iter_mut().zip(&lists) {
             *unused &= !issued(list);
         }
-        // Old tools append data after a certificate.
+        // Old tools append other data to a certificate, which must be dropped.
         let length = der.len() - rest.len();
         let whole = der.get(..length).unwrap_or_default();
         certificates.push(Authority {

@@ -1,5 +1,5 @@
 //! Reads CA certificates and revocation lists from ConfigMaps, and CA certificates from
-//! ClusterTrustBundles. Checks each reference against ReferenceGrants, and parses each object only
+//! ClusterTrustBundles. Checks each reference against ReferenceGrants, but parses each object only
 //! once.
 
 use std::collections::{HashMap, HashSet};
@@ -17,7 +17,7 @@ use crate::resolve::context::references::Expected;
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
-/// The default target of CA certificate references.
+/// The kind to which CA certificate references point by default.
 const CONFIG_MAPS: Expected = Expected {
     group: "",
     kind: "ConfigMap",
@@ -26,41 +26,43 @@ const CONFIG_MAPS: Expected = Expected {
     wrong_name: Reason::InvalidCaCertificateRef,
 };
 
-/// Default key of a referenced ConfigMap or Secret.
+/// Default key of the CA certificates in a referenced ConfigMap or Secret.
 pub(super) const DEFAULT_KEY: &str = "ca.crt";
 
-/// An object's content, or its error.
 type ParsedObject = Result<Arc<Authorities>, String>;
 
-/// The combined bundle from several references.
+/// The bundle of the CA certificates from several references.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
-    /// `None` if no reference is valid, or if the combined bundle is too large.
+    /// `None` if no reference is valid, or if the bundle would be too large.
     pub(crate) bundle: Option<Arc<TrustBundle>>,
-    /// Errors in invalid references. Messages start with the reference: `caCertificateRefs[0]: `.
+    /// Errors in references. Messages start with the field path of the reference, such as
+    /// `caCertificateRefs[0]: `.
     pub(crate) faults: Vec<Grounds>,
-    /// Warning for the owner of the references. The bundle is still usable.
+    /// Warning about a usable bundle, for the owner of the references.
     pub(crate) advice: Option<String>,
 }
 
-/// The namespaces to which references may point.
+/// The namespaces that references may point to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// The referrer's namespace, and all namespaces with a ReferenceGrant for it.
+    /// The referrer's own namespace, and namespaces in which a ReferenceGrant permits the
+    /// reference.
     Granted,
-    /// Only the referrer's namespace.
+    /// Only the referrer's own namespace.
     OwnNamespace,
 }
 
-/// The bundles read so far. Objects with the same references share one bundle in memory.
+/// All bundles that the resolution has read so far. Equal lists of references share one bundle in
+/// memory.
 #[derive(Default)]
 pub(crate) struct CaBundles<'w> {
-    /// Keyed by kind, namespace, name and key.
+    /// Parsed objects, by kind, namespace, name and key.
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
     /// Combined bundles by name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// Usage per namespace. It is limited because even a few objects can be combined in thousands
-    /// of ways.
+    /// How much each namespace uses. This is limited because a few objects can be combined in
+    /// thousands of ways.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 
@@ -71,7 +73,7 @@ struct NamespaceShare {
 }
 
 impl<'w> CaBundles<'w> {
-    /// Combines the certificates from all references, deduplicated, in the order of the references.
+    /// Combines the CA certificates of all references, in order and without duplicates.
     pub(crate) fn combine(
         &mut self,
         referrer: Referrer<'w>,
@@ -122,8 +124,8 @@ impl<'w> CaBundles<'w> {
         combined
     }
 
-    /// Returns the combined bundle and a warning, if any. Charges the bundle to the namespace
-    /// `charged`.
+    /// Returns the combined bundle of `sources`, and a warning if there is one. If `charged` is
+    /// set, the bundle counts towards that namespace's limit.
     fn unite(
         &mut self,
         sources: &[(String, Arc<Authorities>)],
@@ -146,7 +148,8 @@ impl<'w> CaBundles<'w> {
         Ok((bundle.clone(), union.advice.clone()))
     }
 
-    /// Charges a bundle to a namespace, but only once. The error is a full sentence.
+    /// Counts a bundle towards a namespace's limit, unless it is already counted. The error is a
+    /// full sentence.
     pub(super) fn charge(
         &mut self,
         namespace: &'w str,
@@ -169,8 +172,8 @@ impl<'w> CaBundles<'w> {
         Ok(())
     }
 
-    /// Returns a ClusterTrustBundle's name and certificates. Any namespace may reference any
-    /// ClusterTrustBundle.
+    /// Returns a ClusterTrustBundle's name and certificates. ClusterTrustBundles may be referenced
+    /// from any namespace.
     fn cluster_trust_bundle(
         &mut self,
         reference: &'w ObjectRef,
@@ -201,8 +204,7 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ClusterTrustBundle/{name}"), certificates))
     }
 
-    /// Resolves a reference from `referrer`. Returns the name of its target, and the certificates
-    /// in it.
+    /// Resolves a reference from `referrer` to the name and the CA certificates of an object.
     fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -220,7 +222,8 @@ impl<'w> CaBundles<'w> {
         Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
     }
 
-    /// Returns the bundle in one key of a ConfigMap in any namespace. The error is a full sentence.
+    /// Returns the bundle in one key of a ConfigMap. Does not check whether the reference is
+    /// permitted. The error is a full sentence.
     pub(crate) fn in_key(
         &mut self,
         namespace: &'w str,
@@ -259,7 +262,7 @@ fn is_cluster_trust_bundle(reference: &ObjectRef) -> bool {
         && reference.kind.as_deref() == Some(Kind::ClusterTrustBundle.as_str())
 }
 
-/// Reads and validates a ConfigMap. The error message continues "ConfigMap x ...".
+/// Parses a ConfigMap. The error message completes the sentence "ConfigMap x …".
 fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     let ConfigMap { metadata: _, data } = map;
     let text = data.get(key).ok_or(format!("has no key {key}"))?;
@@ -268,8 +271,8 @@ fn parse(map: &ConfigMap, key: &str) -> ParsedObject {
     authorities(key, text, lists.unwrap_or_default())
 }
 
-/// Validates CA certificates and revocation lists that replace the data of a ConfigMap. Errors
-/// refer to them as `ca.crt` and `ca.crl`.
+/// Validates CA certificates and revocation lists that are used instead of a ConfigMap. Errors call
+/// them `ca.crt` and `ca.crl`.
 pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle, String> {
     let lists = match lists {
         "" => Vec::new(),

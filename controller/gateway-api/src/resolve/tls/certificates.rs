@@ -1,5 +1,5 @@
-//! Looks up key pairs in Secrets, checks references to them against ReferenceGrants, and caches
-//! parsed pairs between resolutions.
+//! Looks up key pairs in Secrets, and checks the references against ReferenceGrants. Parsed pairs
+//! are cached between resolutions.
 //!
 //! Errors never contain any part of a private key.
 
@@ -20,7 +20,7 @@ use crate::resolve::syntax::names::check_object;
 use crate::status::{Grounds, Reason};
 use crate::world::{Kind, LastGoodKeys, ObjectKey};
 
-/// The default target of key pair references.
+/// The kind to which key pair references point by default.
 pub(super) const SECRETS: Expected = Expected {
     group: "",
     kind: "Secret",
@@ -28,27 +28,28 @@ pub(super) const SECRETS: Expected = Expected {
     wrong_kind: Reason::InvalidCertificateRef,
     wrong_name: Reason::InvalidCertificateRef,
 };
-/// A usable key pair.
+/// A key pair that can be used.
 pub(crate) struct Usable {
     pub(crate) certificate: Arc<Certificate>,
-    /// The error in the Secret, if `certificate` is its last good key pair.
+    /// If `certificate` is the last good key pair of a broken Secret, the error in that Secret.
     pub(crate) fault: Option<Grounds>,
 }
 
 type ParsedSecret = Result<Arc<Certificate>, String>;
 
-/// Cache of parsed key pairs, kept by a Resolver. It never affects the result. Pairs that a
-/// resolution does not use are evicted.
+/// A cache of parsed key pairs, which a Resolver keeps between resolutions. It never affects
+/// results. Each resolution evicts the pairs that it does not use.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateCache {
     entries: HashMap<NamespacedName, (Arc<Secret>, ParsedSecret)>,
 }
 
-/// The key pairs used by one resolution.
+/// The key pairs that one resolution uses.
 pub(crate) struct Certificates<'w, 'c> {
     cache: &'c mut CertificateCache,
     seen: HashMap<(&'w str, &'w str), ParsedSecret>,
-    /// The last good pairs for broken Secrets, or `None` if a pair is no longer valid.
+    /// The last good pair of each broken Secret, or `None` if the resolution can no longer parse
+    /// that pair.
     kept: BTreeMap<NamespacedName, Option<Arc<Certificate>>>,
     by_name: BTreeMap<String, Arc<Certificate>>,
     /// Session ticket keys, by the name of the `KeyRef`.
@@ -69,8 +70,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns the name of the key pair that hosts read from files instead of the referenced
-    /// Secret. The Secret need not exist.
+    /// Returns the name of a key pair that hosts read from files. The reference must be valid, but
+    /// the Secret need not exist.
     pub(crate) fn on_hosts(
         &mut self,
         referrer: Referrer<'w>,
@@ -85,9 +86,9 @@ impl<'w, 'c> Certificates<'w, 'c> {
         Ok(name)
     }
 
-    /// Returns the reference and pair for a name from [`Self::get`] or [`Self::on_hosts`]. Omits
-    /// the pair if it exists only on hosts. If the Secret was read for another reference, its pair
-    /// is used for both.
+    /// Returns the reference and the key pair for a name from [`Self::get`] or [`Self::on_hosts`].
+    /// If the name comes from both, the result includes the pair from the Secret. Otherwise, the
+    /// pair is missing for a name from [`Self::on_hosts`].
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),
@@ -106,8 +107,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Resolves a reference from `referrer` to a key pair. If the Secret is broken, returns the
-    /// last good pair as long as the Secret exists and the reference is permitted.
+    /// Resolves a reference from `referrer` to a key pair. If the Secret is broken, returns its
+    /// last good pair, as long as the Secret exists and the reference is permitted.
     pub(crate) fn get(
         &mut self,
         referrer: Referrer<'w>,
@@ -146,7 +147,7 @@ impl<'w, 'c> Certificates<'w, 'c> {
         })
     }
 
-    /// Returns a Secret's last good pair.
+    /// Returns the last good key pair of a Secret, if there is one.
     fn keep(&mut self, key: &NamespacedName, last_good: &LastGoodKeys) -> Option<Arc<Certificate>> {
         if let Some(kept) = self.kept.get(key) {
             return kept.clone();
@@ -193,8 +194,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
         self.by_name.extend(named);
     }
 
-    /// Looks up the session ticket keys in a Secret. If the Secret is broken, the last good keys
-    /// are used as long as it exists.
+    /// Looks up the session ticket keys in a Secret. If the Secret is broken but exists, returns
+    /// its last good keys.
     pub(crate) fn session_ticket_keys(
         &mut self,
         namespace: &str,
@@ -228,12 +229,13 @@ impl<'w, 'c> Certificates<'w, 'c> {
         }
     }
 
-    /// Returns a key pair previously returned by [`Self::get`], by the name of its `KeyRef`.
+    /// Returns a key pair by the name of its `KeyRef`, if [`Self::get`] has already returned it.
     pub(crate) fn named(&self, name: &str) -> Option<&Certificate> {
         self.by_name.get(name).map(AsRef::as_ref)
     }
 
-    /// Evicts the pairs that this resolution did not use, and returns the good pairs.
+    /// Ends a resolution: evicts the cached pairs that it did not use, and returns the good pairs
+    /// of all Secrets that it used.
     pub(crate) fn finish(self) -> LastGoodKeys {
         let Self {
             cache,

@@ -1,21 +1,21 @@
-//! Orders certificate chains for presentation, and finds flaws to which Envoy or clients will
-//! object.
+//! Sorts certificate chains into the order in which Envoy presents them, and finds flaws that Envoy
+//! or clients reject.
 //!
-//! This module never rejects a chain. Envoy decides, and accepts some chains that other
-//! implementations reject. Messages explain to the author what to fix. They identify certificates
-//! by their position in `tls.crt`, starting at 0.
+//! This module never rejects a chain: Envoy decides, and it accepts some chains that other
+//! implementations reject. Messages tell the author what to fix, and identify certificates by their
+//! index in `tls.crt`.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// Chain size in bytes above which clients reject the chain: the message size limit of rustls.
-/// Other implementations' limits are less than twice as high.
+/// Size of a chain in bytes above which clients reject it. This is the limit of rustls; other
+/// implementations have limits of less than twice that size.
 const MAX_BYTES: usize = 64 * 1024;
-/// Maximum number of certificates that a message lists.
+/// Maximum number of certificates that a message names.
 const MAX_REPORTED: usize = 8;
-/// Forgeable signature algorithms, by object identifier.
+/// Signature algorithms that can be forged, by object identifier.
 const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.113549.1.1.2", "MD2"),
     ("1.2.840.113549.1.1.4", "MD5"),
@@ -24,9 +24,9 @@ const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.10040.4.3", "SHA-1"),
 ];
 
-/// Returns the certificate indices in presentation order: the leaf, then each issuer after the
-/// certificate that it signed, then unrelated certificates. If no issuer precedes a certificate
-/// that it signed, the order is kept.
+/// Returns the indices of the certificates in the order to present them: the leaf, each issuer
+/// after the certificate that it signed, and finally unrelated certificates. Keeps the order of the
+/// list if the issuers already are in this order.
 pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..certificates.len())
         .filter(|place| *place != leaf)
@@ -51,8 +51,8 @@ pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<us
     shown
 }
 
-/// Returns warnings about flaws in a Secret's chain, presented in this order. `bytes` is the size
-/// of the chain.
+/// Returns warnings about flaws in a chain from a Secret. `order` is the order in which the
+/// certificates are presented, and `bytes` their total size.
 pub(super) fn advice(
     name: &str,
     certificates: &[X509Certificate<'_>],
@@ -112,7 +112,7 @@ pub(super) fn advice(
     advice
 }
 
-/// Returns warnings about flaws in a leaf, whether it is for a server or a client.
+/// Returns warnings about flaws in the leaf of any chain.
 fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Some(kind) = private_keys::refused_kind(leaf.public_key()) {
@@ -131,7 +131,7 @@ fn of_leaf(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     advice
 }
 
-/// Returns warnings about flaws in a leaf that is used as a server certificate.
+/// Returns warnings about flaws in the leaf of a server's chain.
 pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<String> {
     let mut advice = Vec::new();
     if let Ok(Some(usage)) = leaf.extended_key_usage()
@@ -153,8 +153,8 @@ pub(super) fn server_advice(name: &str, leaf: &X509Certificate<'_>) -> Vec<Strin
     advice
 }
 
-/// Returns true for client certificates: the leaf is not valid for servers or, as in SPIFFE
-/// certificates, has an identity but no hostname.
+/// Returns true if the leaf is a client certificate: it is not valid for servers, or it has an
+/// identity but no hostname, as in SPIFFE.
 pub(super) fn is_for_clients(leaf: &X509Certificate<'_>) -> bool {
     let only_client = match leaf.extended_key_usage() {
         Ok(Some(usage)) => usage.value.client_auth && !usage.value.server_auth && !usage.value.any,
@@ -168,15 +168,16 @@ fn is_self_issued(certificate: &X509Certificate<'_>) -> bool {
     certificate.subject().as_raw() == certificate.issuer().as_raw()
 }
 
-/// Returns true if the leaf has a name that clients verify, or if its names are malformed.
+/// Returns true if the leaf has a name that clients can verify. Also returns true if its names are
+/// malformed.
 fn names_a_host(leaf: &X509Certificate<'_>) -> bool {
     has_name(leaf, |name| {
         matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
     })
 }
 
-/// Returns true if the leaf has a subject alternative name that satisfies `is_one`, or if its names
-/// are malformed.
+/// Returns true if `is_one` returns true for one of the leaf's subject alternative names. Also
+/// returns true if the names are malformed.
 fn has_name(leaf: &X509Certificate<'_>, is_one: fn(&GeneralName<'_>) -> bool) -> bool {
     match leaf.subject_alternative_name() {
         Ok(Some(names)) => names.value.general_names.iter().any(is_one),
@@ -209,7 +210,7 @@ mod tests {
         params
     }
 
-    /// A root, two intermediate authorities, a leaf, and an unrelated certificate.
+    /// Returns a root, two intermediate authorities, a leaf, and an unrelated certificate.
     fn made() -> Vec<Vec<u8>> {
         let mut made = Vec::new();
         let key = KeyPair::generate().expect("a key");
@@ -241,7 +242,7 @@ mod tests {
             (&[leaf, one, two], &[leaf, two, one]),
             (&[root, one, two, leaf], &[leaf, two, one, root]),
             (&[other, leaf, two], &[leaf, two, other]),
-            // No issuer precedes a certificate that it signed.
+            // All issuers already follow the certificates that they signed.
             (&[leaf, other, two, one], &[leaf, other, two, one]),
             (&[leaf, two, two, one], &[leaf, two, two, one]),
             (&[leaf, one, one, two], &[leaf, two, one, one]),

@@ -1,6 +1,6 @@
 //! Resolves client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default applies to every HTTPS listener, unless its port has its own configuration. An
+//! The default validation applies to each HTTPS listener on a port without its own entry. An
 //! invalid reference affects only the listeners that use it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,22 +18,22 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, Verdict};
 
-/// Client validation settings for each port.
+/// The client validation of each port, with its default.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
     default: PortValidation,
     ports: HashMap<u16, PortValidation>,
-    /// True if any port admits clients without a valid certificate.
+    /// True if clients without a valid certificate are accepted on any port.
     pub(crate) insecure: bool,
 }
 
-/// One client validation configuration, with its references resolved.
+/// The client validation of a port, with resolved references.
 #[derive(Debug, Default)]
 struct PortValidation {
     unsupported: Option<String>,
     faults: Vec<Grounds>,
     advice: Option<String>,
-    /// `None` if clients are not validated, or if no reference is valid.
+    /// `None` if clients are not validated, or if none of the references is valid.
     bundle: Option<Arc<TrustBundle>>,
     wanted: bool,
     insecure_fallback: bool,
@@ -54,8 +54,7 @@ impl FrontendValidation {
         let mut ports: HashMap<u16, PortValidation> = HashMap::new();
         for (i, FrontendTlsPort { port, tls }) in per_port.iter().enumerate() {
             let at = format!("spec.tls.frontend.perPort[{i}]");
-            // Listener ports are always in range, so an entry with this port applies to no
-            // listener.
+            // An entry with an invalid port applies to no listener.
             let Ok(port) = u16::try_from(*port) else {
                 continue;
             };
@@ -76,8 +75,8 @@ impl FrontendValidation {
         }
     }
 
-    /// Applies the port's client validation to an HTTPS listener's termination and verdicts.
-    /// Returns a warning, if any.
+    /// Adds the client validation for the listener's port to the TLS settings and verdicts of an
+    /// HTTPS listener. Returns a warning, if any.
     pub(crate) fn apply(
         &self,
         port: u16,

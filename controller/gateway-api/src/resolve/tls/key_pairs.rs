@@ -1,5 +1,4 @@
-//! Reads and validates key pairs: orders the certificates, checks that the key matches, and
-//! collects warnings.
+//! Reads key pairs: sorts the certificates, checks that the key matches, and collects warnings.
 //!
 //! A private key leaves this module only as a [`KeyPair`]. Neither errors nor `Debug` output
 //! contain any part of it.
@@ -20,18 +19,18 @@ use crate::resolve::syntax::hostnames::Hostname;
 
 /// The type of Secret that contains a key pair.
 const TLS_SECRET: &str = "kubernetes.io/tls";
-/// Secret entry with the OCSP response for the leaf. Other projects use the same entry name.
+/// Secret entry with the OCSP response for the leaf. Other projects use the same name.
 const STAPLE: &str = "tls.ocsp-staple";
 
-/// A checked key pair.
+/// A validated key pair.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) key: KeyRef,
     pub(crate) pair: Arc<KeyPair>,
     pub(crate) kind: KeyKind,
-    /// Warnings about flaws to which Envoy or clients will object.
+    /// Warnings about flaws that Envoy or clients reject.
     pub(crate) advice: Vec<String>,
-    /// Warnings about flaws to which clients will object if a server presents the certificate.
+    /// Warnings about flaws that clients reject if a server presents the certificate.
     pub(crate) server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     for_clients: bool,
@@ -40,8 +39,8 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Returns true if the leaf covers the hostname. A wildcard in a certificate matches exactly
-    /// one label.
+    /// Returns true if the leaf covers the hostname. A wildcard in a certificate covers exactly one
+    /// label.
     pub(crate) fn covers(&self, hostname: &Hostname) -> bool {
         let name = hostname.as_str();
         let parent = name.split_once('.').map(|(_, parent)| parent);
@@ -59,7 +58,7 @@ impl Certificate {
         self.dns_names.iter().map(String::as_str)
     }
 
-    /// Returns true if clients never receive `other` while both certificates are present.
+    /// Returns true if clients never get `other` while a listener has both certificates.
     pub(crate) fn stands_for(&self, other: &Self) -> bool {
         self.kind == other.kind
             && !other.dns_names.is_empty()
@@ -70,7 +69,7 @@ impl Certificate {
     }
 }
 
-/// Reads and validates a Secret. The error message continues "Secret x ...".
+/// Parses the key pair in a Secret. The error message completes the sentence "Secret x …".
 pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate, String> {
     if secret.type_ != TLS_SECRET {
         return Err(format!(
@@ -88,23 +87,23 @@ pub(super) fn parse(key: &NamespacedName, secret: &Secret) -> Result<Certificate
     check(key, part("tls.crt")?, part("tls.key")?, staple)
 }
 
-/// A key pair from files that replace a Secret, validated in the same way.
+/// A validated key pair from files, used instead of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPair {
     /// The reference to the pair.
     pub key: KeyRef,
     /// The pair.
     pub pair: KeyPair,
-    /// Warnings about flaws to which Envoy or clients will object.
+    /// Warnings about flaws that Envoy or clients reject.
     pub advice: Vec<String>,
-    /// Warnings about flaws to which clients will object if a server presents the certificate.
+    /// Warnings about flaws that clients reject if a server presents the certificate.
     pub server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     pub for_clients: bool,
 }
 
-/// Validates a pair that replaces a Secret. Errors refer to the two parts as `tls.crt` and
-/// `tls.key`, and quote neither.
+/// Validates a key pair that is used instead of a Secret. Errors call its parts `tls.crt` and
+/// `tls.key`, and never quote them.
 pub fn checked_pair(
     secret: &NamespacedName,
     chain: &[u8],
@@ -127,9 +126,9 @@ pub fn checked_pair(
     })
 }
 
-/// Checks that the chain and the key can be parsed, and that the key matches a certificate, which
-/// becomes the leaf. All other checks are left to Envoy, because TLS implementations differ in
-/// which pairs they accept. An unusable staple is dropped.
+/// Checks that the chain and the key can be parsed, and that the key matches one of the
+/// certificates, which becomes the leaf. Leaves all other checks to Envoy, because TLS
+/// implementations disagree on what to accept. Drops an unusable staple.
 pub(super) fn check(
     key: &NamespacedName,
     chain: &[u8],
@@ -143,7 +142,7 @@ pub(super) fn check(
     for (i, der) in chain.iter().enumerate() {
         let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
-        // Old tools append data after the certificate.
+        // Old tools append other data to a certificate, which must be dropped.
         encoded.push(der.get(..der.len() - rest.len()).unwrap_or_default());
         certificates.push(certificate);
     }
@@ -190,9 +189,9 @@ pub(super) fn check(
     })
 }
 
-/// Returns a Secret's staple if Envoy may present it with this leaf, or a message if it is omitted.
-/// Fails if Envoy would reject the leaf without a staple. Envoy, which has a clock, checks whether
-/// the staple has expired.
+/// Returns a Secret's staple if Envoy may present it with this leaf. Otherwise, returns no staple
+/// and a message. Fails if Envoy would reject the leaf without a staple. Does not check whether the
+/// staple has expired, because Envoy does.
 fn usable_staple(
     name: &str,
     staple: &[u8],

@@ -1,5 +1,5 @@
-//! Looks up, parses and validates key pairs and CA certificates. Also resolves the validation of
-//! client certificates on a Gateway's listeners.
+//! Looks up, parses and validates key pairs and CA certificates. Also resolves how a Gateway's
+//! listeners validate client certificates.
 
 mod authorities;
 pub(crate) mod ca_bundles;

@@ -1,8 +1,8 @@
 //! Reads PEM text from Secrets and ConfigMaps, and writes its canonical form.
 //!
-//! Only certificates, revocation lists and a single private key leave this module, and they are
-//! re-encoded. Therefore nothing else in the text reaches a proxy, and the same key always produces
-//! the same bytes. Errors never quote the text.
+//! Only certificates, revocation lists and private keys leave this module, and they are encoded
+//! anew. Therefore no other text reaches Envoy, and equal contents always have equal bytes. Errors
+//! never quote the text.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,12 @@ use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyD
 
 use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PEM_LISTS};
 
-/// Obsolete certificate labels. The second one marks certificates with additional data, which is
-/// ignored.
+/// Obsolete labels of certificates. The second label marks a certificate that is followed by
+/// additional data, which is ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of content other than certificates, each with the end of its error message.
+/// Labels of sections that are not certificates. Each comes with the end of an error message for
+/// text that contains only such a section.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
     ("CERTIFICATE REQUEST-----", ", but a certificate request"),
     (
@@ -26,9 +27,9 @@ const NO_CERTIFICATES: [(&str, &str); 3] = [
     ),
     ("PRIVATE KEY-----", ", but a private key"),
 ];
-/// Like `NO_CERTIFICATES`, for revocation lists.
+/// Same as `NO_CERTIFICATES`, but where revocation lists are expected.
 const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a certificate")];
-/// Like `NO_CERTIFICATES`, for private keys.
+/// Same as `NO_CERTIFICATES`, but where private keys are expected.
 const NO_KEYS: [(&str, &str); 3] = [
     (
         "-----BEGIN OPENSSH PRIVATE KEY-----",
@@ -41,7 +42,7 @@ const NO_KEYS: [(&str, &str); 3] = [
     ("-----BEGIN CERTIFICATE-----", ", but a certificate"),
 ];
 
-/// Returns all certificates in PEM text, in order. Fails if there are none.
+/// Returns the certificates in PEM text, in order. Fails if there is none.
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let pem = text(pem)?;
     let mut found = Vec::new();
@@ -63,7 +64,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, S
     Ok(found)
 }
 
-/// Returns all revocation lists in PEM text, in order. Fails if there are none.
+/// Returns the revocation lists in PEM text, in order. Fails if there is none.
 pub(crate) fn revocation_lists(
     pem: &[u8],
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, String> {
@@ -104,7 +105,7 @@ pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> 
     })
 }
 
-/// Returns the text to parse: without a byte order mark, and with current labels.
+/// Prepares text for parsing: removes a byte order mark, and replaces obsolete labels.
 fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     if pem.len() > MAX_PEM_BYTES {
         return Err(format!(
@@ -113,7 +114,8 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         ));
     }
     let pem = pem.strip_prefix(b"\xef\xbb\xbf").unwrap_or(pem);
-    // Invalid UTF-8 is either outside the PEM sections or makes them invalid.
+    // Replacing invalid UTF-8 is safe: if it is in a PEM section, parsing that section fails
+    // anyway.
     let text = String::from_utf8_lossy(pem);
     if !OLD_LABELS.iter().any(|label| text.contains(label)) {
         return Ok(Cow::Borrowed(pem));
@@ -124,8 +126,9 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Guesses what text without the expected section contains, and returns the end of an error message
-/// about it. Empty if unclear. `others` contains message ends for the labels of other sections.
+/// Guesses what text contains instead of the expected section. Returns the end of an error message,
+/// or an empty string if the content is unclear. `others` lists other labels with their message
+/// ends.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     let has = |marker: &str| {
         let marker = marker.as_bytes();
@@ -145,7 +148,7 @@ fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     found.map_or("", |(_, ending)| ending)
 }
 
-/// Describes invalid PEM text without quoting it.
+/// Describes an error in PEM text without quoting the text.
 fn broken(why: &Error) -> String {
     match why {
         Error::MissingSectionEnd { .. } => {
@@ -172,7 +175,7 @@ pub(crate) fn encode_revocation_list(list: &CertificateRevocationListDer<'_>) ->
     text
 }
 
-/// Encodes a private key as PEM, with the label for its encoding.
+/// Encodes a private key as PEM. The label depends on the key's encoding.
 pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     let label = match key {
         PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -184,7 +187,7 @@ pub(crate) fn encode_private_key(key: &PrivateKeyDer<'_>) -> String {
     text
 }
 
-/// Appends a section in the format of RFC 7468, with lines of 64 characters.
+/// Appends a PEM section as RFC 7468 specifies, with lines of 64 characters.
 fn encode(label: &str, der: &[u8], text: &mut String) {
     text.push_str("-----BEGIN ");
     text.push_str(label);

@@ -1,7 +1,7 @@
-//! Parses private keys, and checks that a key matches a certificate by comparing public keys.
+//! Parses private keys, and checks whether a key matches a certificate by comparing public keys.
 //!
-//! Nothing else is validated here. The proxy decides which key types and sizes it accepts, so a key
-//! of an unknown type is accepted. Errors never contain any part of a key.
+//! Nothing else is checked here, and a key of an unknown type is accepted, because Envoy decides
+//! which types and sizes to accept. Errors never contain any part of a key.
 
 use std::fmt;
 
@@ -21,11 +21,11 @@ const P256: &str = "1.2.840.10045.3.1.7";
 const P384: &str = "1.3.132.0.34";
 const P521: &str = "1.3.132.0.35";
 
-/// Key types that matter to clients, because a client may support one but not the other.
+/// Types of keys. A client may support only one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum KeyKind {
     Rsa,
-    /// ECDSA or Ed25519. Both use the same cipher suites.
+    /// ECDSA or Ed25519, which use the same cipher suites.
     EllipticCurve,
 }
 
@@ -39,7 +39,7 @@ impl KeyKind {
         }
     }
 
-    /// Returns the part of cipher suite names that identifies this key type.
+    /// Returns the part of a cipher suite's name that identifies this type.
     pub(crate) fn in_suites(self) -> &'static str {
         match self {
             Self::Rsa => "-RSA-",
@@ -57,7 +57,7 @@ impl fmt::Display for KeyKind {
     }
 }
 
-/// The parts of a private key that determine the public key.
+/// A private key, with only the parts that determine its public key.
 pub(crate) enum PrivateKey<'k> {
     Rsa {
         modulus: &'k [u8],
@@ -65,7 +65,7 @@ pub(crate) enum PrivateKey<'k> {
     },
     Ec {
         scalar: &'k [u8],
-        /// The public point. Some keys omit it.
+        /// The public point, which some keys omit.
         public: Option<&'k [u8]>,
     },
     Ed25519 {
@@ -76,7 +76,7 @@ pub(crate) enum PrivateKey<'k> {
 }
 
 impl<'k> PrivateKey<'k> {
-    /// Parses a key. The error message continues "tls.key …".
+    /// Parses a key. The error message completes the sentence "tls.key …".
     pub(crate) fn read(key: &'k PrivateKeyDer<'_>) -> Result<Self, String> {
         match key {
             PrivateKeyDer::Pkcs1(key) => Self::rsa(key.secret_pkcs1_der()),
@@ -88,7 +88,7 @@ impl<'k> PrivateKey<'k> {
                 match info.algorithm.oid {
                     RSA => Self::rsa(inner),
                     EC => Self::ec(inner),
-                    // The seed is in a nested octet string.
+                    // The private key contains the seed in a nested octet string.
                     ED25519 => match inner {
                         [4, 32, seed @ ..] if seed.len() == 32 => Ok(Self::Ed25519 { seed }),
                         _ => Err(malformed("Ed25519")),
@@ -116,8 +116,8 @@ impl<'k> PrivateKey<'k> {
         })
     }
 
-    /// Returns true if this key matches a certificate with this public key. If the public key is
-    /// missing and cannot be computed here, the key is accepted, and the proxy rejects a mismatch.
+    /// Returns true if this key belongs to a certificate with this public key. Also returns true if
+    /// this cannot be determined here; Envoy then rejects a key that does not match.
     pub(crate) fn belongs_to(&self, certificate: &SubjectPublicKeyInfo<'_>) -> bool {
         let Ok(public) = certificate.parsed() else {
             return true;
@@ -147,8 +147,8 @@ impl<'k> PrivateKey<'k> {
     }
 }
 
-/// Returns the key type if Envoy is known to reject it, or `None` otherwise. Envoy's own error
-/// message contains few details.
+/// If Envoy is known to reject the key's type, returns that type. Envoy's own error message is not
+/// specific.
 pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let algorithm = certificate.algorithm.algorithm.to_id_string();
     let Ok(oid) = ObjectIdentifier::new(&algorithm) else {
@@ -169,7 +169,7 @@ pub(crate) fn refused_kind(certificate: &SubjectPublicKeyInfo<'_>) -> Option<Str
     }
 }
 
-/// Returns the size of an RSA key in bits if it is less than 2048.
+/// Returns the size of an RSA key in bits if it is below 2048.
 pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize> {
     let Ok(PublicKey::RSA(public)) = certificate.parsed() else {
         return None;
@@ -180,7 +180,7 @@ pub(super) fn short_rsa(certificate: &SubjectPublicKeyInfo<'_>) -> Option<usize>
     (bits < 2048).then_some(bits)
 }
 
-/// Returns the object identifier of an ECDSA curve, or `None` for explicit parameters.
+/// Returns the object identifier of an ECDSA key's curve, or `None` if the parameters are explicit.
 fn curve(certificate: &SubjectPublicKeyInfo<'_>) -> Option<String> {
     let parameters = certificate.algorithm.parameters.as_ref()?;
     Some(parameters.as_oid().ok()?.to_id_string())
@@ -196,7 +196,7 @@ fn number(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// Returns true if two points on the same curve are equal; either may be compressed.
+/// Returns true if both points of the same curve are equal, even if one of them is compressed.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;
@@ -215,8 +215,8 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Returns true if the point belongs to the private scalar, for the two curves on which that can be
-/// computed here. Also returns true for other curves and for compressed points.
+/// Returns true if the point belongs to the private scalar. Also returns true if this cannot be
+/// computed here: for compressed points, and for all but two curves.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,

@@ -1,6 +1,6 @@
 //! Reads and validates the revocation lists (CRLs) that accompany CA certificates.
 //!
-//! An unsupported list must never be skipped, because revoked certificates would then be trusted.
+//! An unsupported list must never be skipped, because revoked certificates would be accepted.
 //! Instead, the object that contains the list is rejected.
 
 use rustls_pki_types::CertificateRevocationListDer;
@@ -10,21 +10,21 @@ use x509_parser::revocation_list::TbsCertList;
 use super::pem;
 use crate::resolve::syntax::limits::MAX_REVOKED;
 
-/// Extensions that mark partial lists, which Envoy does not combine with other lists.
+/// Extensions of partial lists, which Envoy cannot combine with other lists.
 const PARTS: [(&str, &str); 2] = [
     ("2.5.29.27", "a delta of another list"),
     ("2.5.29.28", "for a part of the certificates only"),
 ];
 
-/// A usable revocation list.
+/// A revocation list that Envoy supports.
 pub(super) struct RevocationList {
-    /// Canonical PEM.
+    /// The list, encoded as canonical PEM.
     pub(super) pem: String,
-    /// Issuer name, DER-encoded.
+    /// Name of the issuer, encoded as DER.
     pub(super) issuer: Vec<u8>,
 }
 
-/// Reads all lists in PEM text. The error message continues "ConfigMap x ca.crl ...".
+/// Reads the lists in PEM text. The error message completes the sentence "ConfigMap x ca.crl …".
 pub(super) fn read(text: &str) -> Result<Vec<RevocationList>, String> {
     let lists = pem::revocation_lists(text.as_bytes())?;
     let mut revoked = 0;

@@ -15,9 +15,10 @@ use crate::resolve::context::references::CoreReference;
 use crate::status::{Grounds, Reason};
 
 impl<'w> CaBundles<'w> {
-    /// Returns the CA certificates in a Secret, with the revocation lists in another Secret. The
-    /// lists apply either to the whole chain or only to the leaf. They need not be issued by one of
-    /// these authorities, because the client may send an intermediate authority.
+    /// Returns the CA certificates in a Secret, and the revocation lists in another Secret. The
+    /// flag in `revoked` is true if only leaf certificates are checked against the lists. These
+    /// authorities need not be the lists' issuers, because the client may send an intermediate
+    /// authority.
     pub(crate) fn of_secrets(
         &mut self,
         referrer: Referrer<'w>,
@@ -69,9 +70,8 @@ impl<'w> CaBundles<'w> {
     }
 }
 
-/// One entry of a Secret.
 struct SecretEntry<'w> {
-    /// `Secret/namespace/name/KEY`.
+    /// The name of the entry, as `Secret/namespace/name/KEY`.
     name: String,
     text: &'w str,
 }

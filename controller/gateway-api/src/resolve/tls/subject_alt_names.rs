@@ -1,30 +1,30 @@
-//! Reads subject alternative names, of which a peer's certificate must have at least one. The peer
-//! is a backend (`BackendTLSPolicyValidation`), a mesh peer, or a client.
+//! Reads lists of subject alternative names. A peer's certificate must have at least one of them.
+//! The peer is a backend (`BackendTLSPolicyValidation`), a mesh peer, or a client.
 //!
-//! If a policy has `subjectAltNames`, or patterns in `options`, its hostname is only the TLS server
-//! name and is not verified.
+//! If a BackendTLSPolicy has `subjectAltNames`, or patterns in `options`, its hostname is sent as
+//! the TLS server name but not verified.
 
 use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// Names and patterns, in the order in which the object lists them.
+/// Names and patterns, each list in the order of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AltNames {
     pub(crate) dns_names: Vec<String>,
     pub(crate) uris: Vec<String>,
-    /// Suffixes of DNS names, starting with the dot.
+    /// Suffixes of DNS names, each starting with a dot.
     pub(crate) dns_suffixes: Vec<String>,
-    /// Prefixes of URIs, ending with the slash.
+    /// Prefixes of URIs, each ending with a slash.
     pub(crate) uri_prefixes: Vec<String>,
 }
 
-/// The policy option that contains name patterns.
+/// Option of a BackendTLSPolicy that contains patterns for names.
 pub(crate) const PATTERNS: &str = "projectsesame.io/subject-alt-name-patterns";
 
-/// Parses patterns: `*.svc.example.com` for DNS names below that domain,
-/// `spiffe://example.com/ns/*` for URIs with that prefix. The error message continues "spec.options
-/// x …".
+/// Parses patterns: `*.svc.example.com` for all DNS names below that domain, and
+/// `spiffe://example.com/ns/*` for all URIs with that prefix. The error message completes the
+/// sentence "spec.options x …".
 pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for pattern in entries(value)? {
@@ -33,8 +33,8 @@ pub(crate) fn read_patterns(value: &str) -> Result<AltNames, String> {
     Ok(found)
 }
 
-/// Reads a list of names and patterns, for example `spiffe://example.com/gateway, *.example.com`.
-/// The error message continues "… x: …".
+/// Parses a list of names and patterns, such as `spiffe://example.com/gateway, *.example.com`. The
+/// error message completes the sentence "x …".
 pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
     let mut found = AltNames::default();
     for name in entries(value)? {
@@ -44,7 +44,7 @@ pub(crate) fn read_names(value: &str) -> Result<AltNames, String> {
             check_uri(name).map_err(|why| format!("contains an invalid URI: {}", &why[1..]))?;
             found.uris.push(name.to_owned());
         } else if name.is_empty() {
-            // As a hostname, an empty name would match every host.
+            // An empty name must be rejected, because an empty hostname matches every host.
             return Err("contains an empty name; remove the extra comma".to_owned());
         } else {
             Hostname::parse(name).map_err(|why| format!("contains {:?}: {why}", quoted(name)))?;
@@ -62,13 +62,13 @@ fn entries(value: &str) -> Result<Vec<&str>, String> {
     Ok(entries)
 }
 
-/// Truncates a name for a message.
+/// Quotes a name for messages, truncated if it is long.
 fn quoted(name: &str) -> String {
     name.chars().take(limits::MAX_URI).collect()
 }
 
 impl AltNames {
-    /// Adds a pattern. The error message continues "x …".
+    /// Adds a pattern. The error message completes the sentence "x …".
     pub(crate) fn add_pattern(&mut self, pattern: &str) -> Result<(), String> {
         let quoted = quoted(pattern);
         if let Some(suffix) = pattern.strip_prefix('*').filter(|it| it.starts_with('.')) {
@@ -91,8 +91,8 @@ impl AltNames {
     }
 }
 
-/// Returns true for a URI with an authority and a path that ends with a slash. Without the slash,
-/// the prefix could match other authorities.
+/// Returns true for a URI that has an authority and whose path ends with a slash. Without that
+/// slash, the prefix could match other authorities or path segments.
 fn is_uri_prefix(prefix: &str) -> bool {
     let rest = prefix.split_once("://").map(|(_, rest)| rest);
     let authority = rest.and_then(|rest| rest.split_once('/'));
@@ -102,8 +102,8 @@ fn is_uri_prefix(prefix: &str) -> bool {
         && check_uri(prefix).is_ok()
 }
 
-/// Reads the names; errors start with the field path relative to `validation`. If `patterns` are
-/// given, the certificate need not contain the hostname.
+/// Reads the required names. Errors start with the field path relative to `validation`. If there
+/// are `patterns`, the certificate need not contain the policy's hostname.
 pub(crate) fn read(
     hostname: &str,
     alt_names: &[SubjectAltName],
@@ -151,7 +151,7 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// Fails unless this is an absolute URI with an authority, as the API's pattern requires.
+/// Fails unless the text is an absolute URI with an authority, as the API requires.
 fn check_uri(uri: &str) -> Result<(), String> {
     limits::characters(".uri", uri, limits::MAX_URI)?;
     let scheme = uri.split_once("://").map(|(scheme, _)| scheme);

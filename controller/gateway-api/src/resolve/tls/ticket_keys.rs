@@ -1,4 +1,5 @@
-//! Reads session ticket keys, which several hosts share, from a Secret.
+//! Reads session ticket keys from a Secret. Hosts that share such keys can resume each other's TLS
+//! sessions.
 //!
 //! Errors never contain any part of a key.
 
@@ -9,25 +10,25 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::api::{NamespacedName, Secret};
 use crate::status::Grounds;
 
-/// The Secret entry with the concatenated keys. The first key encrypts, and all keys decrypt.
+/// Secret entry with the keys, one after another. Only the first key encrypts; all keys decrypt.
 const ENTRY: &str = "session-ticket-keys";
-/// Maximum number of keys. Any real rotation keeps fewer. For an unknown ticket, Envoy tries all of
-/// them.
+/// Maximum number of keys. No real rotation keeps so many, and Envoy tries all keys for an unknown
+/// ticket.
 const MAX_KEYS: usize = 16;
-/// Type of Secret that contains a key pair. The name of ticket keys in such a Secret could clash
-/// with a certificate's name.
+/// Type of Secrets with key pairs, which must not contain ticket keys: certificates and ticket keys
+/// are both named after their Secret.
 const TLS_SECRET: &str = "kubernetes.io/tls";
 
-/// The session ticket keys to which a listener refers.
+/// The session ticket keys that a listener uses.
 pub(crate) struct NamedTicketKeys {
-    /// Name of the `KeyRef`. Set even without keys, so that the listener does not change when keys
-    /// are added or removed.
+    /// Name of the `KeyRef`. It is set even if there are no keys, so that adding or removing keys
+    /// does not change the listener.
     pub(crate) name: String,
-    /// Reason and message if the Secret's current keys are not in use.
+    /// If the keys in the Secret are not in use, the reason and a message.
     pub(crate) fault: Option<Grounds>,
 }
 
-/// Reads the keys in a Secret. The error message continues "Secret x ...".
+/// Reads the keys in a Secret. The error message completes the sentence "Secret x …".
 pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, KeyPair), String> {
     if secret.type_ == TLS_SECRET {
         return Err(format!(
@@ -62,7 +63,8 @@ pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, Key
     Ok(referred(pair))
 }
 
-/// Returns the last good keys with their reference, or `None` if the pair has a certificate.
+/// Returns the last good session ticket keys, or `None` if the Secret last contained a certificate
+/// instead.
 pub(super) fn kept(pair: &KeyPair) -> Option<(KeyRef, KeyPair)> {
     pair.certificate_chain
         .is_empty()

@@ -1,7 +1,8 @@
-//! Finds signature paths from a certificate to an authority that the peer trusts.
+//! Finds paths of signatures from a certificate to an authority that the peer trusts.
 //!
-//! This module rejects nothing: the peer decides which certificates it accepts. Signatures that
-//! cannot be verified here count as valid, because a false warning is worse than none.
+//! The result is used only for warnings: the peer decides which certificates it accepts. A
+//! signature that cannot be verified here counts as valid, because a false warning is worse than
+//! none.
 
 use x509_parser::error::X509Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -9,11 +10,12 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::pem;
 use crate::status::PathValidity;
 
-/// Maximum number of signatures to verify per call.
+/// Maximum number of signatures that one call verifies.
 const MAX_SIGNATURES: usize = 128;
 
-/// Returns the validity period of each signature path from the first certificate in the chain to a
-/// certificate in the bundle. Both are PEM. Without a path, the certificate is not trusted.
+/// For each path of signatures from the first certificate in the chain to one in the bundle,
+/// returns the period in which all certificates on the path are valid. Both arguments are PEM. If
+/// there is no path, the certificate is not trusted.
 pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     let (Ok(chain), Ok(bundle)) = (
         pem::certificates(chain),
@@ -23,8 +25,8 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
     };
     let (shown, trusted) = (read(&chain), read(&bundle));
     let mut left = MAX_SIGNATURES;
-    // For each path to extend: the indices of its chain certificates, and the period in which all
-    // of them are valid.
+    // Paths that may be extended: the indices of their certificates in the chain, and the period in
+    // which all but the last of these are valid.
     let mut reached = vec![(vec![0], PathValidity::ALWAYS)];
     let mut paths = Vec::new();
     while let Some((places, so_far)) = reached.pop() {
@@ -51,7 +53,7 @@ pub(crate) fn paths_to(chain: &[u8], bundle: &str) -> Vec<PathValidity> {
         }
     }
     if left == 0 {
-        // The remaining paths were not checked, so assume that they are valid.
+        // Some paths may not have been checked. Assume that they are valid.
         paths.push(PathValidity::ALWAYS);
     }
     paths
@@ -72,7 +74,8 @@ fn read(ders: &[impl AsRef<[u8]>]) -> Vec<X509Certificate<'_>> {
     read.map(|(_, certificate)| certificate).collect()
 }
 
-/// Returns true if `issuer` signed the certificate, or if the algorithm is not supported here.
+/// Returns true if `issuer` signed the certificate. Also returns true if the signature algorithm is
+/// not supported here.
 fn issued(
     certificate: &X509Certificate<'_>,
     issuer: &X509Certificate<'_>,
@@ -130,7 +133,7 @@ mod tests {
     fn signatures_count_and_names_do_not() {
         let key = || KeyPair::generate().expect("a key");
         let (own, other) = (root("root", key()), root("other", key()));
-        // A root with the same name and a different key.
+        // Another root with the same name but a different key.
         let namesake = root("root", key());
         let middle = below("middle", &own);
         let leaf = below("leaf", &middle);
