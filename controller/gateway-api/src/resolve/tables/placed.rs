@@ -13,7 +13,7 @@ use crate::resolve::syntax::hostnames::Hostname;
 /// A served listener, with the data for building its tables.
 pub(crate) struct PlacedListener<'a> {
     pub(crate) listener: &'a CheckedListener<'a>,
-    /// Name of the key for the Gateway's client certificate, which it presents to backends.
+    /// Name of the Gateway's client key for connections to backends.
     pub(crate) client_key: Option<&'a str>,
     pub(crate) attachments: &'a [Attachment<'a>],
     pub(crate) protocol: schema::Protocol,
@@ -22,8 +22,7 @@ pub(crate) struct PlacedListener<'a> {
 }
 
 impl PlacedListener<'_> {
-    /// Returns the name of the listener's route table, or an empty string if the listener does not
-    /// route requests.
+    /// Returns the name of the listener's route table, or an empty string if it has none.
     pub(crate) fn route_table(&self) -> String {
         match self.protocol {
             schema::Protocol::Http => http_table(self.port),
@@ -71,8 +70,7 @@ pub(crate) fn http_table(port: u16) -> String {
     format!("http/{port}")
 }
 
-/// The hostnames of a port's listeners. The most specific one that covers a host determines the
-/// listener for that host.
+/// Hostnames of a port's listeners. The most specific one that covers a host selects the listener.
 pub(crate) struct HostnameOwners<'a>(HashSet<&'a str>);
 
 impl<'a> HostnameOwners<'a> {
@@ -93,9 +91,8 @@ impl<'a> HostnameOwners<'a> {
         owner.is_some_and(|owner| owner != listener.key())
     }
 
-    /// Returns true if the listener with the hostname `listener` is the most specific one that
-    /// covers the whole `domain`. A more specific listener may still receive some hosts in the
-    /// domain.
+    /// Returns true if, of all hostnames that cover the whole domain, `listener` is the most
+    /// specific. More specific listeners may still receive some of the domain's hosts.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // A single listener owns each domain that it covers.
         self.0.len() == 1

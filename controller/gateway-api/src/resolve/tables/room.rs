@@ -38,8 +38,7 @@ pub(super) struct ListenerHosts<'a> {
 }
 
 impl<'a> ListenerHosts<'a> {
-    /// Collects the hostnames of a listener and of its routes. Leaves out hostnames that other
-    /// listeners own.
+    /// Collects the hostnames of a listener and its routes that no other listener owns.
     pub(super) fn new(listener: &PlacedListener<'a>, owners: &HostnameOwners<'_>) -> Self {
         let mut by_domain: HashMap<&str, Vec<Hosted<'a>>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();
