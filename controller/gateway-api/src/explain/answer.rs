@@ -1,4 +1,4 @@
-//! Explains the response of the route that handles a request.
+//! Explains how the route that handles a request responds.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::retry::Condition;
@@ -14,10 +14,10 @@ use super::location;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 use super::routes::{self, Taker};
 
-/// A rule's default retries, as in the rendered configuration.
+/// The default retries of a rule, as rendered for Envoy.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
 
-/// Explains the response of `winner`, a route in the virtual host of `domain`.
+/// Explains how `winner`, a route in the virtual host of `domain`, responds to the request.
 pub(super) fn explain(
     snapshot: &Snapshot,
     domain: &str,
@@ -40,7 +40,8 @@ pub(super) fn explain(
     };
 }
 
-/// Returns the CORS response if the request is a preflight, or `None` otherwise.
+/// Returns the route's CORS response if the request is a preflight that CORS handles, or `None`
+/// otherwise.
 fn preflight_answer(
     snapshot: &Snapshot,
     winner: Taker<'_>,
@@ -67,7 +68,7 @@ fn preflight_answer(
     })
 }
 
-/// Returns the outcome of the route's action, or why it cannot be determined.
+/// Returns the outcome of the route's action. The error explains why the rule cannot be served.
 fn action(
     snapshot: &Snapshot,
     domain: &str,

@@ -1,5 +1,5 @@
-//! Lists the checks that requests must pass before a route forwards them, and the checks from which
-//! a route is exempt.
+//! For each rule, lists the checks that requests must pass before they are forwarded, and the
+//! checks from which the rule is exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use sesame_proto::schema::{
     route::Action, tls_termination::ClientMode,
 };
 
-/// A rule's checks, for all hosts on which they are the same.
+/// The checks of a rule, for all hosts with the same checks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleAccess {
@@ -18,11 +18,12 @@ pub struct RuleAccess {
     pub gateway: String,
     /// The rule, as `HTTPRoute/namespace/name/rules/0`.
     pub rule: String,
-    /// URLs of the hosts, without a path. Wildcards start with `*`.
+    /// URLs of the hosts, without a path. For a wildcard, the host starts with `*`.
     pub hosts: Vec<String>,
-    /// Kind of each check, and the object that requires it. A request must pass all of them.
+    /// The checks, all of which a request must pass. Each has a kind, and names the object that
+    /// requires it.
     pub checks: Vec<String>,
-    /// Checks that apply to the hosts, but from which the rule is exempt.
+    /// Checks that apply to other rules for the hosts, but from which this rule is exempt.
     pub exempt_from: Vec<String>,
 }
 
@@ -34,7 +35,7 @@ impl RuleAccess {
     }
 }
 
-/// Returns the checks of all rules that forward requests, by Gateway and rule.
+/// Returns the checks of all rules that forward requests, sorted by Gateway and rule.
 pub fn access_of_rules(snapshot: &Snapshot) -> Vec<RuleAccess> {
     let mut hosts: BTreeMap<(&str, Checks), BTreeSet<String>> = BTreeMap::new();
     for table in &snapshot.route_tables {
@@ -85,11 +86,11 @@ fn url(listener: &Listener, port: u32, domain: &str) -> String {
     }
 }
 
-/// The checks of a route, and the checks from which it is exempt.
+/// The checks that apply to a route, and the checks from which the route is exempt.
 type Checks = (Vec<String>, Vec<String>);
 
-/// Returns the checks of a route, in the order in which Envoy makes them, and the checks from which
-/// it is exempt.
+/// Returns the checks that apply to a route, in Envoy's order, and the checks from which the route
+/// is exempt.
 fn checks(snapshot: &Snapshot, listener: &Listener, host: &VirtualHost, route: &Route) -> Checks {
     let certificate = listener.tls.as_ref().and_then(|tls| {
         let is_required = tls.client_mode() == ClientMode::Required;
@@ -137,7 +138,7 @@ fn of_filters(filters: &RequestFilters) -> Vec<String> {
     addresses.chain(tokens).chain(rules).collect()
 }
 
-/// Extracts the object from a filter's name, as `Kind/namespace/name`.
+/// Returns the object in a filter's name, as `Kind/namespace/name`.
 fn object(name: &str) -> String {
     name.split('/').take(3).collect::<Vec<_>>().join("/")
 }

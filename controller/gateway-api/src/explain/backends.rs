@@ -1,4 +1,4 @@
-//! Explains a route's backends: their shares, endpoints and TLS settings.
+//! Explains the backends of a route: their shares, endpoints and TLS settings.
 
 use sesame_proto::schema::{
     AppProtocol, Backend, BackendTls, Snapshot, UrlRewrite, WeightedBackend,
@@ -7,8 +7,8 @@ use sesame_proto::schema::{
 use super::effects::{request_changes, response_changes};
 use super::outcome::{ExplainedBackend, ExplainedFilter, ExplainedTls, Omitted};
 
-/// Returns the backends with positive weight. `refusal` is the response to requests in an invalid
-/// backend's share; `rewritten` describes the effect of a rewrite.
+/// Returns the backends that have a positive weight. `refusal` is the response to requests in the
+/// share of an invalid backend. `rewritten` describes a backend's rewrite.
 pub(super) fn explained_backends(
     snapshot: &Snapshot,
     backends: &[WeightedBackend],
@@ -21,12 +21,12 @@ pub(super) fn explained_backends(
         .collect()
 }
 
-/// Returns true if requests for a backend are rejected.
+/// Returns true if requests in this share are rejected.
 pub(super) fn is_refused(snapshot: &Snapshot, backend: &WeightedBackend) -> bool {
     usable(snapshot, &backend.backend).is_err()
 }
 
-/// Returns the backend `name`, or why requests for it are rejected.
+/// Returns the backend `name`. The error explains why requests for it are rejected.
 fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String> {
     if name.is_empty() {
         return Err("the reference is invalid".to_owned());

@@ -1,9 +1,9 @@
-//! Limits the size of an explanation: a Gateway may have thousands of routes, and an object may
-//! contain values of many kilobytes.
+//! Limits the size of an explanation, because a Gateway may have thousands of routes, and an object
+//! may contain values of many kilobytes.
 //!
-//! A shortened list states how many entries are missing, and a shortened string how many bytes. The
-//! limits keep an explanation below [`MAX_EXPLANATION_BYTES`] bytes of JSON, not counting the
-//! request that it repeats.
+//! A shortened list comes with the number of removed entries, and a shortened string with the
+//! number of removed bytes. As JSON, an explanation has less than [`MAX_EXPLANATION_BYTES`] bytes,
+//! not counting its copy of the request.
 
 use std::fmt::Write as _;
 
@@ -14,28 +14,28 @@ use super::outcome::{
 
 /// Maximum number of routes in an explanation.
 pub(super) const MAX_CANDIDATES: usize = 100;
-/// Maximum size of an explanation as JSON in bytes, not counting the request that it repeats.
+/// Maximum size in bytes of an explanation as JSON, not counting its copy of the request.
 pub const MAX_EXPLANATION_BYTES: usize = 1 << 20;
-/// Maximum number of reasons per route.
+/// Maximum number of reasons for a route's verdict.
 const MAX_REASONS: usize = 8;
-/// Maximum number of filters, backends, or names in a certificate.
+/// Maximum number of filters, of backends, and of names that a backend's certificate may have.
 const MAX_PARTS: usize = 16;
 /// Maximum number of endpoints per backend.
 const MAX_ENDPOINTS: usize = 100;
 /// Maximum number of notes.
 const MAX_NOTES: usize = 20;
-/// Maximum number of names listed in a sentence.
+/// Maximum number of names that a sentence lists.
 const MAX_NAMED: usize = 20;
-/// Maximum length in bytes of a name, and of a reason given for a route.
+/// Maximum length in bytes of a name, and of a reason for a route's verdict.
 const MAX_LINE_BYTES: usize = 200;
-/// Maximum length of a condition in bytes.
+/// Maximum length in bytes of a route's condition.
 const MAX_CONDITION_BYTES: usize = 300;
-/// Maximum length in bytes of an effect, of a note, and of the reason for a response.
+/// Maximum length in bytes of a filter's effect, of a note, and of the reason for a response.
 const MAX_TEXT_BYTES: usize = 1000;
 
-/// Collects the routes of a virtual host up to a limit. The route that handles the request is
-/// always kept. Near misses (routes whose path matches, or that lose to an earlier route) are
-/// preferred over all others.
+/// Collects the routes of a virtual host, up to a limit. Always keeps the route that handles the
+/// request. Otherwise prefers near misses: routes whose path matches, or that match but come too
+/// late.
 #[derive(Default)]
 pub(super) struct CandidateList {
     taken: Option<(usize, ExplainedCandidate)>,
@@ -45,7 +45,7 @@ pub(super) struct CandidateList {
 }
 
 impl CandidateList {
-    /// Adds the next route. `candidate` is called only if there is room for the route.
+    /// Adds the next route. Calls `candidate` only if there is room for the route.
     pub(super) fn push(
         &mut self,
         verdict: CandidateVerdict,
@@ -68,7 +68,7 @@ impl CandidateList {
         }
     }
 
-    /// Returns the kept routes in the order in which they are tried, and the number of omitted
+    /// Returns the kept routes in the order in which Envoy tries them, and the number of omitted
     /// routes.
     pub(super) fn finish(self) -> (Vec<ExplainedCandidate>, usize) {
         let Self {
@@ -120,7 +120,7 @@ pub(super) fn limit(explanation: &mut Explanation) {
     }
 }
 
-/// Adds notes to an explanation, and counts the notes that exceed the limit.
+/// Adds notes to an explanation. Counts the notes beyond the limit as omitted.
 pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<Item = String>) {
     for mut note in notes {
         if explanation.notes.len() < MAX_NOTES {
@@ -132,7 +132,7 @@ pub(super) fn add_notes(explanation: &mut Explanation, notes: impl IntoIterator<
     }
 }
 
-/// Joins names into a list for a sentence, and states how many are omitted.
+/// Joins names for use in a sentence. States how many names are omitted.
 pub(super) fn join(names: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
     let more = names.len().saturating_sub(MAX_NAMED);
     let shown: Vec<String> = names.take(MAX_NAMED).collect();
@@ -203,7 +203,7 @@ fn truncate<T>(list: &mut Vec<T>, most: usize) -> usize {
     more
 }
 
-/// Shortens a string, and states how many bytes are missing.
+/// Shortens a string, and appends the number of removed bytes.
 fn shorten(text: &mut String, most: usize) {
     if text.len() > most {
         let mut end = most;
@@ -231,7 +231,7 @@ mod tests {
 
     const TAKEN: usize = 9_000;
 
-    /// Returns a value of 4 KiB that is twice as long when quoted.
+    /// Returns a value of 4 KiB whose length doubles when it is quoted.
     fn long() -> String {
         "\"".repeat(4096)
     }
@@ -248,14 +248,15 @@ mod tests {
         }
     }
 
-    /// Returns a route whose path matches. All but one also require headers that the request lacks.
+    /// Returns a route whose path matches. Every such route but one also requires headers that the
+    /// request lacks.
     fn route(at: usize) -> Route {
         let header = |i: usize| StringMatch {
             name: format!("x-{i}"),
             kind: Some(string_match::Kind::Exact(long())),
         };
         let is_taken = at == TAKEN;
-        // Only the first routes are shown.
+        // The explanation shows only the first routes.
         let conditions = match at {
             TAKEN => 0..0,
             0..200 => 0..16,

@@ -1,5 +1,5 @@
-//! Normalizes the path that routes are compared with. Envoy does so first, because routes could
-//! otherwise be bypassed.
+//! Normalizes a request's path as Envoy does before it compares the path with routes. Without this,
+//! clients could bypass routes.
 
 use sesame_proto::canonical_path::collapse_dots;
 use sesame_proto::schema::Edge;
@@ -8,11 +8,11 @@ use sesame_proto::schema::edge::EscapedSlashes;
 /// The result of normalizing a path and query.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CanonicalPath {
-    /// Routes are compared with this path.
+    /// Envoy compares routes with this path.
     Compared(String),
-    /// The client is first redirected to this path.
+    /// Envoy redirects the client to this path first.
     Redirected(String),
-    /// The request is rejected with 400, for this reason.
+    /// Envoy rejects the request with 400, for this reason.
     Rejected(&'static str),
 }
 

@@ -1,5 +1,5 @@
-//! Finds the path that a connection takes: the port, then the listener. TLS selects the listener by
-//! server name.
+//! Determines which listener receives a connection. On a port with TLS, the server name selects the
+//! listener.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use super::hosts;
 use super::outcome::ExplainedListener;
 use super::request::{ExplainRequest, UrlScheme};
 
-/// The use of a connection.
+/// What a connection is used for.
 pub(super) enum Chain<'s> {
-    /// The connection carries requests, which are routed by the route table with this name.
+    /// The connection carries requests. They are routed by the route table with this name.
     Requests(&'s str),
-    /// The connection's bytes are forwarded. Without a route, the connection is closed.
+    /// The bytes of the connection are forwarded. If there is no route, the connection is closed.
     Connections(Option<&'s L4Route>),
 }
 
-/// The path that a connection takes.
+/// The listener that receives a connection, and what it does with the connection.
 pub(super) struct FoundChain<'s> {
-    /// The listener, or `None` if no hostname on a plaintext port covers the request's host.
+    /// The listener. `None` if the port is plaintext and no listener's hostname covers the
+    /// request's host.
     pub(super) listener: Option<ExplainedListener>,
     pub(super) chain: Chain<'s>,
 }
 
-/// A connection that is rejected.
 pub(super) struct RefusedConnection {
     pub(super) listener: Option<ExplainedListener>,
     pub(super) reason: String,
 }
 
-/// Returns the path that a connection takes.
+/// Returns how the request's connection is handled.
 pub(super) fn find<'s>(
     snapshot: &'s Snapshot,
     request: &ExplainRequest,
@@ -53,7 +53,7 @@ pub(super) fn find<'s>(
     }
 }
 
-/// Returns the path that a plaintext connection takes.
+/// Returns how a plaintext connection is handled.
 fn plain<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -88,15 +88,15 @@ fn plain<'s>(
     }
 }
 
-/// An entry in the server name table.
+/// The listener and route for one server name.
 #[derive(Clone, Copy)]
 struct NamedChain<'s> {
     listener: &'s Listener,
-    /// The route, for listeners that forward connections.
+    /// Where to forward connections. `None` for HTTPS listeners, and if there is no route.
     route: Option<&'s L4Route>,
 }
 
-/// Returns the path that a TLS connection takes.
+/// Returns how a TLS connection is handled.
 fn over_tls<'s>(
     port: &'s Port,
     request: &ExplainRequest,
@@ -153,8 +153,8 @@ fn over_tls<'s>(
     })
 }
 
-/// Returns a port's chains by server name; the empty name is the catch-all. If several chains have
-/// the same name, the first one takes precedence.
+/// Returns a port's entries by server name, in lower case. An empty name means all names. If
+/// several entries have the same name, keeps the first.
 fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     let mut chains = BTreeMap::new();
     let mut add = |name: &str, chain| {
@@ -179,8 +179,8 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
                         names => names.iter().for_each(|name| add(name, chain)),
                     }
                 }
-                // Connections for names without a route are rejected, so that they never reach a
-                // wider listener.
+                // This entry closes connections for names without a route, so that a less specific
+                // listener never receives them.
                 add(&listener.hostname, alone);
             }
             Protocol::Http | Protocol::RawTcp | Protocol::RawUdp => {}
@@ -189,8 +189,8 @@ fn by_server_name(port: &Port) -> BTreeMap<String, NamedChain<'_>> {
     chains
 }
 
-/// Returns the entry for a server name: the exact name, else the longest wildcard, else the
-/// catch-all.
+/// Returns the entry for a server name: for the exact name, or else the longest wildcard, or else
+/// all names.
 fn look_up<'s>(chains: &BTreeMap<String, NamedChain<'s>>, sni: &str) -> Option<NamedChain<'s>> {
     let wildcards = sni.char_indices().filter(|(at, c)| *at > 0 && *c == '.');
     let wildcards = wildcards.filter_map(|(at, _)| Some(format!("*{}", sni.get(at..)?)));
@@ -212,7 +212,7 @@ pub(super) fn listens(snapshot: &Snapshot, port: u16) -> bool {
     over_tcp(snapshot).any(|it| it.port == u32::from(port))
 }
 
-/// Lists the TCP ports of a Gateway for a message.
+/// Lists a Gateway's TCP ports, for messages.
 pub(super) fn ports(snapshot: &Snapshot) -> String {
     let ports: Vec<String> = over_tcp(snapshot).map(|it| it.port.to_string()).collect();
     if ports.is_empty() {

@@ -1,8 +1,8 @@
-//! Finds matches whose requests would get a different response with another snapshot.
+//! Finds matches whose requests would get a different response from another snapshot.
 //!
-//! For each added, removed or changed match, a matching request is explained on both snapshots, and
-//! differences are reported. A match that takes requests from another match is therefore reported,
-//! and an unreachable match is not.
+//! For each match that was added, removed or changed, constructs a request that matches, and
+//! compares the responses from both snapshots. Therefore reports a new match that takes requests
+//! from another one, but not an unreachable match.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,22 +18,22 @@ use super::outcome::{ExplainedBackend, ExplainedOutcome, Explanation};
 use super::request::ExplainRequest;
 use super::witness::witness;
 
-/// A match whose requests get a different response.
+/// A match whose requests get a different response from the new snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ChangedAnswer {
-    /// Match, as `HTTPRoute/namespace/name/rules/0/matches/0`, or a route for connections.
+    /// The match, as `HTTPRoute/namespace/name/rules/0/matches/0`; or a route for connections.
     pub route: String,
     /// Gateway, as `Gateway/namespace/name`.
     pub gateway: String,
     /// Listener, as `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Host or server names; `*` means all other hosts.
+    /// Host or server names. `*` means all hosts without a virtual host of their own.
     pub host: String,
     /// Condition of the match, as text.
     pub condition: String,
-    /// A request that gets a different response. `None` for connections, or if no such request is
-    /// found.
+    /// A request with a different response. `None` for connections, and if no request is found that
+    /// matches.
     pub request: Option<String>,
     /// The response of the old snapshot, as text.
     pub before: String,
@@ -41,8 +41,8 @@ pub struct ChangedAnswer {
     pub after: String,
 }
 
-/// Returns the changes as text, with each match listed once. If the text is for a terminal, `plain`
-/// removes control characters.
+/// Formats the changes, each match once. `plain` escapes or removes control characters if the text
+/// is for a terminal.
 pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut last = None;
@@ -74,8 +74,8 @@ pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -
     text
 }
 
-/// Returns the matches whose requests get different responses, ordered by name. If a Gateway is
-/// created or deleted, one of the snapshots is `None`.
+/// Returns the matches whose requests get a different response, sorted by name. `old` is `None` if
+/// the Gateway is created, and `new` if it is deleted.
 pub fn changed_answers(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Vec<ChangedAnswer> {
     let nothing = Snapshot {
         gateway: old.or(new).map(|it| it.gateway.clone()).unwrap_or_default(),
@@ -105,7 +105,8 @@ struct Comparison<'s> {
 }
 
 impl Comparison<'_> {
-    /// Compares the matches in a listener's route table in `snapshot` with the matches in `other`.
+    /// Compares the matches in the route table of one of `snapshot`'s listeners with those in
+    /// `other`.
     fn requests(
         &mut self,
         snapshot: &Snapshot,
@@ -164,7 +165,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares routes for connections and datagrams, which have no requests.
+    /// Compares the routes for connections and datagrams.
     fn connections(&mut self, old: &Snapshot, new: &Snapshot) {
         let (before, after) = (connections_of(old), connections_of(new));
         let places: BTreeSet<_> = before.keys().chain(after.keys()).collect();
@@ -198,8 +199,8 @@ impl Comparison<'_> {
     }
 }
 
-/// Returns a listener's virtual hosts. If several listeners share a route table, these are the
-/// hosts for which this listener is the most specific.
+/// Returns the virtual hosts that belong to a listener. In a shared route table, a virtual host
+/// belongs to the most specific listener that covers it.
 fn hosts_of<'s>(
     snapshot: &'s Snapshot,
     port: &'s Port,
@@ -230,7 +231,7 @@ fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
         .collect()
 }
 
-/// Returns a response as text, without endpoints, which change independently.
+/// Formats a response, but without endpoints, because they change independently of routes.
 fn in_words(explanation: &Explanation) -> String {
     let by = explanation
         .route
@@ -295,7 +296,7 @@ fn shares(backends: &[ExplainedBackend]) -> String {
     backends.iter().map(share).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a backend's name without the digest of its settings.
+/// Returns the name of a backend without the digest of its settings.
 fn named(backend: &str) -> String {
     match backend.splitn(5, '/').collect::<Vec<_>>().as_slice() {
         [""] => "an invalid reference".to_owned(),

@@ -1,4 +1,5 @@
-//! A request as routes see it, after Envoy has normalized it and checked whether to reject it.
+//! A request in the form that Envoy compares with routes, after it has normalized and validated the
+//! request.
 
 use std::net::IpAddr;
 
@@ -9,7 +10,7 @@ use super::canonical_path::{CanonicalPath, canonical};
 use super::outcome::ExplainedOutcome;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Headers that Envoy removes, because they apply to a single connection.
+/// Headers that Envoy removes because they describe only the client's connection.
 const OF_CONNECTION: [&str; 6] = [
     "connection",
     "keep-alive",
@@ -19,23 +20,23 @@ const OF_CONNECTION: [&str; 6] = [
     "upgrade",
 ];
 
-/// A request as routes see it.
+/// A request in the form that is compared with routes.
 #[derive(Clone, Debug)]
 pub(super) struct Compared {
     pub(super) scheme: UrlScheme,
     pub(super) method: String,
-    /// `Host` header, without the trailing dot of the name.
+    /// `Host` header, without a trailing dot after the name.
     pub(super) authority: String,
-    /// The host in lower case, without the port.
+    /// The host, in lower case and without the port.
     pub(super) host: String,
     pub(super) port: u16,
     /// Path without query.
     pub(super) path: String,
-    /// Query with its `?`; empty if the URL has none.
+    /// Query, including the `?`. Empty if the URL has no query.
     pub(super) query: String,
     pub(super) headers: Vec<HeaderField>,
     pub(super) grpc: bool,
-    /// True for gRPC-Web, which some routes translate to gRPC.
+    /// True for gRPC-Web requests. Some routes translate them to gRPC.
     pub(super) grpc_web: bool,
     pub(super) client: Option<IpAddr>,
 }
@@ -44,23 +45,23 @@ pub(super) struct Compared {
 pub(super) enum Prepared {
     /// The request is compared with the routes.
     Compared(Compared),
-    /// The proxy responds before trying any route.
+    /// Envoy responds before it tries any route.
     Answered {
         path: Option<String>,
         outcome: ExplainedOutcome,
     },
 }
 
-/// The value of a header.
 pub(super) enum HeaderValue {
     Absent,
-    /// Each value of the header; a single match is enough.
+    /// All values of the header.
     Is(Vec<String>),
-    /// The proxy sets the header, and its value is not known here.
+    /// Envoy sets the header to a value that cannot be predicted.
     Unknown,
 }
 
-/// Returns the request as routes see it, or the response if the proxy responds before routing.
+/// Prepares a request for comparison with routes, or returns Envoy's response if it does not route
+/// the request.
 pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     let mut headers = request.headers.clone();
     let underscored = headers.iter().position(|it| it.name.contains('_'));
@@ -88,7 +89,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     });
     match canonical(&request.path, edge) {
         CanonicalPath::Rejected(reason) => answered(request, None, 400, reason.to_owned()),
-        // gRPC clients do not follow redirects.
+        // gRPC clients do not follow redirects, so Envoy rejects the request.
         CanonicalPath::Redirected(_) if is_grpc(request) => {
             let reason = "the path of a gRPC request has an escaped slash (%2F or %5C)";
             answered(request, None, 400, reason.to_owned())
@@ -132,7 +133,7 @@ pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
 }
 
 impl Compared {
-    /// Returns the request as seen by routes that translate gRPC-Web.
+    /// Returns the request as it is after translation from gRPC-Web to gRPC.
     pub(super) fn translated(&self) -> Self {
         Self {
             grpc: true,
@@ -140,7 +141,7 @@ impl Compared {
         }
     }
 
-    /// Returns a header's value; `name` may contain upper case.
+    /// Returns the value of a header. `name` may be in upper case.
     pub(super) fn header(&self, name: &str) -> HeaderValue {
         let name = name.to_ascii_lowercase();
         match name.as_str() {
@@ -148,7 +149,7 @@ impl Compared {
             "x-forwarded-for" | "x-request-id" | "x-envoy-external-address" => {
                 return HeaderValue::Unknown;
             }
-            // The proxy removes these headers.
+            // Envoy removes other `x-envoy-` headers that clients send.
             _ if name.starts_with("x-envoy-") => return HeaderValue::Absent,
             _ => {}
         }
@@ -161,7 +162,7 @@ impl Compared {
         }
     }
 
-    /// Returns a header's value if the header is present and not empty.
+    /// Returns the value of a header, or `None` if it is absent or empty.
     pub(super) fn filled(&self, name: &str) -> Option<String> {
         match self.header(name) {
             HeaderValue::Is(values) => Some(values.join(",")).filter(|it| !it.is_empty()),
@@ -169,7 +170,7 @@ impl Compared {
         }
     }
 
-    /// Returns a query parameter's first value, without decoding it.
+    /// Returns the first value of a query parameter, still percent-encoded.
     pub(super) fn query_param(&self, name: &str) -> Option<&str> {
         let query = self.query.strip_prefix('?')?;
         let mut params = query
@@ -183,7 +184,7 @@ impl Compared {
         format!("{}{}", self.path, self.query)
     }
 
-    /// Returns the outcome for a response from the proxy itself.
+    /// Returns the outcome if Envoy itself responds.
     pub(super) fn answered(&self, status: u32, reason: String) -> ExplainedOutcome {
         ExplainedOutcome::Answered {
             status,
@@ -192,8 +193,8 @@ impl Compared {
         }
     }
 
-    /// Returns the gRPC status that replaces an HTTP status, or `None` if the client does not use
-    /// gRPC.
+    /// Returns the gRPC status that gRPC clients get instead of an HTTP status, or `None` for other
+    /// clients.
     pub(super) fn grpc_status(&self, status: u32) -> Option<u32> {
         self.grpc.then(|| grpc_status(status))
     }
@@ -213,7 +214,7 @@ fn answered(
     Prepared::Answered { path, outcome }
 }
 
-/// Returns the gRPC status that replaces an HTTP status.
+/// Converts an HTTP status to the gRPC status that Envoy sends instead.
 fn grpc_status(status: u32) -> u32 {
     match status {
         400 => 13,
@@ -225,7 +226,7 @@ fn grpc_status(status: u32) -> u32 {
     }
 }
 
-/// Returns true for a gRPC request by Envoy's definition, which excludes gRPC-Web.
+/// Returns true for a gRPC request as Envoy defines it, which excludes gRPC-Web.
 fn is_grpc(request: &ExplainRequest) -> bool {
     grpc_subtype(request).is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
@@ -237,14 +238,15 @@ fn is_grpc_web(request: &ExplainRequest) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
 }
 
-/// Returns the part of the media type after `application/grpc`, or `None` for other media types.
+/// Returns what follows `application/grpc` in the request's media type, or `None` for other media
+/// types.
 fn grpc_subtype(request: &ExplainRequest) -> Option<&str> {
     let mut headers = request.headers.iter();
     let content_type = headers.find(|it| it.name == "content-type")?;
     content_type.value.strip_prefix("application/grpc")
 }
 
-/// Returns true for a header that requests an upgrade that Envoy forwards. Envoy ignores all other
+/// Returns true if the header asks for an upgrade that Envoy forwards. Envoy ignores other
 /// upgrades.
 fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -> bool {
     let forwarded = |protocol: &str| match protocol.trim().to_ascii_lowercase().as_str() {
@@ -256,19 +258,19 @@ fn is_forwarded_upgrade(HeaderField { name, value }: &HeaderField, edge: Edge) -
     name == "upgrade" && value.split(',').any(forwarded)
 }
 
-/// Returns the host in an authority, in lower case and without the port or a trailing dot.
+/// Returns the host of an authority in lower case, without the port and without a trailing dot.
 pub(super) fn host_of(authority: &str) -> String {
     without_port(&without_dot(authority)).to_ascii_lowercase()
 }
 
-/// Removes the trailing dot from the name in an authority.
+/// Removes a trailing dot after the name in an authority.
 fn without_dot(authority: &str) -> String {
     let host = without_port(authority);
     let port = authority.get(host.len()..).unwrap_or_default();
     format!("{}{port}", host.strip_suffix('.').unwrap_or(host))
 }
 
-/// Returns the host without its port.
+/// Returns an authority without its port.
 fn without_port(authority: &str) -> &str {
     match authority.rfind(':') {
         Some(colon) if authority.rfind(']').is_none_or(|end| end < colon) => {

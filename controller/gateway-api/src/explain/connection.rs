@@ -1,14 +1,14 @@
-//! Explains connections whose bytes are forwarded.
+//! Explains connections whose bytes are forwarded, as opposed to requests.
 
 use sesame_proto::schema::{L4Route, Snapshot};
 
 use super::backends::explained_backends;
 use super::outcome::{ExplainedOutcome, ExplainedRoute, Explanation};
 
-/// Status for rejected connections, which are closed without a response.
+/// Shown instead of a response status, because the connection is closed without a response.
 const CLOSED: &str = "closed";
 
-/// Explains a connection to a listener with this route, if any.
+/// Explains what happens to a connection. `route` is `None` if the listener has no route for it.
 pub(super) fn explain(snapshot: &Snapshot, route: Option<&L4Route>, explanation: &mut Explanation) {
     let Some(route) = route else {
         explanation.outcome = ExplainedOutcome::Refused {

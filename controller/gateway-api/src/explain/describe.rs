@@ -1,4 +1,4 @@
-//! Describes matches and header modifications as text.
+//! Describes matches and header changes as text.
 
 use std::borrow::Cow;
 
@@ -48,7 +48,7 @@ fn value(what: &str, of: &StringMatch) -> String {
     }
 }
 
-/// Describes a comparison, for instance `does not contain "x" in any case`.
+/// Describes a comparison, such as `does not contain "x" in any case`.
 pub(super) fn comparison(text: &TextMatch) -> String {
     let verb = match (text.operator(), text.negate) {
         (Operator::Exact, false) => "is",
@@ -69,8 +69,8 @@ pub(super) fn comparison(text: &TextMatch) -> String {
     format!("{verb} {:?}{case}{missing}", text.value)
 }
 
-/// Describes header modifications; empty if there are none. `current` returns the previous value of
-/// a header.
+/// Describes header changes. Returns an empty string if there are none. `current` returns the value
+/// of a header before the changes.
 pub(super) fn changes(
     modifier: &HeaderModifier,
     current: impl Fn(&str) -> Option<String>,
@@ -94,7 +94,7 @@ pub(super) fn changes(
     parts.join(", ")
 }
 
-/// Formats a header value, with `%` around the names of facts.
+/// Formats a header value. Facts about the request appear as `%NAME%`.
 fn header_value(
     Header {
         name: _,
@@ -117,7 +117,7 @@ fn header_value(
     Cow::Owned(parts.collect())
 }
 
-/// Describes the host of a match.
+/// Describes the host for which a match applies.
 pub(super) fn host(host: &str) -> &str {
     match host {
         "" | "*" => "any other host",

@@ -1,5 +1,4 @@
-//! Explains the effects of a route's filters on one request, in the order in which they are
-//! applied.
+//! Explains how a route's filters affect one request, in the order in which Envoy applies them.
 
 use std::borrow::Cow;
 
@@ -27,7 +26,7 @@ pub(super) fn of(
     if let Some(cors) = &route.cors {
         let mut cors = Cow::Borrowed(&**cors);
         if !matches!(route.action, Some(Action::Forward(_))) {
-            // The proxy's own responses get CORS headers only for exact origins and simple
+            // Envoy adds CORS headers to its own responses only if the origins are exact or simple
             // expressions.
             let origins = &mut cors.to_mut().allow_origins;
             origins.retain(|it| match &it.kind {
@@ -72,7 +71,7 @@ pub(super) fn of(
     filters
 }
 
-/// Returns the effects of the filters that policies configure, with the names of the policies.
+/// Returns the effects of filters from policies. Each effect names its policies.
 pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
     let RequestFilters {
         max_body_bytes,
@@ -83,7 +82,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         response,
         bandwidth,
         policies,
-        // The names of these filters already contain their policies.
+        // The names of these filters already include the policies.
         address_filters: _,
         tokens: _,
         reserved_headers: _,
@@ -157,8 +156,8 @@ pub(super) fn authorized(auth: &ExternalAuth) -> ExplainedFilter {
     filter("ExternalAuth", effect)
 }
 
-/// Returns the effect of request header modifications, if any. `request` contains the previous
-/// values.
+/// Returns the effect of changes to request headers, if any. `request` contains the headers before
+/// the changes.
 pub(super) fn request_changes(
     modifier: Option<&HeaderModifier>,
     request: Option<&Compared>,
@@ -171,13 +170,13 @@ pub(super) fn request_changes(
     (!effect.is_empty()).then(|| filter("RequestHeaderModifier", effect))
 }
 
-/// Returns the effect of response header modifications, if any.
+/// Returns the effect of changes to response headers, if any.
 pub(super) fn response_changes(modifier: Option<&HeaderModifier>) -> Option<ExplainedFilter> {
     let effect = describe::changes(modifier?, |_| None);
     (!effect.is_empty()).then(|| filter("ResponseHeaderModifier", effect))
 }
 
-/// Returns true if the origin of the request is allowed.
+/// Returns true if CORS allows the request's origin.
 pub(super) fn is_allowed(cors: &Cors, origin: &str, expressions: &mut Expressions) -> bool {
     cors.allow_origins
         .iter()
@@ -210,7 +209,7 @@ fn session_effect(session: &SessionPersistence) -> String {
     }
 }
 
-/// Returns the effect of a rewrite by a rule or by one of its backends.
+/// Returns the effect of a rewrite in a rule or in one of its backends.
 pub(super) fn rewritten(
     rewrite: &UrlRewrite,
     route: &Route,

@@ -1,5 +1,4 @@
-//! Evaluates regular expressions as RE2 does in Envoy: over bytes, and always matching the whole
-//! value.
+//! Evaluates regular expressions as Envoy does with RE2: on bytes, and only for the whole value.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +8,7 @@ use sesame_proto::schema::RegexSubstitution;
 /// Maximum size of a compiled expression in bytes.
 const MAX_BYTES: usize = 8 << 20;
 
-/// Compiled expressions; `None` if an expression does not compile.
+/// Cache of compiled expressions. `None` if an expression does not compile.
 #[derive(Debug, Default)]
 pub(super) struct Expressions(BTreeMap<String, Option<Regex>>);
 
@@ -24,7 +23,8 @@ impl Expressions {
     }
 }
 
-/// Returns the path after a checked substitution, or `None` if its pattern does not compile.
+/// Returns the path after a substitution that was already validated, or `None` if the pattern does
+/// not compile.
 pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<String> {
     let RegexSubstitution {
         pattern,
@@ -50,7 +50,7 @@ pub(super) fn substituted(regex: &RegexSubstitution, path: &str) -> Option<Strin
     Some(String::from_utf8_lossy(&replaced).into_owned())
 }
 
-/// Compiles a pattern so that it matches only whole strings.
+/// Compiles a pattern that must match the whole string.
 fn compile_whole(pattern: &str) -> Option<Regex> {
     compile(&format!(r"\A(?:{pattern})\z"))
 }
@@ -60,7 +60,7 @@ fn compile(pattern: &str) -> Option<Regex> {
         let mut builder = RegexBuilder::new(pattern);
         builder.unicode(unicode).size_limit(MAX_BYTES).build().ok()
     };
-    // Try to match bytes first, as resolution does.
+    // Without Unicode first, as in resolution.
     build(false).or_else(|| build(true))
 }
 

@@ -1,4 +1,4 @@
-//! Computes the targets of rewrites and redirects, as Envoy does from the rendered configuration.
+//! Computes the results of rewrites and redirects, as Envoy does with the rendered configuration.
 
 use sesame_proto::schema::{PathMatch, PathModifier, Redirect, path_match, path_modifier};
 
@@ -6,8 +6,8 @@ use super::compared::Compared;
 use super::expressions;
 use super::request::UrlScheme;
 
-/// Returns the path and query after the modifier is applied, or an error if it cannot be applied.
-/// `redirect` is true if the replacement may contain a query.
+/// Returns the path and query after a modifier is applied, or an error if the modifier cannot be
+/// applied. For a redirect, the replacement may contain a query.
 pub(super) fn replaced(
     matched: Option<&PathMatch>,
     modifier: &PathModifier,
@@ -29,7 +29,7 @@ pub(super) fn replaced(
             let from = match matched.and_then(|it| it.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // Strip the final slash, so that the rest of the path starts with a slash.
+                // Without a final slash in the prefix, the rest of the path starts with a slash.
                 Some(path_match::Kind::TextPrefix(prefix)) => {
                     prefix.strip_suffix('/').unwrap_or(prefix)
                 }
@@ -41,7 +41,8 @@ pub(super) fn replaced(
             };
             let to = rooted(to);
             let to = to.trim_end_matches('/');
-            // Escapes in the path may differ in case, which does not change the length.
+            // The case of escapes in the path may differ from that in the prefix, but the length is
+            // equal.
             let rest = path.get(from.len()..).unwrap_or(path);
             match (from, to) {
                 ("", "") => unchanged(),
@@ -52,7 +53,8 @@ pub(super) fn replaced(
     })
 }
 
-/// Returns the `Location` header of a redirect, for a request to the virtual host of `domain`.
+/// Returns the `Location` header of a redirect. `domain` is the domain of the request's virtual
+/// host.
 pub(super) fn location(
     redirect: &Redirect,
     matched: Option<&PathMatch>,
@@ -91,7 +93,7 @@ pub(super) fn location(
                 UrlScheme::Http => "80",
                 UrlScheme::Https => "443",
             };
-            // Envoy omits the default port of the original scheme.
+            // Envoy leaves out the default port of the request's own scheme.
             if scheme != request.scheme.as_str() && digits == implied {
                 before.to_owned()
             } else {

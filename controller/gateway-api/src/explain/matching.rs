@@ -1,4 +1,4 @@
-//! Compares a request with one match, part by part.
+//! Compares each part of a match with a request.
 
 use sesame_proto::canonical_path::upper_escapes;
 use sesame_proto::expressions::{self, MAX_INSTRUCTIONS};
@@ -9,8 +9,8 @@ use super::compared::{Compared, HeaderValue};
 use super::describe;
 use super::expressions::Expressions;
 
-/// Returns the reason why rendering omits a match, or `None` if the match is rendered. Envoy would
-/// reject a route table that contains an omitted match.
+/// Returns the reason if rendering leaves out a match, or `None` if it does not. Rendering leaves
+/// out matches because of which Envoy would reject the whole route table.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
@@ -55,7 +55,7 @@ pub(super) fn left_out(route: &Route) -> Option<String> {
     ))
 }
 
-/// Describes the parts of a match that the request does not satisfy. Empty if the request matches.
+/// Describes the parts of a match that the request does not meet. Empty if the request matches.
 pub(super) fn mismatches(
     route: &Route,
     request: &Compared,
@@ -81,8 +81,8 @@ pub(super) fn mismatches(
     reasons
 }
 
-/// Returns true if the request is a preflight for a request that the route handles. `forwards` is
-/// true if the route forwards requests.
+/// Returns true if the request is a CORS preflight for a request that the route handles. `forwards`
+/// is true if the route forwards requests.
 pub(super) fn is_preflight(
     route: &Route,
     forwards: bool,
@@ -98,7 +98,7 @@ pub(super) fn is_preflight(
     }
     let wanted = request.filled("access-control-request-method");
     let method = wanted.is_some_and(|wanted| any_method || wanted == route.method);
-    // In a preflight, browsers do not send the headers of the actual request.
+    // A preflight does not contain the headers of the actual request.
     let mut headers = route.headers.iter().filter(|header| {
         if cors.ignores_matched_headers {
             header.name == "host"
@@ -118,7 +118,7 @@ pub(super) fn is_preflight(
             .all(|param| of_query(param, request, expressions).is_none())
 }
 
-/// Returns an explanation if the path does not match.
+/// Returns an explanation if the request's path does not match the route's path.
 pub(super) fn of_path(
     route: &Route,
     request: &Compared,
@@ -165,14 +165,14 @@ fn of_header(
         }
         (HeaderValue::Absent, _) => Some(format!("header {name} is missing")),
         (HeaderValue::Is(values), Some(string_match::Kind::Text(text))) => {
-            // Envoy compares all values as one string.
+            // Envoy joins several values into one string before it compares them.
             of_text(&what, text, &values.join(","))
         }
         (HeaderValue::Is(values), _) => {
             let reasons = values
                 .iter()
                 .map(|value| of_value(&what, header, value, expressions));
-            // A single matching value is enough.
+            // It is enough if one of the values matches.
             let reasons: Option<Vec<String>> = reasons.collect();
             reasons.map(|reasons| reasons.join(", "))
         }
@@ -230,7 +230,7 @@ fn of_text(what: &str, text: &TextMatch, value: &str) -> Option<String> {
     })
 }
 
-/// Returns true if a value satisfies a text match.
+/// Returns true if a value meets a text match.
 pub(super) fn fulfils(text: &TextMatch, value: &str) -> bool {
     let folded = |text: &str| text.to_ascii_lowercase();
     let (value, wanted) = if text.ignore_case {

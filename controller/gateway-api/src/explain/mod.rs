@@ -1,8 +1,9 @@
-//! Explains the response to one request: port, listener, virtual host, route, filters, backends.
+//! Explains how Sesame responds to one request: port, listener, virtual host, route, filters,
+//! backends.
 //!
-//! Explanations follow the rendered configuration and Envoy's behavior;
-//! `tests/tests/routes/explain` compares the two. They never contain secrets that clients must not
-//! know (`session_key`), and never affect what is served.
+//! Explanations follow the rendered configuration and Envoy's behavior.
+//! `tests/tests/routes/explain` compares them with Envoy's responses. They never contain values
+//! that clients must not know (`session_key`), and they never affect traffic.
 
 mod access;
 mod answer;
@@ -44,7 +45,7 @@ pub use self::request::{ExplainRequest, ExplainRequestError, HeaderField, UrlSch
 pub use self::served::{ServedPlace, served, served_text};
 pub use self::text::{TextDetail, text};
 
-/// Explains requests to one snapshot, and caches compiled regular expressions.
+/// Explains requests to one snapshot. Caches compiled regular expressions.
 #[derive(Debug)]
 pub struct Explainer<'s> {
     snapshot: &'s Snapshot,
@@ -52,7 +53,6 @@ pub struct Explainer<'s> {
 }
 
 impl<'s> Explainer<'s> {
-    /// Creates an explainer for this snapshot.
     pub fn new(snapshot: &'s Snapshot) -> Self {
         Self {
             snapshot,
@@ -60,15 +60,15 @@ impl<'s> Explainer<'s> {
         }
     }
 
-    /// Returns the response to `request`, with the steps that lead to it. As JSON, it is smaller
-    /// than [`MAX_EXPLANATION_BYTES`], not counting the request that it repeats.
+    /// Returns the response to `request`, and how it comes about. As JSON, the result has less than
+    /// [`MAX_EXPLANATION_BYTES`] bytes, not counting its copy of the request.
     pub fn explain(&mut self, request: &ExplainRequest) -> Explanation {
         let mut explanation = self.explain_in_full(request);
         bounds::limit(&mut explanation);
         explanation
     }
 
-    /// Returns the response to `request`, with lists and strings of any length.
+    /// Returns the response to `request` without limits on the size of the explanation.
     fn explain_in_full(&mut self, request: &ExplainRequest) -> Explanation {
         let snapshot = self.snapshot;
         let mut explanation = Explanation::of(snapshot, request);
@@ -101,7 +101,7 @@ impl<'s> Explainer<'s> {
         explanation
     }
 
-    /// Finds the route for a request in a route table.
+    /// Finds the route for a request in the route table named `table`, and explains the response.
     fn routed(&mut self, table: &str, compared: &Compared, explanation: &mut Explanation) {
         explanation.path = Some(compared.path_and_query());
         let tables = &self.snapshot.route_tables;
@@ -145,7 +145,7 @@ impl<'s> Explainer<'s> {
     }
 }
 
-/// Changes the outcome to 403 if an address filter rejects the client.
+/// If an address filter rejects the client, replaces the outcome with 403.
 fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &mut Explanation) {
     let by = filters.and_then(|filters| access::refusing(filters, compared.client));
     if let Some(name) = by {
@@ -154,21 +154,20 @@ fn refuse(filters: Option<&RequestFilters>, compared: &Compared, explanation: &m
     }
 }
 
-/// The reason why a request cannot be explained.
+/// Why a request cannot be explained.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
-    /// Several Gateways listen on the port, at different addresses.
+    /// Several Gateways listen on the request's port, each at its own addresses.
     #[error("{} all listen on port {port}; select one with --gateway", bounds::join(.gateways.iter().cloned(), " and "))]
     Several {
-        /// The port of the request.
         port: u16,
         /// The Gateways, as `Gateway/namespace/name`.
         gateways: Vec<String>,
     },
 }
 
-/// Explains a request to the Gateway that listens on its port. Fails if several of these Gateways
-/// listen on that port.
+/// Explains a request to the only Gateway in `snapshots` that listens on its port. Fails if several
+/// of them do.
 pub fn explain_any(
     snapshots: &[&Snapshot],
     request: &ExplainRequest,
@@ -185,7 +184,7 @@ pub fn explain_any(
     }
 }
 
-/// Explains that no Gateway listens on the request's port.
+/// Returns the explanation for a port on which no Gateway listens.
 fn nowhere(snapshots: &[&Snapshot], request: &ExplainRequest) -> Explanation {
     let ports = snapshots
         .iter()

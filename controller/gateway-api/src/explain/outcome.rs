@@ -1,4 +1,4 @@
-//! The explanation as a data structure. Scripts read it as JSON, so fields may be added but never
+//! The explanation as a data structure. Scripts read it as JSON, so fields must not be removed or
 //! renamed.
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use sesame_proto::schema::Snapshot;
 use super::bounds;
 use super::request::ExplainRequest;
 
-/// The response to one request, with all steps that lead to it, in order.
+/// The response to one request, and the steps that lead to it, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
@@ -16,9 +16,9 @@ pub struct Explanation {
     pub gateway: String,
     /// The explained request.
     pub request: ExplainRequest,
-    /// Listener that accepts the connection.
+    /// Listener that receives the connection.
     pub listener: Option<ExplainedListener>,
-    /// Normalized path and query that routes are compared with.
+    /// Path and query after normalization, in the form that is compared with routes.
     pub path: Option<String>,
     /// Virtual host of the request.
     pub virtual_host: Option<ExplainedHost>,
@@ -26,20 +26,20 @@ pub struct Explanation {
     pub candidates: Vec<ExplainedCandidate>,
     /// Route that handles the request.
     pub route: Option<ExplainedRoute>,
-    /// Effects of the route's filters on this request, in the order in which they are applied.
+    /// Effects of the route's filters on this request, in the order in which Envoy applies them.
     pub filters: Vec<ExplainedFilter>,
     /// Response.
     pub outcome: ExplainedOutcome,
-    /// Notes from a caller that has more information than the snapshot.
+    /// Notes from callers that know more than the snapshot.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Number of entries omitted from these lists.
+    /// Number of entries omitted from the lists above.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
 
 impl Explanation {
-    /// Returns an empty explanation.
+    /// Returns an explanation of `request` without any steps.
     pub(super) fn of(snapshot: &Snapshot, request: &ExplainRequest) -> Self {
         Self {
             gateway: snapshot.gateway.clone(),
@@ -58,12 +58,12 @@ impl Explanation {
         }
     }
 
-    /// Adds notes, and counts the notes that exceed the limit.
+    /// Adds notes. Counts the notes beyond the limit as omitted.
     pub fn add_notes(&mut self, notes: impl IntoIterator<Item = String>) {
         bounds::add_notes(self, notes);
     }
 
-    /// Returns the names of all parts of the explanation: the listener, the route and the backends.
+    /// Returns the names of the listener, the route and the backends.
     pub fn parts(&self) -> Vec<&str> {
         let backends = match &self.outcome {
             ExplainedOutcome::Forwarded { backends, .. }
@@ -79,7 +79,7 @@ impl Explanation {
     }
 }
 
-/// Number of entries omitted from each list, because the size of an explanation is limited.
+/// Number of entries omitted from each list, to limit the size of an explanation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Omitted {
@@ -95,7 +95,7 @@ pub struct Omitted {
     /// Endpoints of a backend.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoints: usize,
-    /// Names, at least one of which a backend's certificate must have.
+    /// Names that a backend's certificate may have.
     #[serde(skip_serializing_if = "is_zero")]
     pub names: usize,
     /// Notes.
@@ -117,7 +117,7 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// The listener that accepts a connection.
+/// The listener that receives a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedListener {
@@ -125,9 +125,9 @@ pub struct ExplainedListener {
     pub name: String,
     /// `HTTP`, `HTTPS`, `TLS` or `TCP`.
     pub protocol: String,
-    /// Hostname; empty means all.
+    /// Hostname; empty if the listener accepts all hosts.
     pub hostname: String,
-    /// Why this listener was chosen.
+    /// Why this listener receives the connection.
     pub reason: String,
 }
 
@@ -141,7 +141,7 @@ pub struct ExplainedHost {
     pub domain: String,
 }
 
-/// A route that was tried, or that comes after the route that handles the request.
+/// A route in the virtual host. It may come before or after the route that handles the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedCandidate {
@@ -151,13 +151,13 @@ pub struct ExplainedCandidate {
     pub condition: String,
     /// Outcome for this request.
     pub verdict: CandidateVerdict,
-    /// True if the request's path matches, regardless of other conditions.
+    /// True if the request's path matches, whether or not the other conditions do.
     pub path_matches: bool,
-    /// Reasons for the verdict; empty for the route that handles the request.
+    /// Reasons for the verdict. Empty for the route that handles the request.
     pub reasons: Vec<String>,
 }
 
-/// The outcome for a candidate.
+/// What became of a route for this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CandidateVerdict {
@@ -179,16 +179,16 @@ pub struct ExplainedRoute {
     pub object: String,
     /// 0-based index of the rule.
     pub rule: usize,
-    /// 0-based index of the match in its rule; `None` for routes for connections.
+    /// 0-based index of the match in its rule. `None` for a route for connections.
     #[serde(rename = "match", default)]
     pub match_index: Option<usize>,
-    /// True if the route handles the request as a preflight for another request.
+    /// True if the request is a CORS preflight for another request that the route would handle.
     #[serde(default)]
     pub preflight: bool,
 }
 
 impl ExplainedRoute {
-    /// Parses the name of a route. Returns `None` if the name does not contain a rule.
+    /// Parses the name of a route. Returns `None` if the name contains no rule.
     pub(super) fn of(name: &str, preflight: bool) -> Option<Self> {
         let provenance = Provenance::parse(name).ok()?;
         let match_index = match provenance.part {
@@ -231,7 +231,7 @@ pub enum ExplainedOutcome {
     Answered {
         /// Status of the response.
         status: u32,
-        /// gRPC status for gRPC clients, which get it with HTTP status 200.
+        /// gRPC status that a gRPC client gets, with HTTP status 200.
         grpc_status: Option<u32>,
         /// Cause, as text.
         reason: String,
@@ -240,7 +240,7 @@ pub enum ExplainedOutcome {
     Redirected {
         /// Status of the response.
         status: u32,
-        /// gRPC status for gRPC clients, which get it with HTTP status 200.
+        /// gRPC status that a gRPC client gets, with HTTP status 200.
         grpc_status: Option<u32>,
         /// `Location` header of the response.
         location: String,
@@ -251,13 +251,13 @@ pub enum ExplainedOutcome {
     Forwarded {
         /// Backends, each with its share.
         backends: Vec<ExplainedBackend>,
-        /// Host that the backends receive.
+        /// Value of the `Host` header that backends receive.
         host: String,
         /// Path and query that the backends receive.
         path: String,
-        /// Timeout for the request including retries, in milliseconds; `None` for no limit.
+        /// Timeout in milliseconds for the request with all retries. `None` for no limit.
         request_timeout_ms: Option<u64>,
-        /// Timeout for one attempt, in milliseconds; `None` for no limit.
+        /// Timeout in milliseconds for one attempt. `None` for no limit.
         backend_timeout_ms: Option<u64>,
         /// Retries, as text.
         retries: String,
@@ -273,21 +273,21 @@ pub enum ExplainedOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedBackend {
-    /// Name, as in `Service/namespace/name/80`. `None` if the reference is invalid.
+    /// Name, as `Service/namespace/name/80`. `None` if the reference is invalid.
     pub backend: Option<String>,
-    /// Share, relative to the sum of all weights.
+    /// Weight, relative to the sum of the weights of all backends.
     pub weight: u32,
-    /// Why requests for this backend are rejected, as text.
+    /// Why requests in this backend's share are rejected, as text.
     pub refused: Option<String>,
     /// Protocol of the backend.
     pub protocol: Option<String>,
-    /// Verification of the backend; `None` for plaintext.
+    /// TLS settings for connections to the backend. `None` for plaintext.
     pub tls: Option<ExplainedTls>,
     /// Endpoints that may receive the request.
     pub endpoints: Vec<String>,
     /// Effects of this backend's own filters.
     pub filters: Vec<ExplainedFilter>,
-    /// Number of entries omitted from these lists.
+    /// Number of entries omitted from the lists above.
     #[serde(default, skip_serializing_if = "Omitted::is_empty")]
     pub omitted: Omitted,
 }
@@ -296,10 +296,11 @@ pub struct ExplainedBackend {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedTls {
-    /// Requested server name.
+    /// Server name that Envoy sends.
     pub sni: String,
-    /// Names, at least one of which the backend's certificate must have.
+    /// Names of which the backend's certificate must have at least one.
     pub names: Vec<String>,
-    /// Name of the required CA certificates; empty for the system's CA certificates.
+    /// Name of the CA certificates that must have issued the backend's certificate. Empty for the
+    /// system's.
     pub authorities: String,
 }

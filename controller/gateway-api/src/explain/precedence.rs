@@ -1,12 +1,11 @@
-//! Explains why one of two matches in a virtual host takes precedence, according to the
-//! specification.
+//! Explains why one of two matches in a virtual host takes precedence.
 
 use std::cmp::{Ordering, Reverse};
 
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Route, StringMatch, path_match, string_match};
 
-/// Explains why `first` comes before `later`.
+/// Explains why `first` takes precedence over `later`.
 pub(super) fn why_first(first: &Route, later: &Route) -> String {
     let name = &first.name;
     let parts = [
@@ -88,7 +87,7 @@ fn path_length(route: &Route) -> usize {
     }
 }
 
-/// Returns the rank of the route's kind among equally specific matches.
+/// Returns the rank of the route's kind. Among equal matches, lower ranks take precedence.
 fn layer(route: &Route) -> u8 {
     match object(route).map(|object| object.kind) {
         Some("Ingress") => 2,
@@ -97,8 +96,8 @@ fn layer(route: &Route) -> u8 {
     }
 }
 
-/// Returns the number of headers that make a match more specific. For a wildcard, Ingresses and
-/// HTTPProxies also match the `Host` header, which does not count.
+/// Returns the number of header conditions that count for precedence. For a wildcard host,
+/// Ingresses and HTTPProxies add a condition on `Host`, which does not count.
 fn headers(route: &Route) -> usize {
     let of_host = |it: &&StringMatch| {
         it.name == "host" && matches!(it.kind, Some(string_match::Kind::Regex(_)))

@@ -1,7 +1,7 @@
 //! The request to explain, parsed from a method, a URL and headers in the form that HTTP clients
 //! accept.
 //!
-//! The path is kept as written, because the explanation covers how paths such as `/a/../b` are
+//! Keeps the path as written, because the explanation shows how paths such as `/a/../b` are
 //! normalized.
 
 use std::fmt;
@@ -9,9 +9,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum length of a URL or header in bytes; at least Envoy's default limit.
+/// Maximum length in bytes of a URL or header. Not below Envoy's default limit.
 const MAX_BYTES: usize = 60 << 10;
-/// Maximum number of headers; at least Envoy's default limit.
+/// Maximum number of headers. Not below Envoy's default limit.
 const MAX_HEADERS: usize = 100;
 
 /// A request, as a client would send it.
@@ -22,22 +22,22 @@ pub struct ExplainRequest {
     pub method: String,
     /// Scheme of the URL, which determines whether TLS is used.
     pub scheme: UrlScheme,
-    /// `Host` or `:authority`, with the port if the URL has one.
+    /// `Host` header or `:authority`, with the port if the URL contains one.
     pub authority: String,
     /// Destination port.
     pub port: u16,
     /// Path and query.
     pub path: String,
-    /// All other headers in their original order, with names in lower case.
+    /// All other headers, in order. Names are in lower case.
     #[serde(default)]
     pub headers: Vec<HeaderField>,
-    /// Server name in the TLS handshake; `None` without TLS, or for an IP address.
+    /// Server name in the TLS handshake. `None` without TLS, and if the host is an IP address.
     #[serde(default)]
     pub sni: Option<String>,
-    /// True if the client presents a certificate when the server requests one.
+    /// True if the client has a certificate and presents it on request.
     #[serde(default)]
     pub client_certificate: bool,
-    /// Address of the client, which connects directly; `None` if unknown.
+    /// Address of the client, which is assumed to connect directly. `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<IpAddr>,
 }
@@ -71,7 +71,7 @@ pub struct HeaderField {
     pub value: String,
 }
 
-/// The reason why a request is invalid.
+/// Why a request is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainRequestError {
     /// The URL is invalid.
@@ -94,8 +94,8 @@ pub enum ExplainRequestError {
 }
 
 impl ExplainRequest {
-    /// Parses a request. A `Host` header in `headers` (each `Name: value`) replaces the URL's host,
-    /// and `sni` replaces the server name.
+    /// Parses a request. Headers have the form `Name: value`; a `Host` header replaces the URL's
+    /// host. `sni` replaces the server name.
     pub fn parse(
         method: &str,
         url: &str,
@@ -140,7 +140,7 @@ impl ExplainRequest {
     }
 }
 
-/// Prints the method and the URL.
+/// Formats the method and the URL.
 impl fmt::Display for ExplainRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = self.scheme.as_str();
@@ -174,7 +174,7 @@ fn split(url: &str) -> Result<UrlParts<'_>, &'static str> {
         "https" => UrlScheme::Https,
         _ => return Err("its scheme is neither http nor https"),
     };
-    // Clients do not send the fragment.
+    // Clients never send the fragment of a URL.
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
@@ -232,7 +232,7 @@ fn field(text: &str) -> Result<HeaderField, ExplainRequestError> {
     .ok_or_else(error)
 }
 
-/// Returns true for bytes that RFC 9110 allows in a token.
+/// Returns true if RFC 9110 allows the byte in a token.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,4 +1,5 @@
-//! Tries the routes of a virtual host in Envoy's order: the first match handles the request.
+//! Tries the routes of a virtual host in Envoy's order. The first one that matches handles the
+//! request.
 
 use sesame_proto::expressions::{self as costs, MAX_PER_VIRTUAL_HOST};
 use sesame_proto::schema::route::Action;
@@ -17,19 +18,20 @@ use super::precedence;
 #[derive(Clone, Copy)]
 pub(super) struct Taker<'h> {
     pub(super) route: &'h Route,
-    /// True if the route handles the request as a preflight for another request.
+    /// True if the request is a CORS preflight for another request that the route would handle.
     pub(super) preflight: bool,
 }
 
-/// The results of trying all routes in a virtual host.
+/// The results of comparing a request with the routes of a virtual host.
 pub(super) struct Tried<'h> {
     pub(super) candidates: Vec<ExplainedCandidate>,
-    /// Number of omitted routes.
+    /// Number of routes omitted from `candidates`.
     pub(super) omitted: usize,
     pub(super) winner: Option<Taker<'h>>,
 }
 
-/// Tries all routes in a virtual host, including those after the winner.
+/// Compares a request with all routes of a virtual host, including routes after the one that
+/// handles it.
 pub(super) fn try_all<'h>(
     snapshot: &Snapshot,
     host: &'h VirtualHost,
@@ -79,7 +81,7 @@ pub(super) fn try_all<'h>(
     }
 }
 
-/// Returns true if the route forwards requests, and false if the proxy itself responds.
+/// Returns true if the route forwards requests, and false if Envoy itself responds.
 pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     let Some(Action::Forward(forward)) = &route.action else {
         return false;
@@ -88,7 +90,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     shares.any(|it| !backends::is_refused(snapshot, it))
 }
 
-/// Returns an explanation if rendering omits a route. Otherwise, adds its cost to `cost`.
+/// Returns the reason if rendering leaves out a route. Otherwise, adds the route's cost to `cost`.
 fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);
@@ -104,8 +106,9 @@ fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     None
 }
 
-/// Returns whether the route handles the request as a preflight, or `None` if the route does not
-/// handle it at all. The second value lists the mismatches.
+/// Returns `Some(true)` if the route handles the request as a CORS preflight, `Some(false)` if it
+/// handles the request in another way, and `None` if it does not handle the request. The second
+/// value lists mismatches.
 fn compare(
     snapshot: &Snapshot,
     route: &Route,
@@ -114,7 +117,8 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // If the proxy itself responds, preflights precede other matches; otherwise they come last.
+    // Routes to which Envoy itself responds handle preflights before other requests. Other routes
+    // handle them only if the request does not match otherwise.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

@@ -1,4 +1,4 @@
-//! Finds the listeners and route matches that serve or use an object.
+//! Finds the listeners and matches that belong to an object or use it.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use sesame_proto::schema::{Listener, Port, Route, Snapshot, Transport, WeightedB
 use super::describe;
 use super::hosts;
 
-/// A listener or match that serves or uses an object.
+/// A listener or match that belongs to an object or uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServedPlace {
@@ -18,18 +18,18 @@ pub struct ServedPlace {
     pub gateway: String,
     /// Listener, as `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Port that clients use, with `/UDP` for UDP.
+    /// Port to which clients connect; `/UDP` is appended for UDP.
     pub port: String,
-    /// Host of the requests or connections; empty for all hosts.
+    /// Host name or server name. Empty for all hosts.
     pub host: String,
-    /// The served part: the listener itself, or a match.
+    /// The listener itself, or a match on it.
     pub part: String,
-    /// Conditions of the part, as text.
+    /// Conditions under which the part serves requests or connections, as text.
     pub condition: String,
 }
 
-/// Returns the listeners and matches that serve or use an object (as `Kind/namespace/name`), in the
-/// order of ports and route tables.
+/// Returns the listeners and matches that belong to an object or use it. `object` has the form
+/// `Kind/namespace/name`. The order is that of ports and route tables.
 pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     let mut places = Vec::new();
     for port in &snapshot.ports {
@@ -47,8 +47,8 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     places
 }
 
-/// Formats the listeners and matches that serve or use an object. If the text is for a terminal,
-/// `plain` removes control characters.
+/// Formats the result of [`served`]. `plain` escapes or removes control characters if the text is
+/// for a terminal.
 pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> String {
     if served.is_empty() {
         return "  is served nowhere\n".to_owned();
@@ -74,7 +74,6 @@ pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> St
     text
 }
 
-/// A listener and its context.
 struct Place<'s> {
     snapshot: &'s Snapshot,
     port: &'s Port,
@@ -139,7 +138,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns true if `name` is part of the object.
+/// Returns true if `name` is the name of the object or of a part of it.
 fn is_of(name: &str, object: &str) -> bool {
     Provenance::parse(name).is_ok_and(|it| it.object().to_string() == object)
 }

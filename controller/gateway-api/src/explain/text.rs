@@ -8,21 +8,21 @@ use super::outcome::{
     Explanation,
 };
 
-/// If there are more routes than this, only some of them may be shown.
+/// Number of routes up to which all are shown even without [`TextDetail::AllRoutes`].
 const FEW: usize = 8;
-/// Maximum number of endpoints shown per backend.
+/// Maximum number of endpoints to show per backend.
 const MAX_ENDPOINTS: usize = 5;
 
 /// Selects the routes to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextDetail {
-    /// If there are many routes, only the routes whose path matches.
+    /// All routes if there are few, otherwise only routes whose path matches.
     Brief,
     /// All routes.
     AllRoutes,
 }
 
-/// Formats the explanation. Writing to a String cannot fail.
+/// Formats the explanation for people. Writing to a String cannot fail.
 pub fn text(explanation: &Explanation, detail: TextDetail) -> String {
     let mut text = String::new();
     let Explanation {
@@ -86,7 +86,7 @@ fn line(text: &mut String, title: &str, value: &str) {
     let _ = writeln!(text, "  {title:<9} {value}");
 }
 
-/// Reports how many entries an explanation omits.
+/// Appends the number of entries that are omitted from an explanation.
 fn more(text: &mut String, omitted: usize, what: &str) {
     if omitted > 0 {
         let _ = writeln!(text, "    …       {omitted} more {what}");
@@ -121,7 +121,7 @@ fn routes(text: &mut String, candidates: &[ExplainedCandidate], detail: TextDeta
     skip(text, &mut skipped);
 }
 
-/// Reports how many routes were skipped, and resets the count.
+/// Appends the number of skipped routes, and resets it.
 fn skip(text: &mut String, skipped: &mut usize) {
     let count = std::mem::take(skipped);
     if count > 0 {
@@ -186,7 +186,7 @@ fn answer(text: &mut String, outcome: &ExplainedOutcome) {
     }
 }
 
-/// Formats the status that gRPC clients get.
+/// Formats the status that a gRPC client gets.
 fn for_grpc(status: Option<u32>) -> String {
     status.map_or(String::new(), |code| {
         format!(" (for gRPC 200 with grpc-status {code})")
@@ -231,7 +231,8 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
     }
 }
 
-/// Formats endpoints and their number, including omitted ones.
+/// Formats the first endpoints, and the number of all endpoints including those omitted from the
+/// explanation.
 fn places(endpoints: &[String], omitted: usize) -> String {
     let shown = endpoints.get(..MAX_ENDPOINTS).unwrap_or(endpoints);
     let shown = shown.join(" ");

@@ -1,4 +1,5 @@
-//! Constructs a request that a match handles unless another match takes precedence.
+//! Constructs a request that a match accepts. It reaches the match unless other matches take
+//! precedence.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
@@ -9,11 +10,11 @@ use sesame_proto::schema::{
 use super::matching;
 use super::request::{ExplainRequest, HeaderField, UrlScheme};
 
-/// Label that replaces a wildcard; unlikely to occur in an exact hostname.
+/// Replaces the `*` of a wildcard. Exact hostnames are unlikely to contain this label.
 const ANY_LABEL: &str = "any-other-host";
 
-/// Returns a request to `domain` on the listener that satisfies the match. Returns `None` if no
-/// example for a regular expression is found.
+/// Returns a request to `domain` on the listener that the match accepts. Returns `None` if no text
+/// is found that matches one of its regular expressions.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,
@@ -105,8 +106,8 @@ fn value(of: &StringMatch) -> Option<String> {
     }
 }
 
-/// Returns a short string that a regular expression matches, using only characters that can be
-/// sent.
+/// Returns a short text that a regular expression matches. It consists of characters that a request
+/// can contain.
 fn example(pattern: &str) -> Option<String> {
     let parser = ParserBuilder::new().build().parse(pattern).ok()?;
     let mut text = String::new();
@@ -127,8 +128,8 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
             Some(())
         }
         HirKind::Repetition(it) => {
-            // Repeat at least once, because an empty repetition could leave adjacent slashes, which
-            // Envoy merges.
+            // Repeat at least once. Without any repetition, two slashes might be adjacent, which
+            // Envoy would merge.
             let times = it.min.max(1).min(it.max.unwrap_or(u32::MAX));
             (0..times).try_for_each(|_| write(&it.sub, text))
         }
@@ -138,7 +139,7 @@ fn write(hir: &Hir, text: &mut String) -> Option<()> {
     }
 }
 
-/// Returns a member of a character class, preferably a letter or digit.
+/// Returns a character in a class, preferably a letter or digit.
 fn member(class: &Class) -> Option<char> {
     let usual = "a0A1bcxyz-_".chars().chain(' '..='~');
     let contains = |wanted: &char| match class {

@@ -1,4 +1,4 @@
-//! State of one Gateway on one host, as reported by the host's agent.
+//! State of one Gateway on one host, as the host's agent reports it.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 /// State of a Gateway on one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AgentState {
-    /// Envoy serves the newest configuration.
+    /// Envoy has applied the newest configuration.
     Serving,
-    /// Envoy is being updated to the newest configuration.
+    /// Envoy has not yet applied the newest configuration.
     #[default]
     Applying,
-    /// Envoy serves traffic, but not everything: it rejected a part, or the configuration source
-    /// cannot be read.
+    /// Envoy serves traffic, but rejected a part of the configuration, or its source cannot be
+    /// read.
     Degraded,
-    /// Nothing is served.
+    /// Envoy serves no traffic.
     Down,
 }
 

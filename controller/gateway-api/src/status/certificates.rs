@@ -1,8 +1,8 @@
-//! Conditions about listeners' certificates: how long they are valid, and whether hosts present
-//! them. Callers pass the current time.
+//! Conditions about the certificates of listeners: whether they are valid, and whether hosts
+//! present them. Callers pass the current time.
 //!
-//! Neither condition affects traffic or the conditions that the Gateway API defines: a certificate
-//! that is about to expire still works.
+//! Neither condition affects traffic or the Gateway API's own conditions, because a certificate
+//! that expires soon still works.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, ConditionType, ListenerStatus, Reason};
 use crate::expiry::{Expiry, ExpiryPhase};
 
-/// Maximum number of certificates in a condition. Its message has a size limit and must remain
+/// Maximum number of certificates that a message lists. Messages have a size limit and must be
 /// readable.
 const MAX_TOLD: usize = 20;
 
-/// Adds the condition CertificatesValid to each listener with a certificate that expires soon, has
-/// expired, or is not valid yet. The worst certificate determines the status. `expiries` has the
-/// expiry times of each listener's certificates, keyed by listener name.
+/// Adds the condition CertificatesValid to each listener that has a certificate which has expired,
+/// expires soon, or is not valid yet. The worst certificate determines the condition's status.
+/// `expiries` contains the expiry times of each listener's certificates, by listener name.
 pub fn tell_expiry(
     listeners: &mut [ListenerStatus],
     expiries: &BTreeMap<String, Vec<Expiry>>,
@@ -56,8 +56,8 @@ pub fn tell_expiry(
     }
 }
 
-/// Adds the condition CertificatesShown to each listener that does not present one of its
-/// certificates. `unshown` has the explanations, keyed by listener name.
+/// Adds the condition CertificatesShown to each listener in `unshown`, which maps listener names to
+/// explanations.
 pub(super) fn tell_unshown(listeners: &mut [ListenerStatus], unshown: &BTreeMap<String, String>) {
     for listener in listeners {
         if let Some(why) = unshown.get(&listener.name) {

@@ -1,4 +1,4 @@
-//! Conditions that report a problem.
+//! Determines which conditions report a problem.
 
 use super::{Condition, ConditionStatus, ConditionType};
 
@@ -10,8 +10,8 @@ impl Condition {
 }
 
 impl ConditionType {
-    /// Returns true if a condition of this type with this status reports a problem. Advice is not a
-    /// problem: overlapping hostnames and an insecure validation mode work as requested.
+    /// Returns true if a condition of this type and status reports a problem. Advice does not
+    /// count: overlapping hostnames and an insecure validation mode work as configured.
     pub fn is_fault(self, status: ConditionStatus) -> bool {
         match self {
             Self::Accepted

@@ -1,12 +1,11 @@
-//! Conditions as they are stored: with transition times, and merged with other controllers'
-//! conditions.
+//! Stored conditions. They have transition times, and may come from several controllers.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, ConditionType};
 
-/// `metav1.Condition`, of this or another controller.
+/// A `metav1.Condition` of this or another controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TimedCondition {
@@ -20,20 +19,19 @@ pub struct TimedCondition {
     /// The human-readable message.
     #[serde(default)]
     pub message: String,
-    /// The observed generation.
+    /// Generation of the object for which the condition was determined.
     #[serde(default)]
     pub observed_generation: i64,
-    /// Time of the last change to the status.
+    /// Time at which the condition's status last changed.
     pub last_transition_time: Timestamp,
 }
 
-/// Returns the conditions to store: this controller's conditions in order, followed by other
-/// controllers' conditions unchanged.
+/// Returns the conditions to store: those of this controller in the order of `new`, then those of
+/// other controllers unchanged.
 ///
-/// A condition keeps its transition time while its status is unchanged; reason, message and
-/// generation are always updated. A stored condition that observed a later generation is kept,
-/// because `new` was computed from an old copy of the object. A stored condition of a type that
-/// Sesame knows is removed if `new` lacks it.
+/// A condition keeps its transition time as long as its status stays the same. A stored condition
+/// for a later generation is kept, because `new` was computed from an old copy of the object. A
+/// stored condition is removed if Sesame knows its type and `new` does not contain it.
 pub fn merge(old: &[TimedCondition], new: &[Condition], now: Timestamp) -> Vec<TimedCondition> {
     let ours = new.iter().map(|condition| {
         let stored = old

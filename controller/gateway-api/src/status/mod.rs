@@ -1,12 +1,12 @@
-//! Statuses as values: conditions without transition times, with the order and names that the
+//! Statuses as values. Their conditions have no transition times, but the order and names that the
 //! Gateway API specifies.
 //!
 //! Resolution derives [`Statuses`] only from the objects. [`program`] and [`refuse_rules`] add the
 //! hosts' reports, and [`merge`] adds transition times when a status is written. Nothing here reads
 //! a clock or writes to a cluster.
 //!
-//! Functions for conditions that depend on the time ([`tell_expiry`], [`tell_lapsed`]) take it as
-//! an argument. Callers that have a clock add the result to the statuses.
+//! Functions for conditions that depend on the time ([`tell_expiry`], [`tell_lapsed`]) take the
+//! time as an argument. Only callers with a clock use these functions.
 
 mod agent_state;
 mod certificates;
@@ -40,64 +40,64 @@ pub use self::shown::{ShownCondition, conditions_of};
 pub use self::trust::{PathValidity, SignatureTrust, tell_lapsed};
 pub(crate) use self::verdict::{GOOD, Grounds, Verdict, unsupported};
 
-/// The statuses of all objects that belong to this controller.
+/// The statuses of all objects for which this controller is responsible.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Statuses {
     /// Statuses of the GatewayClasses that name this controller.
     #[serde(serialize_with = "by_text")]
     pub gateway_classes: BTreeMap<NamespacedName, GatewayClassStatus>,
-    /// Statuses of the Gateways that use these classes.
+    /// Statuses of the Gateways of these GatewayClasses.
     #[serde(serialize_with = "by_text")]
     pub gateways: BTreeMap<NamespacedName, GatewayStatus>,
-    /// Statuses of the ListenerSets whose parent is one of these Gateways.
+    /// Statuses of the ListenerSets that have one of these Gateways as their parent.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub listener_sets: BTreeMap<NamespacedName, ListenerSetStatus>,
-    /// Statuses of the routes whose parent is one of these Gateways or ListenerSets; only this
-    /// controller's entries.
+    /// Statuses of the routes that have one of these Gateways or ListenerSets as a parent. Contains
+    /// only this controller's entries.
     #[serde(serialize_with = "by_text")]
     pub routes: BTreeMap<ObjectKey, RouteStatus>,
-    /// Statuses of the policies and XBackends that affect one of these Gateways; only this
+    /// Statuses of the policies and XBackends that affect one of these Gateways. Contains only this
     /// controller's entries.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "by_text")]
     pub policies: BTreeMap<ObjectKey, PolicyStatus>,
 }
 
-/// `GatewayClassStatus`.
+/// `GatewayClassStatus` of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayClassStatus {
-    /// Accepted and SupportedVersion.
+    /// The conditions Accepted and SupportedVersion.
     pub conditions: Vec<Condition>,
     /// The supported features, sorted by name.
     pub supported_features: Vec<SupportedFeature>,
 }
 
-/// `SupportedFeature`.
+/// `SupportedFeature` of the Gateway API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SupportedFeature {
-    /// Name of the feature in the conformance suite.
+    /// Name of the feature in the Gateway API's conformance suite.
     pub name: &'static str,
 }
 
-/// `GatewayStatus`.
+/// `GatewayStatus` of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayStatus {
-    /// The addresses at which the Gateway is served; empty until hosts report them.
+    /// The addresses at which the Gateway is served. Empty until hosts report them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<GatewayStatusAddress>,
-    /// Accepted, Programmed and ResolvedRefs, followed by others that apply, such as
-    /// InsecureFrontendValidationMode.
+    /// Accepted, Programmed and ResolvedRefs, followed by conditions that are only sometimes
+    /// present, such as InsecureFrontendValidationMode.
     pub conditions: Vec<Condition>,
-    /// One entry per listener of the Gateway itself, in the order of `spec.listeners`.
+    /// One entry per listener that the Gateway itself defines, in the order of `spec.listeners`.
     pub listeners: Vec<ListenerStatus>,
-    /// Number of accepted ListenerSets.
+    /// Number of accepted ListenerSets that belong to the Gateway.
     pub attached_listener_sets: i32,
 }
 
 impl GatewayStatus {
-    /// Returns the status for a Gateway that uses a Sesame class but is not served at all.
+    /// Returns the status of a Gateway of a Sesame class that is not served at all.
     pub fn unserved(reason: Reason, why: &str, generation: i64) -> Self {
         let refused =
             |type_| Condition::new(type_, ConditionStatus::False, reason, why, generation);
@@ -111,7 +111,7 @@ impl GatewayStatus {
     }
 }
 
-/// `GatewayStatusAddress`.
+/// `GatewayStatusAddress` of the Gateway API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GatewayStatusAddress {
     /// IPAddress or Hostname.
@@ -121,7 +121,7 @@ pub struct GatewayStatusAddress {
     pub value: String,
 }
 
-/// `ListenerStatus`.
+/// `ListenerStatus` of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerStatus {
@@ -131,32 +131,33 @@ pub struct ListenerStatus {
     pub supported_kinds: Vec<RouteGroupKind>,
     /// Number of accepted routes that attach to the listener, even if it is not accepted itself.
     pub attached_routes: i32,
-    /// Accepted, Programmed, ResolvedRefs, Conflicted, and if needed OverlappingTLSConfig,
-    /// CertificatesValid and CertificatesShown.
+    /// Accepted, Programmed, ResolvedRefs and Conflicted. If there is something to report, also
+    /// OverlappingTLSConfig, CertificatesValid and CertificatesShown.
     pub conditions: Vec<Condition>,
 }
 
-/// `ListenerSetStatus`.
+/// `ListenerSetStatus` of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ListenerSetStatus {
-    /// The Gateway to which the listeners are added.
+    /// The Gateway to which the ListenerSet adds listeners.
     #[serde(skip)]
     pub gateway: NamespacedName,
-    /// Accepted and Programmed.
+    /// The conditions Accepted and Programmed.
     pub conditions: Vec<Condition>,
-    /// In the order of `spec.listeners`; empty if the ListenerSet as a whole is rejected.
+    /// One entry per listener, in the order of `spec.listeners`. Empty if the whole ListenerSet is
+    /// rejected.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listeners: Vec<ListenerStatus>,
 }
 
-/// `PolicyStatus`.
+/// `PolicyStatus` of the Gateway API.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PolicyStatus {
-    /// One entry per ancestor, sorted by Gateway.
+    /// One entry per ancestor, sorted by ancestor.
     pub ancestors: Vec<PolicyAncestorStatus>,
 }
 
-/// `PolicyAncestorStatus`.
+/// `PolicyAncestorStatus` of the Gateway API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyAncestorStatus {
@@ -164,12 +165,12 @@ pub struct PolicyAncestorStatus {
     pub ancestor_ref: ParentRef,
     /// Name of this controller.
     pub controller_name: String,
-    /// Accepted, and if needed ResolvedRefs and Programmed.
+    /// Accepted, and in some cases ResolvedRefs and Programmed.
     pub conditions: Vec<Condition>,
 }
 
 impl PolicyAncestorStatus {
-    /// Returns true if one of the conditions depends on hosts' reports.
+    /// Returns true if one of the conditions depends on reports from hosts.
     pub fn awaits_hosts(&self) -> bool {
         let mut conditions = self.conditions.iter();
         conditions.any(|it| it.type_ == ConditionType::Programmed)
@@ -189,24 +190,24 @@ impl PolicyAncestorStatus {
     }
 }
 
-/// `RouteStatus` for a route of any kind. Here, HTTPProxies and Ingresses also have one; its parent
-/// is the Gateway that serves their class.
+/// `RouteStatus` of the Gateway API, for a route of any kind. Also used for HTTPProxies and
+/// Ingresses, whose parent is the Gateway that their class specifies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RouteStatus {
-    /// In the order of `spec.parentRefs`.
+    /// One entry per parent, in the order of `spec.parentRefs`.
     pub parents: Vec<RouteParentStatus>,
     /// Errors and warnings of an HTTPProxy; empty for other kinds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<ProxyDetail>,
 }
 
-/// `SubCondition` of an HTTPProxy: an error or a warning.
+/// An error or warning of an HTTPProxy, called `SubCondition` in Contour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProxyDetail {
     /// True for a warning.
     pub warning: bool,
-    /// The area, such as `TLSError`.
+    /// What the error or warning is about, such as `TLSError`.
     #[serde(rename = "type")]
     pub type_: &'static str,
     /// The reason, such as `SecretNotValid`.
@@ -215,25 +216,26 @@ pub struct ProxyDetail {
     pub message: String,
 }
 
-/// `RouteParentStatus`.
+/// `RouteParentStatus` of the Gateway API.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteParentStatus {
-    /// A copy of the entry in `spec.parentRefs`.
+    /// Copy of the entry in `spec.parentRefs`.
     pub parent_ref: ParentRef,
-    /// The Gateway that serves the route, unless `parent_ref` refers to a Gateway.
+    /// The Gateway that serves the route, if `parent_ref` does not refer to a Gateway.
     #[serde(skip)]
     pub through: Option<NamespacedName>,
     /// Name of this controller.
     pub controller_name: String,
-    /// Accepted, ResolvedRefs, and if needed PartiallyInvalid and Displaced.
+    /// Accepted and ResolvedRefs. If there is something to report, also PartiallyInvalid and
+    /// Displaced.
     pub conditions: Vec<Condition>,
-    /// Ports of the listeners that an HTTPProxy or Ingress attaches to; empty for other routes.
+    /// Ports of the listeners to which an HTTPProxy or Ingress attaches. Empty for other routes.
     #[serde(skip)]
     pub ports: Vec<u16>,
 }
 
-/// Serializes a map with its keys as strings.
+/// Serializes a map. Converts its keys to strings.
 fn by_text<K: Display, V: Serialize, S: Serializer>(
     map: &BTreeMap<K, V>,
     serializer: S,

@@ -1,4 +1,4 @@
-//! Adds the hosts' reports about a Gateway to its status.
+//! Adds the reports of a Gateway's hosts to the Gateway's status.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,29 +15,31 @@ use crate::world::ObjectKey;
 /// The combined reports of all hosts that serve one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
-    /// The addresses at which the Gateway is served: IPs or hostnames.
+    /// The IP addresses or hostnames at which the Gateway is served.
     pub addresses: Vec<String>,
     /// Number of hosts whose Envoy runs the desired revision.
     pub hosts_ready: u32,
-    /// Total number of the Gateway's hosts.
+    /// Number of all hosts of the Gateway.
     pub hosts: u32,
-    /// Listeners that hosts could not open, or for which they have no certificate, with the reason.
-    /// Keyed by provenance, or by listener name in a copy for one object.
+    /// Listeners that hosts cannot open, or for which they have no certificate, each with an
+    /// explanation. The keys are the listeners' names in the snapshot, or their names in the object
+    /// after [`Self::of_object`].
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners that do not present one of their certificates, with the reason. Keyed like
-    /// `refused_listeners`.
+    /// Listeners that do not present one of their certificates, each with an explanation. The keys
+    /// are like those of `refused_listeners`.
     pub unshown_certificates: BTreeMap<String, String>,
-    /// Addresses in `spec.addresses` that no host has, with the reason.
+    /// Addresses in `spec.addresses` that no host has, each with an explanation.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// The reason why the address is missing; `None` if hosts just have not reported one yet.
+    /// Why the Gateway has no address yet. `None` if it has one, or if hosts merely have not
+    /// reported it.
     pub awaited: Option<String>,
-    /// Notes about the hosts, which follow the number of ready hosts in the message.
+    /// Notes about the hosts, appended to the condition's message.
     pub notes: Vec<String>,
 }
 
 impl Programmed {
-    /// Returns a copy with only the listeners of one object, keyed by their names in the object.
-    /// Hosts identify a listener by its provenance.
+    /// Returns a copy with only the listeners of one object, keyed by their names in the object. In
+    /// reports, the keys are the listeners' names in the snapshot.
     #[must_use]
     pub fn of_object(&self, object: &ObjectKey) -> Self {
         let object = object.to_string();
@@ -57,8 +59,7 @@ impl Programmed {
 
 /// Adds the hosts' reports to `status`.
 ///
-/// Only conditions that resolution left Unknown change: an invalid Gateway or listener remains
-/// invalid.
+/// Changes only conditions that are still pending, so an invalid Gateway or listener stays invalid.
 pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     let Programmed {
         addresses,
@@ -91,7 +92,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
             all_refused.then(|| (Reason::Invalid, noted(ALL_REFUSED, programmed)))
         };
         match fault {
-            // Host reports cannot change this.
+            // Hosts cannot provide the missing address, so do not wait for their reports.
             Some((reason, why)) if awaited.is_some() => {
                 set(condition, ConditionStatus::False, reason, &why);
             }
@@ -99,7 +100,8 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
         }
         true
     } else {
-        // One address can never be used, but the other addresses are still reported.
+        // The Gateway is not programmed because one of its addresses cannot be used, but its other
+        // addresses are reported.
         let in_part = status.conditions.iter().any(|condition| {
             condition.type_ == ConditionType::Programmed
                 && condition.reason == Reason::AddressNotUsable
@@ -111,7 +113,7 @@ pub fn program(status: &mut GatewayStatus, programmed: &Programmed) {
     }
 }
 
-/// Adds the reports from the Gateway's hosts to a ListenerSet's status.
+/// Adds the reports of the Gateway's hosts to a ListenerSet's status.
 pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Programmed) {
     let open_listeners = program_listeners(&mut status.listeners, programmed);
     if let Some(condition) = pending(&mut status.conditions) {
@@ -121,8 +123,8 @@ pub fn program_listener_set(status: &mut ListenerSetStatus, programmed: &Program
     }
 }
 
-/// Adds the reports from an ancestor's hosts to a policy's conditions. The policy is programmed
-/// when every host runs the desired revision.
+/// Adds the reports of an ancestor's hosts to the conditions of a policy. The policy is programmed
+/// once all of these hosts run the desired revision.
 pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     let Some(condition) = pending(conditions) else {
         return;
@@ -136,10 +138,11 @@ pub fn program_policy(conditions: &mut [Condition], programmed: &Programmed) {
     }
 }
 
-/// End of the message if every listener was rejected.
+/// Appended to the message if hosts rejected all listeners.
 const ALL_REFUSED: &str = "but every listener was rejected; see status.listeners";
 
-/// Sets an object's condition: pending until a host is ready, and then False if there is a fault.
+/// Sets the condition of an object. It stays pending until a host is ready, and then becomes False
+/// if there is a fault, or else True.
 fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Programmed) {
     if programmed.hosts_ready == 0 {
         wait(condition, programmed.hosts, &noted("", programmed));
@@ -165,7 +168,8 @@ fn decide(condition: &mut Condition, fault: Option<Grounds>, programmed: &Progra
     }
 }
 
-/// Sets the condition Programmed of each listener, and returns the number of open listeners.
+/// Sets the condition Programmed of each listener. Returns the number of listeners that are open on
+/// a host.
 fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) -> usize {
     certificates::tell_unshown(listeners, &programmed.unshown_certificates);
     let progress = progress(programmed);
@@ -175,7 +179,7 @@ fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) 
             continue;
         };
         if let Some(why) = programmed.refused_listeners.get(&listener.name) {
-            // If the only problem is the missing certificate, report only that.
+            // Report a missing certificate only if it is the only problem.
             let unshown = programmed.unshown_certificates.get(&listener.name);
             let reason = match unshown {
                 Some(unshown) if unshown == why => Reason::CertificateNotShown,
@@ -204,7 +208,7 @@ fn progress(programmed: &Programmed) -> String {
     )
 }
 
-/// Returns a message with the number of ready hosts, the addition, and the notes about the hosts.
+/// Returns a message: the number of ready hosts, `addition`, and the notes about hosts.
 fn noted(addition: &str, programmed: &Programmed) -> String {
     let mut message = progress(programmed);
     if !addition.is_empty() {
@@ -225,7 +229,7 @@ fn status_address(value: &str) -> GatewayStatusAddress {
     }
 }
 
-/// Returns the condition Programmed if it is still pending.
+/// Returns the condition Programmed if hosts still have to report.
 fn pending(conditions: &mut [Condition]) -> Option<&mut Condition> {
     conditions.iter_mut().find(|condition| {
         condition.type_ == ConditionType::Programmed && condition.reason == Reason::Pending
@@ -238,7 +242,7 @@ fn set(condition: &mut Condition, status: ConditionStatus, reason: Reason, messa
     message.clone_into(&mut condition.message);
 }
 
-/// Sets the condition when no host is ready: False, or still Unknown if there are no hosts.
+/// Sets a condition while no host is ready: to False, or if there are no hosts, leaves it Unknown.
 fn wait(condition: &mut Condition, hosts: u32, progress: &str) {
     if hosts > 0 {
         set(condition, ConditionStatus::False, Reason::Pending, progress);

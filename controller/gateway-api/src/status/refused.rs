@@ -1,27 +1,28 @@
-//! Adds the rules and backends that Envoy rejects on a Gateway's hosts to the route's status.
+//! Adds the rules and backends that Envoy rejects on a Gateway's hosts to the status of their
+//! route.
 
 use std::collections::BTreeMap;
 
 use super::{Condition, ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus};
 use crate::api::NamespacedName;
 
-/// The parts of one route that hosts reject.
+/// The parts of one route that Envoy rejects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedRules {
-    /// Rules that Envoy rejects, with Envoy's reason.
+    /// Rejected rules by index, each with Envoy's reason.
     pub rules: BTreeMap<usize, String>,
-    /// Rules with a rejected backend, with Envoy's reason.
+    /// Rules with a rejected backend, by index, each with Envoy's reason.
     pub backends: BTreeMap<usize, String>,
-    /// True if any part of the route works.
+    /// True if Envoy accepts any part of the route.
     pub works: bool,
 }
 
-/// Adds the parts that this Gateway's hosts reject to `status`, in the entries for parents that
-/// this Gateway serves.
+/// Adds the parts of a route that this Gateway's hosts reject to `status`, in the entries of all
+/// parents that belong to this Gateway.
 ///
-/// `PartiallyInvalid` is set if a part of the route works; otherwise the route is not accepted. A
-/// rejected backend counts as an unresolved reference, and its share of requests gets the same
-/// response.
+/// If a part of the route works, `PartiallyInvalid` is set; otherwise the route is not accepted. A
+/// rejected backend is reported like an unresolved reference, and requests in its share get the
+/// same response.
 pub fn refuse_rules(
     status: &mut RouteStatus,
     namespace: &str,
@@ -74,8 +75,8 @@ fn is(parent: &RouteParentStatus, namespace: &str, gateway: &NamespacedName) -> 
         && reference.namespace.as_deref().unwrap_or(namespace) == gateway.namespace
 }
 
-/// Returns `Dropped Rule 0: why; Dropped Rule 2: why`, with the prefix that the Gateway API
-/// requires.
+/// Joins rules and reasons, such as `Dropped Rule 0: why; Dropped Rule 2: why`. The Gateway API
+/// requires this prefix.
 fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     let said: Vec<String> = rules
         .iter()
@@ -84,8 +85,7 @@ fn listed(what: &str, rules: &BTreeMap<usize, String>) -> String {
     said.join("; ")
 }
 
-/// Sets the condition to the status that reports a problem. If the condition already reports one,
-/// its old message comes first.
+/// Makes the condition report a problem. If it already does, its old message comes first.
 fn add(conditions: &mut Vec<Condition>, type_: ConditionType, said: &str, generation: i64) {
     let status = match type_ {
         ConditionType::PartiallyInvalid => ConditionStatus::True,

@@ -1,25 +1,24 @@
-//! Sections: every list of conditions in all statuses, with its location. No other module
-//! enumerates these lists.
+//! Enumerates every list of conditions in all statuses, with its location. No other module does so.
 
 use super::{Condition, GatewayClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus};
 use super::{PolicyStatus, RouteStatus, Statuses};
 use crate::api::NamespacedName;
 use crate::world::Kind;
 
-/// A part of a status that has conditions.
+/// The part of a status to which a list of conditions belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section<'a> {
     /// The object itself.
     Object,
-    /// A listener, by position and name.
+    /// A listener, by index and name.
     Listener(usize, &'a str),
-    /// A parent, by position.
+    /// A parent of a route, by index.
     Parent(usize),
-    /// An ancestor, by position.
+    /// An ancestor of a policy, by index.
     Ancestor(usize),
 }
 
-/// The status of one object.
+/// The status of an object of any kind.
 #[derive(Clone, Copy, Debug)]
 pub enum ObjectStatus<'a> {
     /// Status of a GatewayClass.
@@ -35,7 +34,7 @@ pub enum ObjectStatus<'a> {
 }
 
 impl<'a> ObjectStatus<'a> {
-    /// Returns all conditions, grouped by section.
+    /// Returns the conditions of each section.
     pub fn sections(self) -> Vec<(Section<'a>, &'a [Condition])> {
         let object = |conditions: &'a [Condition]| vec![(Section::Object, conditions)];
         let with_listeners = |conditions: &'a [Condition], listeners: &'a [ListenerStatus]| {
@@ -63,7 +62,7 @@ impl<'a> ObjectStatus<'a> {
 }
 
 impl Statuses {
-    /// Returns the status of every object, by kind and name.
+    /// Returns the status of every object, with its kind and name.
     pub fn objects(&self) -> impl Iterator<Item = (Kind, &NamespacedName, ObjectStatus<'_>)> {
         let Self {
             gateway_classes,

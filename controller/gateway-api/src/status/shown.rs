@@ -1,4 +1,4 @@
-//! The conditions in one object's status, parsed from JSON for display.
+//! The conditions of one object, parsed from the JSON of its status for display.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{ConditionStatus, ConditionType};
 
-/// One condition, with the part of the object's status that contains it.
+/// A condition, and the part of the status to which it belongs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ShownCondition {
-    /// The listener, parent or ancestor; empty for the object itself.
+    /// The listener, parent or ancestor. Empty for a condition of the object itself.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub section: String,
     /// Type of the condition.
@@ -25,7 +25,7 @@ pub struct ShownCondition {
 }
 
 impl ShownCondition {
-    /// Returns true if the condition reports a problem. Conditions of unknown types do not count.
+    /// Returns true if the condition reports a problem, as far as Sesame knows its type.
     pub fn is_fault(&self) -> bool {
         let status = match self.status.as_str() {
             "True" => ConditionStatus::True,
@@ -36,7 +36,7 @@ impl ShownCondition {
     }
 }
 
-/// Prints one line, which begins with the section if there is one.
+/// Formats the condition as one line. The line starts with the section, if any.
 impl fmt::Display for ShownCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -53,7 +53,7 @@ impl fmt::Display for ShownCondition {
     }
 }
 
-/// Returns all conditions of a status.
+/// Returns all conditions in a status.
 pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
     let mut all = Vec::new();
     let mut add = |section: String, holder: &Value| {
@@ -80,7 +80,7 @@ pub fn conditions_of(status: &Value) -> Vec<ShownCondition> {
     all
 }
 
-/// Returns the name in a reference, followed by its section name and port.
+/// Returns the name, section name and port in a reference.
 fn reference(reference: &Value) -> String {
     let mut section = word(reference, "name");
     for extra in ["sectionName", "port"] {
@@ -97,7 +97,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a string field on a single line, for tables.
+/// Returns a string field without line breaks, for tables.
 fn word(value: &Value, key: &str) -> String {
     let text = value[key].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")

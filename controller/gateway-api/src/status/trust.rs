@@ -1,8 +1,8 @@
-//! Trust in a certificate, which depends on signatures and on the dates of all certificates on a
-//! path.
+//! Trust in a certificate. It depends on signatures, and on the validity periods of all
+//! certificates on a path to an authority.
 //!
-//! Never reads a clock: signatures do not expire but certificates do, and the caller passes the
-//! time.
+//! Nothing here reads a clock. Signatures do not change, but certificates expire, so the caller
+//! passes the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use jiff::Timestamp;
 use super::{Condition, ConditionStatus, Reason, Statuses};
 use crate::world::{Kind, ObjectKey};
 
-/// The period in which all certificates on a path to an authority are valid, as Unix timestamps.
+/// The period in which all certificates on a path to an authority are valid. Times are in seconds
+/// since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathValidity {
-    /// Time at which the last of the certificates becomes valid.
+    /// Time at which the last of these certificates becomes valid.
     pub not_before: i64,
-    /// Time at which the first of the certificates expires.
+    /// Time at which the first of these certificates expires.
     pub not_after: i64,
 }
 
 impl PathValidity {
-    /// Validity of paths that were not checked.
+    /// The period for a path that was not checked.
     pub(crate) const ALWAYS: Self = Self {
         not_before: i64::MIN,
         not_after: i64::MAX,
     };
 
-    /// Returns the period during which both are valid.
+    /// Returns the period in which both are valid.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             not_before: self.not_before.max(other.not_before),
@@ -41,17 +42,17 @@ impl PathValidity {
     }
 }
 
-/// A peer's trust in a certificate, based on signatures.
+/// The trust of a peer in a certificate, as far as signatures tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureTrust {
-    /// The owner of the certificate, or the peer that trusts it.
+    /// The owner of the certificate, or the peer that trusts the certificate.
     pub of: String,
-    /// Validity of each signature path that leads to an authority; never empty.
+    /// Validity of each path of signatures to an authority. Never empty.
     pub paths: Vec<PathValidity>,
 }
 
 impl SignatureTrust {
-    /// Returns an explanation if the trust does not hold at `now`, or `None` if it does.
+    /// Returns an explanation if no path is valid at `now`, or `None` if any path is.
     fn lapse(&self, now: Timestamp) -> Option<String> {
         let Self { of, paths } = self;
         if paths.iter().any(|path| path.includes(now.as_second())) {
@@ -67,7 +68,7 @@ impl SignatureTrust {
     }
 }
 
-/// Sets conditions to False if they depend on trust that does not hold at `now`.
+/// Sets each condition to False that depends on trust for which no path is valid at `now`.
 pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
     for condition in conditions {
         let lapsed = lapsed(condition, now);
@@ -99,7 +100,7 @@ fn lapsed(condition: &Condition, now: Timestamp) -> Vec<String> {
 }
 
 impl Statuses {
-    /// Returns the objects whose conditions depend on trust that does not hold at `now`.
+    /// Returns the objects with conditions that [`tell_lapsed`] would set to False at `now`.
     pub fn with_lapsed_trust(&self, now: Timestamp) -> BTreeSet<ObjectKey> {
         let any = |conditions: &[Condition]| {
             let mut all = conditions.iter();
@@ -118,7 +119,7 @@ impl Statuses {
 }
 
 impl Condition {
-    /// Makes the condition depend on this trust.
+    /// Makes the condition depend on the trust of these peers.
     pub(crate) fn resting_on(self, trust: Vec<SignatureTrust>) -> Self {
         let trust = (!trust.is_empty()).then(|| Arc::from(trust));
         Self { trust, ..self }

@@ -1,36 +1,37 @@
-//! The verdict on one aspect of an object. It becomes one condition, so the decision and its
-//! message cannot diverge.
+//! The result of checking one aspect of an object. It becomes one condition, so that the decision
+//! and the message always agree.
 
 use super::{Condition, ConditionStatus, ConditionType, Reason};
 
-/// Maximum size of a message in the API, in bytes. Longer messages are truncated.
+/// Maximum size of a condition's message in bytes, as in the API. Longer messages are truncated.
 const MESSAGE_LIMIT: usize = 32 * 1024;
 
-/// The grounds for a rejection: the machine-readable reason and the human-readable message.
+/// The reason for a rejection, and a message that explains it.
 pub(crate) type Grounds = (Reason, String);
 
-/// Returns the grounds for rejecting an unsupported value.
+/// Returns the grounds for rejecting a value that is not supported.
 pub(crate) fn unsupported(message: impl Into<String>) -> Grounds {
     (Reason::UnsupportedValue, message.into())
 }
 
-/// The faults in one aspect of an object: none, or the first reason and all messages.
+/// The faults found in one aspect of an object. If there are any: the first reason, and all
+/// messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     fault: Option<Grounds>,
 }
 
-/// The verdict without faults.
+/// A verdict without faults.
 pub(crate) static GOOD: Verdict = Verdict { fault: None };
 
 impl Verdict {
-    /// Adds a fault. The first fault determines the reason; the messages are joined.
+    /// Adds a fault. The first fault determines the reason, and all messages are joined.
     pub(crate) fn refuse(&mut self, reason: Reason, message: impl AsRef<str>) {
         let message = message.as_ref();
         match &mut self.fault {
             None => self.fault = Some((reason, message.to_owned())),
             Some((_, text)) => {
-                // Several rules may have the same fault; report it only once.
+                // Rules may share a fault. Report it only once.
                 if !text.contains(message) && text.len() + message.len() < MESSAGE_LIMIT {
                     text.push_str("; ");
                     text.push_str(message);
@@ -39,33 +40,32 @@ impl Verdict {
         }
     }
 
-    /// Adds a fault if `why` is set.
+    /// Adds a fault if there is an error message.
     pub(crate) fn refuse_if(&mut self, reason: Reason, why: Option<String>) {
         if let Some(why) = why {
             self.refuse(reason, why);
         }
     }
 
-    /// Adds the faults of another verdict.
+    /// Adds the faults in another verdict.
     pub(crate) fn add(&mut self, other: &Self) {
         if let Some((reason, why)) = other.fault() {
             self.refuse(reason, why);
         }
     }
 
-    /// Returns true unless a fault was found.
     pub(crate) fn good(&self) -> bool {
         self.fault.is_none()
     }
 
-    /// Returns the first reason and all messages, or `None` without a fault.
+    /// Returns the first reason and all messages, or `None` if there are no faults.
     pub(crate) fn fault(&self) -> Option<(Reason, &str)> {
         self.fault
             .as_ref()
             .map(|(reason, message)| (*reason, message.as_str()))
     }
 
-    /// Returns the condition Accepted: True with this message, or False with the fault.
+    /// Returns the condition Accepted. It is True with `message`, or False if there are faults.
     pub(crate) fn accepted(&self, message: &str, generation: i64) -> Condition {
         let good = (Reason::Accepted, message);
         self.condition(ConditionType::Accepted, good, generation)
@@ -77,7 +77,7 @@ impl Verdict {
         self.condition(ConditionType::ResolvedRefs, good, generation)
     }
 
-    /// Returns the condition Meshed: True with this message, or False with the fault.
+    /// Returns the condition Meshed. It is True with `message`, or False if there are faults.
     pub(crate) fn meshed(&self, message: &str, generation: i64) -> Condition {
         let good = (Reason::Meshed, message);
         self.condition(ConditionType::Meshed, good, generation)
@@ -93,7 +93,7 @@ impl Verdict {
 }
 
 impl Condition {
-    /// Creates a condition and truncates its message to the size that the API allows.
+    /// Creates a condition. Truncates a message that is longer than the API allows.
     pub fn new(
         type_: ConditionType,
         status: ConditionStatus,

@@ -1,16 +1,16 @@
-//! Gateway API releases of the definitions (CRDs) that are installed in a cluster, by kind.
+//! The Gateway API release of each definition (CRD) that is installed in a cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Kind;
 
-/// Annotation that holds a definition's release.
+/// Annotation of a definition that states its release.
 pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
-/// Annotation that holds a definition's channel.
+/// Annotation of a definition that states its channel.
 pub const CHANNEL: &str = "gateway.networking.k8s.io/channel";
 
-/// A minor release of the Gateway API, such as 1.6; its patch releases have the same fields.
+/// A minor release of the Gateway API, such as 1.6. All of its patch releases have the same fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ApiRelease {
     /// The 1 in 1.6.
@@ -37,7 +37,7 @@ impl fmt::Display for ApiRelease {
     }
 }
 
-/// Channel of a release: the standard channel has fewer kinds and fields.
+/// Channel of a release. The standard channel has fewer kinds and fields than the experimental one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the API's own words")]
 pub enum ReleaseChannel {
@@ -46,7 +46,7 @@ pub enum ReleaseChannel {
 }
 
 impl ReleaseChannel {
-    /// Returns the channel's name as definitions spell it.
+    /// Returns the name of the channel as it appears in definitions.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Standard => "standard",
@@ -55,12 +55,12 @@ impl ReleaseChannel {
     }
 }
 
-/// The release that a definition claims.
+/// The release that a definition's annotations state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DefinitionRelease {
-    /// A release and a channel.
+    /// A release and channel that could be parsed.
     Known(ApiRelease, ReleaseChannel),
-    /// The annotations are missing or malformed; both values are kept.
+    /// An annotation is missing or malformed. Both are kept as written.
     Unknown {
         /// Value of [`BUNDLE_VERSION`]; empty if missing.
         version: String,
@@ -94,22 +94,22 @@ impl DefinitionRelease {
     }
 }
 
-/// Maximum number of characters that a message quotes from an annotation.
+/// Maximum number of characters of an annotation that a message quotes.
 const MAX_SHOWN: usize = 64;
 
-/// The installed definitions.
+/// The definitions on which the objects are based.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Definitions {
-    /// There is no cluster: objects have all fields that Sesame knows.
+    /// Objects do not come from a cluster. They may use all fields that Sesame knows.
     #[default]
     OwnTypes,
-    /// The release of each installed kind.
+    /// The release of each kind that is installed in the cluster.
     Installed(BTreeMap<Kind, DefinitionRelease>),
 }
 
 impl Definitions {
-    /// Returns true if the installed definition of this kind is from Gateway API 1.`minor` or
-    /// newer.
+    /// Returns true if the definition of this kind is from Gateway API 1.`minor` or a later
+    /// release.
     pub fn since(&self, kind: Kind, minor: u32) -> bool {
         let since = ApiRelease { major: 1, minor };
         match self {

@@ -1,8 +1,8 @@
-//! The last good key pair of each Secret, which remains in use while the Secret is invalid.
+//! The last valid key pair of each Secret. It remains in use while the Secret is invalid.
 //!
-//! Resolution is stateless, so the history that it needs is part of its input. The caller passes
-//! the pairs that one resolution found valid to the next. After a restart, it passes the pairs that
-//! were last published or accepted. Private keys are never printed.
+//! Resolution keeps no state, so this history is part of its input. After each resolution, the
+//! caller passes the valid pairs to the next. After a restart, it passes the pairs that were last
+//! published or accepted. Private keys are never printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use sesame_proto::keys::KeyPair;
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// The last good key pairs, keyed by Secret.
+/// The last valid key pairs, by Secret.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
-    /// Secrets that could not be read. Whether they exist is unknown, so unlike for deleted
-    /// Secrets, their last good pairs are kept.
+    /// Secrets that could not be read, so that it is unknown whether they exist. Their pairs are
+    /// kept, unlike those of deleted Secrets.
     unread: BTreeSet<NamespacedName>,
 }
 
 impl LastGoodKeys {
-    /// Collects pairs that were published or accepted. Only the first pair of each Secret is kept.
+    /// Collects pairs that were published or accepted. If a Secret has several, keeps the first.
     pub fn of_pairs(pairs: impl IntoIterator<Item = KeyPair>) -> Self {
         let mut found = BTreeMap::new();
         for pair in pairs {
@@ -33,17 +33,17 @@ impl LastGoodKeys {
         found.into_iter().collect()
     }
 
-    /// Returns the last good pair of a Secret.
+    /// Returns the last valid key pair of a Secret.
     pub fn get(&self, secret: &NamespacedName) -> Option<&Arc<KeyPair>> {
         self.pairs.get(secret)
     }
 
-    /// Returns true if the Secret could not be read. Whether it exists is then unknown.
+    /// Returns true if the Secret could not be read, so that it is unknown whether it exists.
     pub fn is_unread(&self, secret: &NamespacedName) -> bool {
         self.unread.contains(secret)
     }
 
-    /// Records whether reading the Secret failed.
+    /// Records whether the Secret could not be read.
     pub fn set_unread(&mut self, secret: &NamespacedName, unread: bool) {
         if unread {
             self.unread.insert(secret.clone());
@@ -52,7 +52,7 @@ impl LastGoodKeys {
         }
     }
 
-    /// Replaces the pairs with those that a resolution found valid.
+    /// Replaces the pairs with those that the last resolution used.
     pub fn replace(&mut self, found: Self) {
         self.pairs = found.pairs;
     }

@@ -1,7 +1,7 @@
 //! The objects of one kind, sorted by namespace and name.
 //!
-//! There may be many thousands of objects, and several owners of the same world. Names are
-//! therefore stored only in the objects, and copies share everything until one of them changes.
+//! There may be many thousands of objects, and a world may be cloned. Therefore names are stored
+//! only in the objects, and clones share memory until one of them changes.
 
 use std::slice;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ macro_rules! named {
 
 named!(ConfigMap, EndpointSlice, Namespace, Pod, Secret);
 
-/// Objects of one kind, unique by namespace and name.
+/// Objects of one kind. Each combination of namespace and name occurs at most once.
 #[derive(Debug, PartialEq)]
 pub struct Objects<T>(Arc<Vec<Arc<T>>>);
 
@@ -86,7 +86,7 @@ impl<T: Named> Objects<T> {
         }
     }
 
-    /// Removes the object. Returns true if it existed.
+    /// Removes an object. Returns true if it existed.
     pub fn remove(&mut self, key: &NamespacedName) -> bool {
         let place = self.find(&key.namespace, &key.name);
         if let Ok(at) = place {
@@ -105,7 +105,7 @@ impl<T: Named> Objects<T> {
             let metadata = object.metadata();
             (metadata.namespace.as_str(), metadata.name.as_str()).cmp(&(namespace, name))
         };
-        // Fast path: objects often arrive in order.
+        // Fast path, because objects often arrive in order.
         if self.0.last().is_none_or(|last| order(last).is_lt()) {
             return Err(self.0.len());
         }

@@ -1,5 +1,5 @@
-//! The Services that other objects refer to, as written. Resolution checks whether a reference is
-//! valid.
+//! References to Services in other objects. They are not checked here; resolution determines
+//! whether they are valid.
 
 use super::{AnyObject, Kind, ObjectKey, World};
 use crate::api::{
@@ -7,19 +7,19 @@ use crate::api::{
     L4Rule, Metadata, Object, RequestMirror, RouteSpec,
 };
 
-/// A reference that might point to a Service.
+/// A reference that may be to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceReference<'w> {
-    /// The namespace.
+    /// Namespace of the Service.
     pub namespace: &'w str,
-    /// The name.
+    /// Name of the Service.
     pub name: &'w str,
-    /// The port, if it is part of the reference.
+    /// Port of the Service, if the reference has one.
     pub port: Option<i32>,
 }
 
-/// Calls `take` with each reference in routes, listeners, policies and configurations. For a route,
-/// its kind and metadata are passed as well.
+/// Calls `take` for each reference in routes, listeners, policies and configurations. For routes,
+/// also passes the route's kind and metadata.
 pub fn each<'w>(
     world: &'w World,
     mut take: impl FnMut(Option<(Kind, &'w Metadata)>, ServiceReference<'w>),
@@ -61,7 +61,7 @@ pub fn each<'w>(
     of_others(world, &mut |reference| take(None, reference));
 }
 
-/// Calls `take` with each reference in an `HTTPRoute` or `GRPCRoute`. Other kinds are ignored.
+/// Calls `take` for each reference in an HTTPRoute or GRPCRoute. Ignores objects of other kinds.
 pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>)) {
     match object {
         AnyObject::HttpRoute(route) => of_route(route, http, &mut take),
@@ -70,7 +70,7 @@ pub fn of<'w>(object: &'w AnyObject, mut take: impl FnMut(ServiceReference<'w>))
     }
 }
 
-/// Returns the key of a route.
+/// Returns the key of a route with this kind and metadata.
 pub fn key_of((kind, metadata): (Kind, &Metadata)) -> ObjectKey {
     ObjectKey {
         kind,

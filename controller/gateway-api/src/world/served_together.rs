@@ -1,9 +1,9 @@
-//! The ports on which Gateways that are published together were last served. They are kept while a
-//! Gateway's own settings are invalid.
+//! The ports on which Gateways that are published together were last served. These ports are kept
+//! while the settings of one of the Gateways are invalid.
 //!
-//! Resolution is stateless, so the history that it needs is part of its input. The caller passes
-//! the ports that one resolution found to the next. After a restart, it passes the ports that were
-//! last published or accepted. The history never contains a port that is not served.
+//! Resolution keeps no state, so this history is part of its input. After each resolution, the
+//! caller passes the ports to the next. After a restart, it passes the ports that were last
+//! published or accepted. A port is included only if it is served.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use sesame_proto::schema::{DirectResponse, Listener, Snapshot, VirtualHost};
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Ports of the served listeners, keyed by the object that defines the listeners.
+/// Ports of served listeners, by the object that defines the listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
 impl ServedPorts {
-    /// Collects the ports from a snapshot of several Gateways; a snapshot of one Gateway has none.
-    /// A listener that only rejects requests for its hostnames is not served.
+    /// Collects the ports from a snapshot of several Gateways. Returns none for a snapshot of one
+    /// Gateway. Listeners that only reject requests do not count as served.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut found = Self::default();
         let refusing = refusing(snapshot);
@@ -50,12 +50,13 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if this virtual host might mark a listener that only rejects requests.
+    /// Returns true if this virtual host may make a listener count as not served, because it
+    /// rejects all requests.
     pub fn depend_on(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
 
-    /// Parses the lines that [`Self::text`] writes, and ignores all other lines.
+    /// Parses the format of [`Self::text`]. Ignores lines that are not in this format.
     pub fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (object, ports) = line.split_once(' ')?;
@@ -81,14 +82,14 @@ fn is_closed(listener: &Listener) -> bool {
     listener.route_table.is_empty() && listener.tls.is_none() && listener.l4_routes.is_empty()
 }
 
-/// Returns the names of the listeners for which virtual hosts reject all requests.
+/// Returns the names of the listeners that reject all requests in a virtual host.
 fn refusing(snapshot: &Snapshot) -> HashSet<&str> {
     let tables = snapshot.route_tables.iter();
     let hosts = tables.flat_map(|it| &it.virtual_hosts);
     hosts.filter_map(refusing_listener).collect()
 }
 
-/// Returns the name of the listener for which this virtual host rejects all requests, if any.
+/// If this virtual host rejects all requests to a listener, returns the name of the listener.
 fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     let [only] = host.routes.as_slice() else {
         return None;
@@ -101,7 +102,7 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     Some(&only.name)
 }
 
-/// Ports on which Gateways are served, keyed by the name under which the Gateways are published
+/// The ports on which Gateways are served, by the name under which the Gateways are published
 /// together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
@@ -116,7 +117,7 @@ impl ServedTogether {
         snapshots.into_iter().filter_map(named).collect()
     }
 
-    /// Returns the ports on which an object was served.
+    /// Returns the ports on which the listeners of an object were last served.
     pub(crate) fn ports(
         &self,
         published_as: &NamespacedName,
@@ -125,8 +126,8 @@ impl ServedTogether {
         self.0.get(published_as)?.0.get(object)
     }
 
-    /// Adds the ports in `before` for the objects that are kept, because their listeners may be
-    /// served again.
+    /// Adds the ports in `before` of all objects for which `is_kept` returns true, because their
+    /// listeners may be served again.
     pub(crate) fn keep(
         &mut self,
         before: &Self,
