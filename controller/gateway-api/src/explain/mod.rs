@@ -53,6 +53,7 @@ pub struct Explainer<'s> {
 }
 
 impl<'s> Explainer<'s> {
+    /// Creates an explainer for requests to this snapshot.
     pub fn new(snapshot: &'s Snapshot) -> Self {
         Self {
             snapshot,
@@ -160,6 +161,7 @@ pub enum ExplainError {
     /// Several Gateways listen on the request's port, each at its own addresses.
     #[error("{} all listen on port {port}; select one with --gateway", bounds::join(.gateways.iter().cloned(), " and "))]
     Several {
+        /// The port of the request.
         port: u16,
         /// The Gateways, as `Gateway/namespace/name`.
         gateways: Vec<String>,

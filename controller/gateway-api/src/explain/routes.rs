@@ -117,8 +117,8 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // Routes to which Envoy itself responds handle preflights before other requests. Other routes
-    // handle them only if the request does not match otherwise.
+    // If Envoy itself responds, preflights take precedence over other matches. Otherwise they come
+    // last.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

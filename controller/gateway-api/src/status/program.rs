@@ -22,11 +22,10 @@ pub struct Programmed {
     /// Number of all hosts of the Gateway.
     pub hosts: u32,
     /// Listeners that hosts cannot open, or for which they have no certificate, each with an
-    /// explanation. The keys are the listeners' names in the snapshot, or their names in the object
-    /// after [`Self::of_object`].
+    /// explanation. Keyed by name in the snapshot or, after [`Self::of_object`], in the object.
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners that do not present one of their certificates, each with an explanation. The keys
-    /// are like those of `refused_listeners`.
+    /// Listeners that do not present one of their certificates, each with an explanation. Keyed
+    /// like `refused_listeners`.
     pub unshown_certificates: BTreeMap<String, String>,
     /// Addresses in `spec.addresses` that no host has, each with an explanation.
     pub unusable_addresses: BTreeMap<String, String>,

@@ -220,6 +220,7 @@ pub struct AuthorityRef<'w> {
     pub gateway: (&'w str, &'w str),
     /// Namespace of the HTTPProxy.
     pub namespace: &'w str,
+    /// The reference to the Secret.
     pub secret: ObjectRef,
 }
 
