@@ -1,5 +1,4 @@
-//! Tries the routes of a virtual host in Envoy's order. The first one that matches handles the
-//! request.
+//! Tries the routes of a virtual host in Envoy's order, until one handles the request.
 
 use sesame_proto::expressions::{self as costs, MAX_PER_VIRTUAL_HOST};
 use sesame_proto::schema::route::Action;

@@ -22,7 +22,8 @@ pub struct Programmed {
     /// Number of all hosts of the Gateway.
     pub hosts: u32,
     /// Listeners that hosts cannot open, or for which they have no certificate, each with an
-    /// explanation. Keyed by name in the snapshot or, after [`Self::of_object`], in the object.
+    /// explanation. Keyed by name in the snapshot or, after [`Programmed::of_object`], in the
+    /// object.
     pub refused_listeners: BTreeMap<String, String>,
     /// Listeners that do not present one of their certificates, each with an explanation. Keyed
     /// like `refused_listeners`.
