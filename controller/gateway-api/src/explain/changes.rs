@@ -1,8 +1,8 @@
 //! Finds matches whose requests would get a different response from another snapshot.
 //!
 //! For each match that was added, removed or changed, constructs a request that matches, and
-//! compares the responses from both snapshots. Therefore reports a new match that takes requests
-//! from another one, but not an unreachable match.
+//! compares the responses from both snapshots. A new match that takes requests from another match
+//! is therefore reported, and an unreachable match is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -41,8 +41,8 @@ pub struct ChangedAnswer {
     pub after: String,
 }
 
-/// Formats the changes, each match once. `plain` escapes or removes control characters if the text
-/// is for a terminal.
+/// Formats the changes, each match once. `plain` must remove control characters if the text is for
+/// a terminal.
 pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -> String {
     let mut text = String::new();
     let mut last = None;

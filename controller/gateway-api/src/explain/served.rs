@@ -47,8 +47,8 @@ pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     places
 }
 
-/// Formats the result of [`served`]. `plain` escapes or removes control characters if the text is
-/// for a terminal.
+/// Formats the result of [`served`]. `plain` must remove control characters if the text is for a
+/// terminal.
 pub fn served_text(served: &[ServedPlace], plain: impl Fn(&str) -> String) -> String {
     if served.is_empty() {
         return "  is served nowhere\n".to_owned();

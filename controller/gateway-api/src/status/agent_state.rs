@@ -12,8 +12,8 @@ pub enum AgentState {
     /// Envoy has not yet applied the newest configuration.
     #[default]
     Applying,
-    /// Envoy serves traffic, but rejected a part of the configuration, or its source cannot be
-    /// read.
+    /// Envoy serves traffic, but it rejected a part of the configuration, or the source of the
+    /// configuration cannot be read.
     Degraded,
     /// Envoy serves no traffic.
     Down,

@@ -15,15 +15,14 @@ use crate::world::ObjectKey;
 /// The combined reports of all hosts that serve one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Programmed {
-    /// The IP addresses or hostnames at which the Gateway is served.
+    /// IP addresses or hostnames at which the Gateway is served.
     pub addresses: Vec<String>,
     /// Number of hosts whose Envoy runs the desired revision.
     pub hosts_ready: u32,
     /// Number of all hosts of the Gateway.
     pub hosts: u32,
     /// Listeners that hosts cannot open, or for which they have no certificate, each with an
-    /// explanation. Keyed by name in the snapshot or, after [`Programmed::of_object`], in the
-    /// object.
+    /// explanation. Keyed by name in the snapshot or, after `of_object`, in the object.
     pub refused_listeners: BTreeMap<String, String>,
     /// Listeners that do not present one of their certificates, each with an explanation. Keyed
     /// like `refused_listeners`.

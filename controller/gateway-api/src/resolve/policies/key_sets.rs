@@ -192,7 +192,7 @@ pub(crate) fn canonical(text: &str) -> Result<Arc<str>, String> {
     set.map_err(|why| why.to_string())
 }
 
-/// Checks the URI of a key set. It appears in statuses and metrics, so it must not contain a
+/// Checks the URI of a key set. The URI appears in statuses and metrics, so it must not contain a
 /// password.
 fn check_uri(uri: &str) -> Result<(), String> {
     if uri.len() > MAX_URI {

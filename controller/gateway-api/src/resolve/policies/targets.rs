@@ -83,8 +83,9 @@ impl<'w> PolicyTargets<'w> {
         }
     }
 
-    /// Adds a policy and its targets. Call this in order of precedence. A policy that lists a
-    /// target twice is rejected. A target of an unsupported kind is reported and has no effect.
+    /// Adds a policy and its targets. Policies must be added in order of precedence. A policy that
+    /// lists a target twice is rejected. A target of an unsupported kind is reported and has no
+    /// effect.
     pub(crate) fn add<T>(
         &mut self,
         policy: &'w Metadata,
@@ -175,7 +176,8 @@ impl<'w> PolicyTargets<'w> {
     }
 
     /// Returns the index of the policy that applies to the section `part`. A policy for the section
-    /// takes precedence over one for the whole object. If `part` is empty, only the latter applies.
+    /// takes precedence over one for the whole object. If `part` is empty, only a policy for the
+    /// whole object applies.
     pub(crate) fn applied(&self, kind: Kind, name: TargetName<'_>, part: &str) -> Option<usize> {
         let places = self.places(kind, name);
         let of = |section| places.iter().find(|(_, it)| *it == section);

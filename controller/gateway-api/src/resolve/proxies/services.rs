@@ -73,8 +73,8 @@ pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     checked.ok_or_else(|| format!("service {name}: weight {weight}: expected 0 to {MAX_WEIGHT}"))
 }
 
-/// Returns true if all Services have the weight 0, which is also the default. They then get equal
-/// shares.
+/// Returns true if all Services that are not mirrors have the default weight, 0. They then get
+/// equal shares.
 pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
     let mut shares = services.iter().filter(|it| !it.mirror);
     shares.all(|it| it.weight == 0)

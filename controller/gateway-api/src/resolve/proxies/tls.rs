@@ -58,7 +58,7 @@ fn listener(root: &Root<'_>) -> Option<Listener> {
     }
 }
 
-/// Turns an HTTPS listener into one for TLS connections. It closes them unless a route is attached.
+/// Turns an HTTPS listener into one for TLS connections. Without a route, the listener closes them.
 fn of_connections(listener: Listener, mode: TlsMode) -> Listener {
     let tls = listener.tls.map(|tls| ListenerTls {
         mode: Some(mode),
@@ -135,8 +135,8 @@ fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
         maximum_protocol_version: _,
         passthrough,
         client_validation,
-        // The fallback certificate is for clients without SNI. They may also get the host's
-        // certificate, which grants no access.
+        // Clients without SNI do not get the fallback certificate. This is harmless, because a
+        // certificate grants no access.
         enable_fallback_certificate: _,
     } = tls;
     let why = if *passthrough != secret_name.is_empty() {

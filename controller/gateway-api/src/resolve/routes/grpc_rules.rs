@@ -206,7 +206,8 @@ fn read_method(spec: &GrpcMethodMatch, regexes: &mut Regexes) -> Result<(PathKin
                 if pattern.is_empty() {
                     return Ok(ANY.to_owned());
                 }
-                // Check each pattern without its group, so that no pattern can close the group.
+                // Check each pattern by itself: an unbalanced `)` in it could close the group
+                // around it.
                 regexes
                     .check(pattern)
                     .map_err(|why| format!("method.{field} {pattern:?} {why}"))?;

@@ -1,7 +1,8 @@
 //! Reads the only rule of a TLSRoute, TCPRoute or UDPRoute: each backend's share of the connections
 //! or datagrams.
 //!
-//! The rule has no matches, filters or timeouts, so no part of it can be unsupported.
+//! The rule has no matches or timeouts and must not have filters, so it is never partly
+//! unsupported.
 
 use super::backend_refs::read_weights;
 use super::rules::{RouteRule, RuleContext, RuleOutcome, Rules, Shares, Terminated};

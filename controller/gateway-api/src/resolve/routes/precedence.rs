@@ -10,8 +10,8 @@
 //! A character prefix, which HTTPRoutes do not have, ranks below an element prefix of the same
 //! length. As in Contour, regular expressions in HTTPProxies rank below Exact and above all other
 //! paths. As in ingress-nginx, an Ingress's regular expressions are compared by length with other
-//! paths, but they also rank below Exact. The order is total, because each match has a key of its
-//! own that decides it. Other kinds of routes do not affect the order among HTTPRoutes.
+//! paths, but they also rank below Exact. The order is total, because the sort key of a match
+//! depends only on that match. Other kinds of routes do not affect the order among HTTPRoutes.
 //!
 //! GRPCRoutes: most specific hostname; longest service; longest method; most headers; then as
 //! above. GRPCRoutes match only gRPC requests, and rank above HTTPRoutes for the same hostname.

@@ -13,8 +13,8 @@ use crate::status::{Grounds, Reason, Verdict, unsupported};
 /// The rules of a route after all checks.
 pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
-    /// Whether the route is accepted as far as its rules are concerned. It is not if no rule is
-    /// served as configured, or if the rules exceed a cost limit.
+    /// Whether the rules permit accepting the route: at least one rule is served as configured, and
+    /// the rules do not exceed a cost limit.
     pub(super) accepted: Verdict,
     /// True if the route is not accepted and its rules exist only to reject requests.
     pub(super) refuses: bool,
@@ -131,8 +131,8 @@ pub(super) fn check<'w, R: RouteRule>(
     let (mut refuses, mut checked) = (refuses, R::all(checked));
     let mut accepted = Verdict::default();
     if let Err(why) = checked.affordable(cx.route, cx.hostnames) {
-        // The rules would be too expensive even if they only rejected requests, so replace all of
-        // them with a single rule.
+        // The rules would be too expensive even if they only rejected requests. If they might be
+        // security-relevant, a single rule rejects all requests instead.
         refuses = rules.iter().any(RouteRule::protects)
             || metadata.unknown.iter().any(|field| field.protects);
         checked = R::all(Vec::from_iter(refuses.then(|| R::refusing_all(cx))));

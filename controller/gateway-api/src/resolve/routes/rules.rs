@@ -169,8 +169,8 @@ pub(crate) struct Shares {
 #[derive(Debug)]
 pub(crate) struct Terminated {
     pub(crate) backends: Vec<WeightedBackend>,
-    /// Whether all references are valid for these connections. Unlike with passthrough, a backend
-    /// may require TLS to it.
+    /// Whether all references are valid for these connections. Unlike for passed-through
+    /// connections, a backend may need a TLS policy.
     pub(crate) resolved: Verdict,
 }
 

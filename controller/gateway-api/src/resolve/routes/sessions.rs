@@ -85,8 +85,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 /// Maximum length of a cookie or header name.
 const MAX_NAME: usize = 256;
 
-/// The same settings as in the older or the newer release of the API, which name some fields
-/// differently.
+/// Settings from either release of the API. The releases name some of the fields differently.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,
@@ -98,7 +97,7 @@ struct Shape<'w> {
 }
 
 impl<'w> Shape<'w> {
-    /// Reads the fields of whichever release is used. Fails if fields of both releases are set.
+    /// Reads the fields of either release. Fails if mutually exclusive fields are set.
     fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
         let header = is_header(spec)?;
         let SessionPersistence {

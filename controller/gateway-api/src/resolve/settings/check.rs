@@ -29,7 +29,7 @@ const BUNDLE_OVERLAP_MS: u64 = 2_592_000_000;
 /// Maximum port offset.
 const MAX_PORT_OFFSET: i32 = 65_534;
 
-/// Allowed range of the duration, in milliseconds, from which requests are logged.
+/// Allowed range, in milliseconds, of the minimum duration of logged requests.
 const MIN_DURATION_MS: std::ops::RangeInclusive<u64> = 1..=86_400_000;
 
 /// Returns the errors in a configuration. Each names the field, its value and the expected value.

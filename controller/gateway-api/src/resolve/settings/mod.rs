@@ -110,8 +110,8 @@ impl GatewaySettings {
         *self.gateways() == FleetGateways::Merged
     }
 
-    /// If the two differ, returns the fields that have different sources, each with the source in
-    /// `self`. Ignores allowed ports.
+    /// If `self` and `others` differ, returns the fields that have different sources, each with the
+    /// source in `self`. Ignores allowed ports.
     pub(crate) fn differences(&self, others: &Self) -> Vec<String> {
         let Self {
             publishing,

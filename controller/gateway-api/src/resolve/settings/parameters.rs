@@ -10,7 +10,7 @@ use crate::world::{Kind, World};
 pub(crate) enum Scope<'w> {
     /// The reference itself must name the namespace, because a GatewayClass has none.
     Named,
-    /// The given namespace of a Gateway.
+    /// The namespace of the Gateway that has the reference.
     Of(&'w str),
 }
 

@@ -55,7 +55,7 @@ pub(crate) const MAX_FILTERS: usize = 16;
 pub(crate) const MAX_FILTER_HEADERS: usize = 16;
 /// Maximum number of headers in each list of an HTTPProxy. The API has no such limit.
 pub(crate) const MAX_PROXY_HEADERS: usize = 64;
-/// Maximum number of entries in each list of a CORS filter, and number of allowed methods.
+/// Maximum number of entries in each list of a CORS filter, and maximum number of allowed methods.
 pub(crate) const MAX_CORS_ENTRIES: usize = 64;
 pub(crate) const MAX_CORS_METHODS: usize = 9;
 /// Maximum number of entries in each list of an ExternalAuth filter, and maximum size in bytes of a

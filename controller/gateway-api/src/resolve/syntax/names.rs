@@ -51,7 +51,7 @@ pub(crate) fn check_token(at: Arguments<'_>, name: &str) -> Result<(), String> {
     ))
 }
 
-/// Returns true if the text is allowed as a header value: tab is the only control character in it.
+/// Returns true if the text is allowed as a header value: it has no control characters except tabs.
 pub(crate) fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| c == '\t' || !c.is_control())
 }

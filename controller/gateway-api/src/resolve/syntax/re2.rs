@@ -13,8 +13,8 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Maximum number of repetitions of a subexpression, including the repetitions of everything around
-/// it.
+/// Maximum number of repetitions of a subexpression, multiplied with those of enclosing
+/// expressions.
 const MAX_REPETITIONS: u32 = 1000;
 
 /// The classes that RE2 supports as `\p{...}`: general categories, and commonly used scripts.

@@ -17,8 +17,8 @@ use super::re2;
 pub(crate) struct Regexes(Parsed<u64>);
 
 impl Regexes {
-    /// Checks an expression and returns its number of instructions. The error message is a
-    /// predicate, such as "is too long".
+    /// Checks an expression and returns its number of instructions. The error message completes the
+    /// sentence "value x …".
     pub(crate) fn check(&mut self, pattern: &str) -> Result<u64, String> {
         self.0.get(pattern, check)
     }

@@ -1,6 +1,6 @@
 //! Finds unreachable matches: other matches take precedence over them in every virtual host.
 //!
-//! A match takes part in every virtual host of every listener to which its route attaches. It is
+//! A match is tried in every virtual host of every listener to which its route attaches. It is
 //! unreachable, and reported, only if it is hidden in all of them. To compare two resolutions, the
 //! hidden matches of each virtual host can also be recorded.
 

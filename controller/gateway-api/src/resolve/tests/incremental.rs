@@ -74,8 +74,8 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Resolves `world` in full and returns the result. If incremental resolution from `then`, the
-/// result for `before`, is possible, asserts that its result is equal.
+/// Resolves `world` in full and returns the result. `then` is the result for `before`. If
+/// incremental resolution from there is possible, asserts that its result is equal.
 fn compare(
     before: &World,
     world: &World,

@@ -71,7 +71,7 @@ fn served_gateways_are_remembered_by_published_name() {
     let [published] = both.gateways.as_slice() else {
         panic!("one snapshot");
     };
-    // After a restart, controllers and agents restore the ports from such text.
+    // After a restart, controllers and agents restore the ports in this way.
     assert_eq!(
         ServedTogether::of([&published.snapshot]),
         both.served_together

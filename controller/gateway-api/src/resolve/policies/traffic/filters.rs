@@ -101,7 +101,7 @@ impl FilterSettings {
         })
     }
 
-    /// Returns problems in token requirements that do not prevent the checks.
+    /// Returns non-fatal problems with token requirements: tokens are still checked.
     pub(super) fn notes(&self) -> impl Iterator<Item = &str> {
         let notes = self.token_checks().flat_map(|it| &it.notes);
         notes.map(String::as_str)
@@ -149,7 +149,7 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the names of the settings here that only one policy per scope may set.
+    /// Returns the names of those settings in `self` that at most one policy per scope may set.
     pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             max_body_bytes: _,
@@ -409,8 +409,8 @@ impl FilterSettings {
     }
 }
 
-/// Returns the response headers of an authorization service that are not also request headers for
-/// it. The service must see the client's values of its request headers.
+/// Returns the request headers that are set from an authorization service's response. Excludes
+/// headers that are also sent to the service, because it must see the client's values.
 fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     let http = match &auth.protocol {
         Some(Protocol::Http(http)) => Some(http),

@@ -37,7 +37,7 @@ pub(crate) struct TokenCheck {
     pub(super) claim_headers: Vec<schema::ClaimHeader>,
     /// Headers that contain tokens and must be removed before requests reach a backend.
     pub(super) token_headers: BTreeSet<String>,
-    /// Problems that do not prevent the check.
+    /// Non-fatal problems: tokens are still checked.
     pub(super) notes: Vec<String>,
 }
 

@@ -142,7 +142,7 @@ impl<'w> TrafficPolicies<'w> {
     }
 
     /// Returns the settings for the section `part` of an object, merged with the settings for the
-    /// whole object. If `part` is empty, returns only the latter.
+    /// whole object. If `part` is empty, returns only the settings for the whole object.
     pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
         let mut settings = TrafficSettings::default();
         let part = Some(part).filter(|part| !part.is_empty());

@@ -79,7 +79,7 @@ impl<'w> CheckedPolicy<'w> {
         format!("{name} (exempts {})", exempt.join(", "))
     }
 
-    /// Returns the names of the settings here that only one policy per scope may set.
+    /// Returns the names of those settings of the policy that at most one policy per scope may set.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
             rate_limits: _,
