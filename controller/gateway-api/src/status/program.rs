@@ -178,7 +178,7 @@ fn program_listeners(listeners: &mut [ListenerStatus], programmed: &Programmed) 
             continue;
         };
         if let Some(why) = programmed.refused_listeners.get(&listener.name) {
-            // Report a missing certificate only if it is the only problem.
+            // The reason is CertificateNotShown only if the listener has no other problem.
             let unshown = programmed.unshown_certificates.get(&listener.name);
             let reason = match unshown {
                 Some(unshown) if unshown == why => Reason::CertificateNotShown,

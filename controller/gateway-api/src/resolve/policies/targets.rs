@@ -58,8 +58,7 @@ impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
 pub(crate) struct PolicyTargets<'w> {
     kind: Kind,
     allowed: &'static [Kind],
-    /// For each target, the indices of its policies with the section that each one targets, in
-    /// order of precedence.
+    /// For each target, its policies by index and section, in order of precedence.
     by_target: HashMap<(Kind, TargetName<'w>), Vec<(usize, Section<'w>)>>,
     policies: Vec<&'w Metadata>,
 }
@@ -72,8 +71,7 @@ pub(crate) fn by_age<T>(objects: &Objects<Object<T>>) -> Vec<&Object<T>> {
 }
 
 impl<'w> PolicyTargets<'w> {
-    /// Creates an empty index for policies of the kind `kind`. Targets must be of an `allowed`
-    /// kind.
+    /// Creates an empty index for policies of this kind. Targets must be of an `allowed` kind.
     pub(crate) fn new(kind: Kind, allowed: &'static [Kind]) -> Self {
         Self {
             kind,
@@ -146,8 +144,8 @@ impl<'w> PolicyTargets<'w> {
         self.by_target.contains_key(&(kind, name))
     }
 
-    /// Returns the indices of the policies that target an object or one of its sections, each with
-    /// the targeted section, in order of precedence.
+    /// Returns the policies that target an object or one of its sections, in order of precedence.
+    /// Each is given by index, with its section.
     pub(crate) fn places<'a>(
         &'a self,
         kind: Kind,
@@ -186,8 +184,8 @@ impl<'w> PolicyTargets<'w> {
         of_part.or_else(|| of(None)).map(|(place, _)| *place)
     }
 
-    /// Returns the indices of the policies that target an object or one of its sections. Each comes
-    /// with an error if an older policy has the same target or if the target does not exist.
+    /// Returns the indices of the policies that target an object or a section of it. Includes an
+    /// error if an older policy has the same target, or if the target does not exist.
     pub(crate) fn judge(
         &self,
         kind: Kind,
