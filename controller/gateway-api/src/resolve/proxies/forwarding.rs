@@ -9,7 +9,7 @@ use crate::resolve::ingresses::contour::{add_condition, attempts};
 use crate::resolve::syntax::{durations, limits};
 
 /// Maximum number of retry conditions, and of retry statuses. Envoy defines fewer conditions than
-/// this, so valid lists always fit.
+/// this.
 const MAX_RETRY_CONDITIONS: usize = 32;
 
 /// Default response timeout in milliseconds, as in Contour.

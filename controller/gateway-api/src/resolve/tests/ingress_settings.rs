@@ -36,7 +36,7 @@ fn classes_without_object_name_a_gateway() {
     let by_default = "{gatewayRef: {namespace: web, name: gw}, classes: [{name: contour}]}";
     for (settings, class, expected) in [
         (listed, "ingressClassName: contour", "web/a/80"),
-        // The settings list the default class.
+        // Without a class, the default class in the settings applies.
         (listed, "ingressClassName: ''", "web/a/80"),
         (listed, "ingressClassName: other", "404"),
         (by_default, "ingressClassName: contour", "web/a/80"),
