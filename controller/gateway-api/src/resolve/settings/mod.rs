@@ -99,7 +99,7 @@ impl GatewaySettings {
         self.fleet.management == Some(FleetManagement::Managed)
     }
 
-    /// Returns how the Gateways of the class share Envoys.
+    /// Returns whether the Gateways of the class are isolated, merged or limited to one.
     pub(crate) fn gateways(&self) -> &FleetGateways {
         let said = self.fleet.gateways.as_ref();
         said.unwrap_or(&FleetGateways::Isolated)

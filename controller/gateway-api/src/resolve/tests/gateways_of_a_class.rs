@@ -1,4 +1,4 @@
-//! GatewayClasses whose Gateways share Envoys or hosts (`spec.fleet.gateways`).
+//! How the Gateways of a GatewayClass are served if they are not isolated (`spec.fleet.gateways`).
 
 use super::router::{self, GET, Request};
 use super::{ConditionState, HTTP, gateway, holds, route, world};
