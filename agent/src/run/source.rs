@@ -113,9 +113,11 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
         ..
     } = inputs;
     let last_good = LastGood::new(host.directories.last_good()).sealed_with(sealing);
+    let (key_sets, fetching) = FetchedKeySets::load(host.directories.key_sets());
+    tokio::spawn(fetching);
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
-        key_sets: FetchedKeySets::start(host.directories.key_sets()),
+        key_sets,
         resolver: Resolver::default(),
         resolve: inputs.resolve,
         host,

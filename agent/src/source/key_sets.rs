@@ -26,19 +26,19 @@ pub(crate) struct FetchedKeySets {
 }
 
 impl FetchedKeySets {
-    /// Loads the copies from this directory. Fetches key sets once they are requested.
-    pub(crate) fn start(directory: PathBuf) -> Self {
+    /// Loads the copies in this directory. The returned future fetches key sets until it is dropped.
+    pub(crate) fn load(directory: PathBuf) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let store = CopyFiles { directory };
         let (requests, requested) = watch::channel(None);
         let (observed, copies) = watch::channel(Arc::new(store.read()));
-        // Keep the sender, because a closed channel would stop the fetches. Agents always fetch.
+        // Agents always fetch. The channel must stay open.
         let (always, active) = watch::channel(true);
         let keeper = KeySetKeeper {
             store,
             requests: requested,
             active,
         };
-        tokio::spawn(async move {
+        let fetching = async move {
             let observe = |copies: &KeySetCopies| {
                 observed.send_if_modified(|known| {
                     let differs = **known != *copies;
@@ -50,8 +50,8 @@ impl FetchedKeySets {
             };
             keeper.run(observe).await;
             drop(always);
-        });
-        Self { requests, copies }
+        };
+        (Self { requests, copies }, fetching)
     }
 
     /// Replaces the list of requested key sets.

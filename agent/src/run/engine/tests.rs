@@ -160,7 +160,7 @@ impl Fixture {
         let engine = Engine {
             times: crate::run::spans::EngineTimes::new(sesame_spans::Spans::default()),
             manifests: Manifests::new(root, LastGood::none()),
-            key_sets: FetchedKeySets::start(dir.path().join("key-sets")),
+            key_sets: FetchedKeySets::load(dir.path().join("key-sets")).0,
             resolver: Resolver::default(),
             resolve: Options::default(),
             host: HostSettings {

@@ -9,9 +9,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::certificate_facts::CertificateFacts;
 use sesame_gateway_api::expiry::Warning;
 use sesame_gateway_api::resolve::{Resolution, resolve};
-use sesame_gateway_api::status::{self, AgentState, Statuses};
-use sesame_gateway_api::world::Kind;
-use sesame_proto::key_sets::KeySetCopy;
+use sesame_gateway_api::status::{AgentState, Statuses};
 
 use super::expiry;
 use super::inputs;
@@ -97,7 +95,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     let Resolution {
         statuses, merged, ..
     } = match &known.world {
-        Some(world) if with_objects => with_expiry(resolve(world, options), *now),
+        Some(world) if with_objects => expiry::with_expiry(resolve(world, options), *now),
         _ => Resolution::default(),
     };
     let programmed = verdicts::with_hosts(statuses, &merged, known, observed, host_addresses);
@@ -177,44 +175,9 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
         uncovered_hostnames: known.uncovered_hostnames,
         bundles: known.bundles.to_vec(),
         requested: known.local.open.keys().cloned().collect(),
-        key_sets: known.key_sets.values().map(key_set).collect(),
+        key_sets: known.key_sets.values().map(KeySetReport::of).collect(),
         ..source.clone()
     }
-}
-
-fn key_set(copy: &KeySetCopy) -> KeySetReport {
-    let KeySetCopy {
-        uri,
-        jwks: _,
-        fetched_at,
-        error,
-    } = copy.clone();
-    KeySetReport {
-        uri,
-        fetched_at,
-        error,
-    }
-}
-
-/// Adds warnings to the statuses about expiring listener certificates and expired trust bundles.
-fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
-    let expiries = resolution.listener_expiries();
-    let gateways = resolution.statuses.gateways.iter_mut();
-    let gateways = gateways.map(|(name, status)| (Kind::Gateway, name, &mut status.listeners));
-    let sets = resolution.statuses.listener_sets.iter_mut();
-    let sets = sets.map(|(name, status)| (Kind::ListenerSet, name, &mut status.listeners));
-    for (kind, name, listeners) in gateways.chain(sets) {
-        if let Some(own) = expiries.get(&kind.named(name.clone()).to_string()) {
-            status::tell_expiry(listeners, own, now);
-        }
-    }
-    let gateways = resolution.statuses.gateways.values_mut();
-    gateways.for_each(|status| status::tell_lapsed(&mut status.conditions, now));
-    let policies = resolution.statuses.policies.values_mut();
-    for ancestor in policies.flat_map(|status| &mut status.ancestors) {
-        status::tell_lapsed(&mut ancestor.conditions, now);
-    }
-    resolution
 }
 
 fn expiry_message((name, warning): (NamespacedName, Warning)) -> String {

@@ -6,6 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::expiry::Warning;
+use sesame_gateway_api::resolve::Resolution;
+use sesame_gateway_api::status;
+use sesame_gateway_api::world::Kind;
 use tokio::sync::watch;
 
 use crate::run::observed::{AllObserved, Observed, newest};
@@ -28,6 +31,27 @@ pub(in crate::run) fn warnings<'a>(
         );
     }
     found
+}
+
+/// Adds warnings to the statuses about expiring listener certificates and expired trust bundles.
+pub(super) fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
+    let expiries = resolution.listener_expiries();
+    let gateways = resolution.statuses.gateways.iter_mut();
+    let gateways = gateways.map(|(name, status)| (Kind::Gateway, name, &mut status.listeners));
+    let sets = resolution.statuses.listener_sets.iter_mut();
+    let sets = sets.map(|(name, status)| (Kind::ListenerSet, name, &mut status.listeners));
+    for (kind, name, listeners) in gateways.chain(sets) {
+        if let Some(own) = expiries.get(&kind.named(name.clone()).to_string()) {
+            status::tell_expiry(listeners, own, now);
+        }
+    }
+    let gateways = resolution.statuses.gateways.values_mut();
+    gateways.for_each(|status| status::tell_lapsed(&mut status.conditions, now));
+    let policies = resolution.statuses.policies.values_mut();
+    for ancestor in policies.flat_map(|status| &mut status.ancestors) {
+        status::tell_lapsed(&mut ancestor.conditions, now);
+    }
+    resolution
 }
 
 /// Logs each warning once. Runs as long as the agent.

@@ -19,6 +19,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sesame_gateway_api::status::AgentState;
+use sesame_proto::key_sets::KeySetCopy;
 use sesame_proto::provenance::Provenance;
 
 use crate::quarantine::Refused;
@@ -131,6 +132,22 @@ pub struct KeySetReport {
     /// Error of the last fetch; empty if it succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+}
+
+impl KeySetReport {
+    fn of(copy: &KeySetCopy) -> Self {
+        let KeySetCopy {
+            uri,
+            jwks: _,
+            fetched_at,
+            error,
+        } = copy.clone();
+        Self {
+            uri,
+            fetched_at,
+            error,
+        }
+    }
 }
 
 /// A cluster as a source, and the part of it that this host serves.

@@ -83,8 +83,7 @@ impl ClusterStore {
         }
     }
 
-    /// Waits until a request or pause ends, and processes its result. Waits forever if none is in
-    /// progress.
+    /// Processes the result of the next request or pause. Waits forever if none is in progress.
     pub(super) async fn work(&mut self) {
         match self.work.next().await {
             Some(done) => self.done(done),

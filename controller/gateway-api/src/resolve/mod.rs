@@ -175,15 +175,13 @@ impl Resolution {
     }
 }
 
-/// Resolves a sequence of worlds. Values parsed for the previous world are cached, which never
-/// affects the result.
+/// Resolves a sequence of worlds. The cache of parsed values never affects the result.
 #[derive(Debug, Default)]
 pub struct Resolver {
     certificates: CertificateCache,
     regexes: Regexes,
     key_sets: Parsed<Arc<str>>,
-    /// Total size in bytes of each published Gateway's routes, including routes that exceed the
-    /// limit and are excluded.
+    /// Total size in bytes of each published Gateway's routes, before any are excluded.
     sizes: BTreeMap<NamespacedName, u64>,
     /// Separate resolver for the reduced worlds of incremental resolution, which would otherwise
     /// evict the cached values of the whole world.

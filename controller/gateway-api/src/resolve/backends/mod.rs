@@ -10,6 +10,7 @@ pub(crate) mod backend_policies;
 mod connections;
 pub(crate) mod endpoints;
 mod pods;
+mod policy_references;
 mod references;
 mod sessions;
 mod settings;
@@ -25,7 +26,6 @@ use std::sync::Arc;
 use sesame_proto::schema::{Backend, EndpointSet, TrustBundle};
 use sha2::{Digest as _, Sha256};
 
-use self::app_protocols::is_https;
 use self::backend::backend;
 pub(crate) use self::backend::{MeshTransport, reached_by};
 use self::backend_policies::BackendPolicies;
@@ -40,7 +40,7 @@ use self::tls_policies::{Applied, Policies};
 pub(crate) use self::traffic::Traffic;
 use self::traffic_policies::XTrafficPolicies;
 use self::x_backends::XBackends;
-use crate::api::{BackendObjectRef, BackendRef, Metadata, NamespacedName, ServicePort};
+use crate::api::{BackendRef, Metadata, NamespacedName, ServicePort};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::tls::ca_bundles::CaBundles;
@@ -214,64 +214,6 @@ impl<'w> Backends<'w> {
             policed.push(PolicedBackend::WithSettings(service));
         }
         policed
-    }
-
-    /// Resolves a policy's reference to a Service and returns the Backend's name.
-    pub(crate) fn resolve_service(
-        &mut self,
-        referrer: Referrer<'_>,
-        reference: &BackendObjectRef,
-        traffic: Traffic,
-        cx: &ResolveContext<'w, '_>,
-    ) -> Result<String, Grounds> {
-        let (namespace, name) = SERVICES.find(reference.into(), referrer, &cx.grants)?;
-        let Some(service) = cx.world.services.get(namespace, name) else {
-            let message = format!("Service {namespace}/{name} does not exist");
-            return Err((Reason::BackendNotFound, message));
-        };
-        let Metadata {
-            namespace, name, ..
-        } = &service.metadata;
-        let target = self.target((namespace, name), reference.port, traffic, cx)?;
-        target.served()
-    }
-
-    /// Resolves a reference to a telemetry collector. The boolean is true if the port's protocol is
-    /// HTTP rather than gRPC.
-    pub(crate) fn collector(
-        &mut self,
-        referrer: Referrer<'_>,
-        reference: &BackendObjectRef,
-        cx: &ResolveContext<'w, '_>,
-    ) -> (ResolvedRef<'w>, bool) {
-        let refused = |fault| {
-            let target = Err(fault);
-            let policed = Vec::new();
-            (ResolvedRef { policed, target }, false)
-        };
-        let (namespace, name) = match SERVICES.find(reference.into(), referrer, &cx.grants) {
-            Ok(service) => service,
-            Err(fault) => return refused(fault),
-        };
-        let Some(service) = cx.world.services.get(namespace, name) else {
-            let message = format!("Service {namespace}/{name} does not exist");
-            return refused((Reason::BackendNotFound, message));
-        };
-        let ports = &service.spec.ports;
-        let port = ports.iter().find(|port| Some(port.port) == reference.port);
-        let app_protocol = port.and_then(|port| port.app_protocol.as_deref());
-        let http =
-            app_protocol.is_some_and(|name| name.eq_ignore_ascii_case("http") || is_https(name));
-        let traffic = if http { Traffic::Http } else { Traffic::Grpc };
-        let Metadata {
-            namespace, name, ..
-        } = &service.metadata;
-        let service = (namespace.as_str(), name.as_str());
-        let resolved = ResolvedRef {
-            policed: self.policed(service, true),
-            target: self.target(service, reference.port, traffic, cx),
-        };
-        (resolved, http)
     }
 
     fn target(

@@ -37,6 +37,7 @@ pub(crate) use self::roots::FoundProxies;
 use self::roots::Root;
 use self::tcp::Connections;
 use self::tokens::TokenProviders;
+pub(crate) use self::tokens::remote_key_sets;
 use self::tree::{IncludeTree, Place};
 use crate::api::{
     IngressSettings, InvalidProxies, Metadata, MissingBackend, NamespacedName, ProxyRoute,
@@ -48,7 +49,6 @@ use crate::resolve::ingresses::listeners::{ListenersOfHost, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::ingresses::{self, IngressClasses, one_label};
 use crate::resolve::listeners::implicit::ImplicitListeners;
-use crate::resolve::policies::key_sets::RemoteKeySet;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
@@ -90,21 +90,6 @@ pub fn layered_references<'w>(world: &'w World, options: &'w Options) -> Layered
             .chain(tokens::secret_refs(&found.roots))
             .collect(),
     }
-}
-
-/// Returns the remote key sets that HTTPProxies of Sesame classes use, each with the HTTPProxy's
-/// namespace.
-pub(crate) fn remote_key_sets<'w>(
-    world: &'w World,
-    options: &'w Options,
-) -> Vec<(&'w str, RemoteKeySet<'w>)> {
-    let hosts = (world.http_proxies.iter()).filter_map(|it| it.spec.virtualhost.as_ref());
-    let mut providers = hosts.flat_map(|host| &host.jwt_providers);
-    if !providers.any(|it| it.remote_jwks.is_some()) {
-        return Vec::new();
-    }
-    let classes = IngressClasses::check(world, options);
-    tokens::remote_key_sets(&FoundProxies::find(world, &classes).roots)
 }
 
 /// Returns the TLS listeners for these HTTPProxies, and for all Ingresses of Sesame classes.

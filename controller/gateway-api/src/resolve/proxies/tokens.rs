@@ -9,20 +9,22 @@ use sesame_proto::schema::{TokenPolicy, TokenProvider};
 
 use super::connections::{AuthorityRef, names, secret, secret_ref};
 use super::details::Details;
-use super::roots::Root;
+use super::roots::{FoundProxies, Root};
 use super::rules::{ReadRoute, RouteFault};
 use crate::api::{
     NamespacedName, ProxyHost, ProxyJwtProvider, ProxyJwtVerification, ProxyLocalJwks,
     ProxyRemoteJwks, ProxyRoute,
 };
+use crate::resolve::context::Options;
 use crate::resolve::context::references::CoreReference;
+use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
 use crate::resolve::policies::traffic::access::AccessCheck;
 use crate::resolve::policies::traffic::jwt::TokenCheck;
 use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::{durations, limits};
 use crate::status::Reason;
-use crate::world::Kind;
+use crate::world::{Kind, World};
 
 /// Contour's type for all errors about tokens.
 const TYPE: &str = "JWTVerificationError";
@@ -321,9 +323,20 @@ fn providers<'r, 'w>(
     roots.iter().flat_map(of_root)
 }
 
-/// Returns the remote key sets of all roots, each with the root's namespace.
-pub(super) fn remote_key_sets<'w>(roots: &[Root<'w>]) -> Vec<(&'w str, RemoteKeySet<'w>)> {
-    let sets = providers(roots).filter_map(|(root, provider)| {
+/// Returns the remote key sets that HTTPProxies of Sesame classes use, each with the HTTPProxy's
+/// namespace.
+pub(crate) fn remote_key_sets<'w>(
+    world: &'w World,
+    options: &'w Options,
+) -> Vec<(&'w str, RemoteKeySet<'w>)> {
+    let hosts = (world.http_proxies.iter()).filter_map(|it| it.spec.virtualhost.as_ref());
+    let mut all = hosts.flat_map(|host| &host.jwt_providers);
+    if !all.any(|it| it.remote_jwks.is_some()) {
+        return Vec::new();
+    }
+    let classes = IngressClasses::check(world, options);
+    let found = FoundProxies::find(world, &classes);
+    let sets = providers(&found.roots).filter_map(|(root, provider)| {
         let namespace = root.proxy.metadata.namespace.as_str();
         let spec = provider.remote_jwks.as_ref()?;
         Some((namespace, remote(spec, namespace).ok()?))

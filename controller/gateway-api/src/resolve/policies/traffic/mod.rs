@@ -11,6 +11,7 @@ mod check;
 pub(crate) mod filters;
 pub(crate) mod jwt;
 pub(crate) mod of_kind;
+mod of_routes;
 mod read;
 mod read_filters;
 

@@ -1,0 +1,95 @@
+//! The filters of a route: its rule's own, those of its listener, and what it is exempt from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use sesame_proto::schema::{ExternalAuth, HeaderModifier, RequestFilters};
+
+use super::access::{AccessCheck, AccessPart};
+use super::filters::{FilterSettings, leave_to_rule, sorted};
+
+impl FilterSettings {
+    /// Returns the filters of a route on the listener that `self` belongs to, or `None` if the
+    /// listener's filters apply unchanged. `own` contains the filters from policies for the rule
+    /// and its route; `changed` contains the rule's changes to response headers. `route` has the
+    /// form `HTTPRoute/namespace/name`. `reserved_headers` contains the headers that policies in
+    /// the route's namespace set.
+    pub(crate) fn of_route(
+        &self,
+        own: Option<&Self>,
+        changed: Option<&HeaderModifier>,
+        grpc: bool,
+        route: &str,
+        reserved_headers: Option<&BTreeSet<String>>,
+    ) -> Option<Box<RequestFilters>> {
+        let mut exempt = self.access.values().flat_map(|it| it.exempts(route));
+        let exempted = exempt.next().is_some();
+        let is_stream = grpc && self.max_body_bytes.is_some();
+        let strips = reserved_headers.is_some_and(|names| {
+            let of_listener: BTreeSet<&str> = self.reserved_headers().collect();
+            names
+                .iter()
+                .any(|name| !of_listener.contains(name.as_str()))
+        });
+        if own.is_none() && !strips && !is_stream && !exempted && !self.changes_same(changed) {
+            return None;
+        }
+        let mut settings = own.cloned().unwrap_or_default();
+        settings.add(self);
+        // A policy's headers stay reserved even if the route is exempt from the policy.
+        let reserved = settings.reserved_headers();
+        let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
+        let reserved = sorted(reserved);
+        let exempt_from = settings.exempt_from(route);
+        if !exempt_from.is_empty() {
+            for check in settings.access.values_mut() {
+                *check = Arc::new(check.of_route(route));
+            }
+        }
+        let filters = settings.to_schema(changed).unwrap_or_default();
+        Some(Box::new(RequestFilters {
+            reserved_headers: reserved,
+            exempt_from,
+            // gRPC streams may never end, so they are not buffered.
+            max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
+            ..filters
+        }))
+    }
+
+    /// Returns the external authorizations that a route's requests must pass, ordered by policy.
+    /// `own` contains the settings from policies for the rule and its route.
+    pub(crate) fn external_auths(&self, own: Option<&Self>, route: &str) -> Vec<ExternalAuth> {
+        let own = own.into_iter().flat_map(|it| &it.access);
+        let checks: BTreeMap<&Arc<str>, &Arc<AccessCheck>> =
+            self.access.iter().chain(own).collect();
+        let is_exempt = |check: &AccessCheck| {
+            let mut parts = check.exempts(route);
+            parts.any(|part| part == AccessPart::ExtAuth)
+        };
+        let checks = checks.into_values().filter(|it| !is_exempt(it));
+        checks.filter_map(|it| it.external_auth.clone()).collect()
+    }
+
+    /// Returns the parts of checks from which a route is exempt, as
+    /// `AccessPolicy/namespace/name/part`.
+    fn exempt_from(&self, route: &str) -> Vec<String> {
+        let all = self.access.iter().flat_map(|(policy, check)| {
+            let parts = check.exempts(route).filter(|part| check.has(*part));
+            parts.map(move |part| format!("{policy}/{}", part.as_str()))
+        });
+        let all: BTreeSet<String> = all.collect();
+        all.into_iter().collect()
+    }
+
+    /// Returns true if both the policies and the rule change the same response header.
+    fn changes_same(&self, rule: Option<&HeaderModifier>) -> bool {
+        let headers = self.headers.as_ref();
+        let changes = headers.and_then(|it| it.value.response.as_ref());
+        let (Some(changes), Some(rule)) = (changes, rule) else {
+            return false;
+        };
+        let mut left = changes.clone();
+        leave_to_rule(&mut left, rule);
+        left != *changes
+    }
+}
