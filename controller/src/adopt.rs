@@ -1,9 +1,9 @@
 //! Shows the changes that adopting a Gateway's existing fleet would make, and records the user's
 //! consent. Runs with the caller's permissions.
 //!
-//! The controller itself publishes the intended objects. This module reads the existing objects,
-//! and writes only the consent annotation: on the Gateway, or on the GatewayClass if its Gateways
-//! are served together.
+//! The controller publishes the objects that it would write. This module compares them with the
+//! existing objects, and writes only the consent annotation: on the Gateway, or on the GatewayClass
+//! if its Gateways are served together.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub(crate) enum AdoptError {
     /// An object cannot be read or written.
     #[error("{what}: {source}")]
     Cluster {
-        /// The object.
+        /// Kind and name of the object.
         what: String,
         /// The error returned by the API server.
         source: Box<kube::Error>,
@@ -42,9 +42,9 @@ pub(crate) enum AdoptError {
     NoGateway(NamespacedName),
     #[error("{what}: {why}; `fleet` and the controller must have the same version")]
     Preview {
-        /// The ConfigMap.
+        /// Name of the ConfigMap.
         what: String,
-        /// The error.
+        /// Why the ConfigMap is invalid.
         why: String,
     },
     #[error("there is nothing to adopt for Gateway {0}")]
@@ -96,9 +96,10 @@ impl FleetOwner {
     }
 }
 
-/// The state of a Gateway's fleet, according to the controller and the cluster.
+/// The state of a fleet, as reported by the controller and found in the cluster.
 pub(crate) enum FleetLook {
-    /// There is nothing to adopt. Contains the controller's explanation if the fleet is incomplete.
+    /// There is nothing to adopt. If the fleet is incomplete, contains the controller's
+    /// explanation.
     Settled(Option<String>),
     /// Some of the fleet's objects already exist.
     There(FleetComparison),
@@ -107,10 +108,9 @@ pub(crate) enum FleetLook {
 /// Comparison of an existing fleet with the fleet that the controller would write.
 pub(crate) struct FleetComparison {
     pub(crate) objects: Vec<ObjectAction>,
-    /// Annotation value that consents to the whole adoption, or `None` if an object has another
-    /// owner.
+    /// Annotation value that approves the whole adoption, or `None` if an object has another owner.
     pub(crate) consent: Option<String>,
-    /// True if the controller's last comparison had the same result.
+    /// True if the controller's last comparison led to the same agreement.
     pub(crate) is_current: bool,
 }
 
@@ -122,9 +122,9 @@ impl FleetComparison {
     }
 }
 
-/// Compares the existing fleet of a Gateway, or of the Gateways published under this name, with the
-/// fleet that the controller would write. The controller runs in `namespace`. Also returns the
-/// fleet's owner.
+/// Compares an existing fleet with the fleet that the controller would write. Also returns the
+/// fleet's owner: the Gateway, or the GatewayClass whose Gateways are published under the name
+/// `gateway`. The controller runs in `namespace`.
 pub(crate) async fn look(
     client: &Client,
     namespace: &str,
@@ -167,7 +167,8 @@ pub(crate) async fn look(
     Ok((owner, found))
 }
 
-/// Records the consent if [`look`] still shows the same changes. Returns the annotated object.
+/// Records the consent, provided that [`look`] still shows the same changes. Returns the annotated
+/// object.
 pub(crate) async fn agree(
     client: &Client,
     namespace: &str,
@@ -206,8 +207,7 @@ async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<Stri
     Ok(members.find_map(|gateway| incomplete(gateway.value())))
 }
 
-/// Returns why the fleet is incomplete, or `None` if the controller does not report it as
-/// incomplete.
+/// Returns the reported reason for an incomplete fleet, or `None` if no condition reports one.
 fn incomplete(gateway: &Value) -> Option<String> {
     let conditions = gateway["status"]["conditions"].as_array()?;
     let of_fleet = |condition: &&Value| condition["type"] == FLEET_CONDITION;

@@ -1,8 +1,8 @@
-//! Tracks changes from the watch events to their publication, and exports spans for them. Records
+//! Tracks changes from the watch events to their publication, and exports spans for them. Does
 //! nothing unless a collector is configured.
 //!
-//! If a newer change arrives before a change is written, both are merged. Tracking must never delay
-//! a publication. Memory is bounded by the number of Gateways.
+//! If a change arrives before an earlier change is written, both are merged. Tracking must never
+//! delay a publication. Memory is bounded by the number of Gateways.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,9 +20,9 @@ const MAX_NAMED: usize = 32;
 /// Objects that have changed since the last resolution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenObjects {
-    /// Objects, each with the arrival time of its first change.
+    /// Changed objects, each with the arrival time of its first change.
     named: Vec<(ObjectKey, SystemTime)>,
-    /// Number of changes, including unlisted objects.
+    /// Number of changes, including changes to objects that are not listed.
     count: usize,
 }
 
@@ -35,7 +35,7 @@ impl SeenObjects {
         }
     }
 
-    /// Adds later changes.
+    /// Adds changes that arrived later.
     fn add(&mut self, later: Self) {
         let count = self.count + later.count;
         for (object, seen) in later.named {
@@ -45,7 +45,7 @@ impl SeenObjects {
     }
 }
 
-/// A change to a Gateway that has been resolved but not yet written.
+/// A change to a Gateway's revision that has been resolved but not yet written.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedChange {
     revision: String,
@@ -54,7 +54,7 @@ pub(crate) struct ResolvedChange {
     resolved: (SystemTime, SystemTime),
 }
 
-/// One step of a publication.
+/// One step of a publication; its writes run concurrently.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenStep {
     pub(crate) name: &'static str,
@@ -62,7 +62,7 @@ pub(crate) struct WrittenStep {
     pub(crate) times: (SystemTime, SystemTime),
 }
 
-/// Changes in progress; empty without a collector.
+/// Log of changes in progress, or `None` without a collector.
 #[derive(Clone, Default)]
 pub(crate) struct Changes(Option<Arc<ChangeLog>>);
 
@@ -75,14 +75,14 @@ struct ChangeLog {
 #[derive(Default)]
 struct KnownChanges {
     /// Revision of each Gateway after the last resolution. `None` before the first resolution,
-    /// which is not a change.
+    /// which does not count as a change.
     revisions: Option<BTreeMap<NamespacedName, String>>,
     waiting: BTreeMap<NamespacedName, ResolvedChange>,
 }
 
 impl Changes {
-    /// Records the changes of this replica if a collector is configured. Returns an error if the
-    /// collector settings are unusable.
+    /// Enables tracking if a collector is configured. Returns an error if the collector settings
+    /// are unusable.
     pub(crate) fn follow(
         collector: Option<CollectorSettings>,
         replica: &str,
@@ -102,7 +102,7 @@ impl Changes {
         Ok(Self(log.map(Arc::new)))
     }
 
-    /// Returns true if times should be recorded.
+    /// Returns true if a collector is configured, so that callers need to record times.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -139,7 +139,8 @@ impl Changes {
         }
     }
 
-    /// Removes and returns the changes that led to these revisions, before they are written.
+    /// Removes and returns the changes that led to these revisions. Call it before the revisions
+    /// are written.
     pub(crate) fn take(
         &self,
         revisions: impl FnOnce() -> BTreeMap<NamespacedName, String>,
@@ -173,8 +174,8 @@ impl Changes {
         }
     }
 
-    /// Sends the spans of a change that was published in these steps, ending with the manifest.
-    /// `version` is the resulting version of the manifest in the API server.
+    /// Exports the spans of a published change. `steps` are its writes, the last of which wrote the
+    /// manifest; `version` is the manifest's new resource version.
     pub(crate) fn published(
         &self,
         gateway: &NamespacedName,

@@ -1,7 +1,7 @@
 //! Connects to the API server, and detects changes to its address or credentials.
 //!
-//! A client rereads its token file, but never its CA certificates and kubeconfig. Never print any
-//! part of these files.
+//! A client rereads its token file, but not its CA certificates and kubeconfig. Never print the
+//! content of these files.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -17,17 +17,17 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for a response, or for its next part. Watches end sooner.
+/// Timeout for a response, or for its next part. Watches end sooner, so they never reach it.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Polling interval of the files. Rotated credentials remain valid for much longer.
+/// Polling interval for the files. Rotated credentials remain valid for much longer.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Maximum size of a kubeconfig in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Maximum time by which the clock may be set back without harm. Tokens are reread every minute and
-/// remain valid for much longer.
+/// Maximum clock setback that does no harm. Tokens are reread every minute and remain valid for
+/// much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.
@@ -62,8 +62,8 @@ impl ClusterConnection {
     }
 
     /// Waits until the files have changed and are usable, or until the wall clock has been set
-    /// back. The client uses that clock to decide when to reread a token file, so it would keep an
-    /// old token for too long.
+    /// back. The client uses the wall clock to decide when to reread a token file. After a setback,
+    /// it would keep an expired token.
     pub(crate) async fn outdated(&self) {
         loop {
             let (wall, steady) = (SystemTime::now(), Instant::now());
@@ -81,7 +81,7 @@ impl ClusterConnection {
     }
 }
 
-/// Returns the client configuration for a command.
+/// Returns the client configuration for a command, from the given kubeconfig or the defaults.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> Result<Config> {
     let ConnectionSettings {
         mut config,
@@ -121,7 +121,7 @@ pub(crate) async fn config_of_user(
     Ok(config)
 }
 
-/// Waits for a response from the API server. A timeout is returned as an error.
+/// Waits for a response from the API server. Returns an error on timeout.
 pub(crate) async fn answer<T>(
     limit: Duration,
     request: impl Future<Output = kube::Result<T>>,
@@ -136,7 +136,7 @@ pub(crate) async fn answer<T>(
         .unwrap_or_else(late)
 }
 
-/// Returns true if the wall clock advanced by much less than `passed`.
+/// Returns true if the wall clock advanced by much less than `passed`, i.e. was set back.
 fn is_set_back(before: SystemTime, now: SystemTime, passed: Duration) -> bool {
     now + SET_BACK < before + passed
 }

@@ -1,6 +1,6 @@
-//! Protects a GatewayClass while a Gateway uses it. With the finalizer, a deleted class remains
-//! until its last Gateway is deleted. Therefore, deleting a class by mistake cannot withdraw all of
-//! its Gateways at once.
+//! Protects a GatewayClass while a Gateway uses it. A class with the finalizer is not removed
+//! before its last Gateway is deleted. Therefore, deleting a class by mistake does not withdraw all
+//! of its Gateways at once.
 //!
 //! Only the leader adds and removes the finalizer, only on this controller's classes, and only once
 //! all classes and Gateways are known. This module never writes any other field of a class.
@@ -40,7 +40,7 @@ pub(crate) struct Finalizer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ClassOrGateway {
     version: String,
-    /// Controller name in the class, or class name in the Gateway.
+    /// For a class, its controller name. For a Gateway, the name of its class.
     names: String,
     finalizers: Vec<String>,
     deleted: bool,
@@ -175,14 +175,14 @@ impl ClassUsage {
         let number = |object: &ClassOrGateway| object.version.parse::<u64>().unwrap_or(0);
         let key = (kind, name);
         let known = self.known.get(&key);
-        // The response to a write may arrive before older watch events.
+        // Keep the newer version: a response to a write may arrive before older watch events.
         if known.is_none_or(|known| number(known) <= number(&new)) {
             self.known.insert(key, new);
         }
     }
 
-    /// Returns the new finalizers for each class that needs a change. Other finalizers are kept in
-    /// order.
+    /// Returns the new finalizers of each class that needs a change. The order of other finalizers
+    /// is preserved.
     fn plan(&self, controller_name: &str) -> Vec<(NamespacedName, Vec<String>)> {
         let of = |kind| self.known.iter().filter(move |((of, _), _)| *of == kind);
         let used: BTreeSet<&String> = of(Kind::Gateway).map(|(_, g)| &g.names).collect();

@@ -1,8 +1,8 @@
-//! Writes the rules for the Roles that grant access to keys. Each Role grants access to the keys of
-//! a fleet's Gateways, or of the Gateways in its annotation, and to no other Secret.
+//! Writes the rules of the Roles that grant hosts access to keys. Each Role grants access to the
+//! keys of a fleet's Gateways, or of the Gateways in its annotation, and to no other Secret.
 //!
-//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. A Role's
-//! label names the fleet, or its annotation lists the Gateways.
+//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. A label of
+//! the Role names the fleet, or an annotation lists the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use sesame_published::host_access::{
 };
 use sesame_published::names::FLEET_LABEL;
 
-/// Polling interval for the Roles. A new Role has no rules, so its hosts cannot read their keys
-/// before the next poll.
+/// Polling interval for the Roles. The hosts of a new Role have to wait for the next poll, because
+/// they cannot read their keys while the Role has no rules.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of Gateways in a Role's annotation, as in a join token.
+/// Maximum number of Gateways in a Role's annotation. The same limit applies to join tokens.
 const MAX_GATEWAYS: usize = 256;
 
 /// State owned by the task.
@@ -101,7 +101,7 @@ impl FleetRoles {
             role.rules = Some(rules);
             match api.replace(&name, &PostParams::default(), &role).await {
                 Ok(_) => tracing::info!(role = name, "updated a Role for keys"),
-                // The Role was changed or deleted; the next poll finds its new state.
+                // The Role was changed or deleted; the next poll handles it.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),
             }
@@ -114,8 +114,8 @@ impl FleetRoles {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
-    /// Gateways that cannot currently be published. Roles that already grant access to their keys
-    /// continue to do so.
+    /// Gateways that currently cannot be published. A Role that already grants access to their keys
+    /// keeps it.
     retained: BTreeSet<String>,
 }
 
@@ -139,7 +139,7 @@ fn fleets(desired: &DesiredPublications) -> Fleets {
 }
 
 impl Fleets {
-    /// Returns the rules for a Role, or `None` if the Role refers to neither a fleet nor Gateways.
+    /// Returns the rules of a Role, or `None` if the Role refers to neither a fleet nor Gateways.
     fn rules_of(&self, role: &Role) -> Option<Vec<PolicyRule>> {
         let labels = role.metadata.labels.as_ref()?;
         if labels.get(ACCESS_LABEL)? == ACCESS_FLEET {
@@ -156,7 +156,8 @@ impl Fleets {
         Some(gateway_rules(&gateways))
     }
 
-    /// Returns the rules for a fleet's Role, given its current rules.
+    /// Returns the rules of a fleet's Role. The Role's current rules decide which unpublishable
+    /// Gateways keep their access.
     fn rules(&self, fleet: &str, present: &[PolicyRule]) -> Vec<PolicyRule> {
         let mut gateways = self.of.get(fleet).cloned().unwrap_or_default();
         let names = present

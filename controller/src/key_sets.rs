@@ -39,7 +39,7 @@ pub(crate) async fn keep_key_sets(
 
 struct ConfigMaps {
     replica: Replica,
-    /// Announces each change, because the controller's own namespace may not be watched.
+    /// Notify the engine of each change, because the controller's own namespace may not be watched.
     touched: UnboundedSender<Touched>,
 }
 
@@ -59,7 +59,8 @@ impl ConfigMaps {
             .send(Touched::Object(Kind::ConfigMap.named(name)));
     }
 
-    /// Returns the label of all copies. Controllers may share a namespace.
+    /// Returns the label of all copies that this controller stores. Other controllers may share the
+    /// namespace.
     fn label(&self) -> (String, String) {
         let mut of_controller =
             sesame_proto::digest::sha256(self.replica.controller_name.as_bytes());

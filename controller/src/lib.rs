@@ -2,7 +2,7 @@
 //!
 //! `watch` reads the cluster's objects, and `engine` resolves them on a separate thread. `publish`
 //! writes ConfigMaps and Secrets, `report` writes statuses, and `provision` writes a Service for
-//! each Gateway. They write only while `lead` holds the Lease. `configuration` provides the
+//! each Gateway. These three write only while `lead` holds the Lease. `configuration` provides the
 //! settings. `hosts` and `adopt` are separate operator commands, for hosts outside the cluster and
 //! for existing fleets.
 

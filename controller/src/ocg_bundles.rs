@@ -1,6 +1,6 @@
-//! Writes the CA certificates of Gateways outside the cluster to ConfigMaps, for use by a mesh.
+//! Writes the CA certificates of out-of-cluster Gateways (OCGs) to ConfigMaps, for use by a mesh.
 //!
-//! Never modify a ConfigMap that no MeshOCGPolicy owns, regardless of its name and labels.
+//! Never modify a ConfigMap that no MeshOCGPolicy owns, whatever its name and labels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
 use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
 use sesame_gateway_api::world::Kind;
 
-/// Polling interval, to notice edited ConfigMaps and newly granted write permissions.
+/// Polling interval, to notice edited ConfigMaps and newly granted permissions.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// Timeout per API server response.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// State owned by the task.
 pub(crate) struct OcgBundleWriter {
     pub(crate) replica: Replica,
-    /// Contents of the ConfigMaps; `None` until they are known, and while the feature is disabled.
+    /// Contents of the ConfigMaps. `None` before they are known, and while the feature is disabled.
     pub(crate) desired: watch::Receiver<Option<Arc<OcgBundles>>>,
 }
 
@@ -57,8 +57,8 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Writes changed ConfigMaps, and deletes ConfigMaps without a policy. Continues after errors,
-    /// and returns the last one.
+    /// Writes changed ConfigMaps, and deletes ConfigMaps whose policy is gone. Continues after
+    /// errors, and returns the last error.
     async fn write(&self, desired: &OcgBundles) -> kube::Result<()> {
         let mut outcome = Ok(());
         let mut there: BTreeMap<NamespacedName, ConfigMap> = BTreeMap::new();
@@ -140,8 +140,8 @@ impl OcgBundleWriter {
         }
     }
 
-    /// Creates the ConfigMap, or replaces our own. A foreign ConfigMap with the same name is kept,
-    /// and the policy's status reports it.
+    /// Creates the ConfigMap, or replaces it if it is ours. A foreign ConfigMap with the same name
+    /// is left unchanged, and the policy's status reports the conflict.
     async fn put(
         &self,
         name: &NamespacedName,
@@ -166,7 +166,8 @@ impl OcgBundleWriter {
         if same {
             return Ok(());
         }
-        // If another writer was faster, the write fails and the object is compared again.
+        // If another writer changed the object first, the write fails and the next pass compares
+        // the object again.
         wanted.metadata.resource_version = before.metadata.resource_version;
         metrics.published(Kind::ConfigMap.as_str(), "update");
         let replaced = api.replace(&name.name, &parameters, &wanted);

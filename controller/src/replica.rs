@@ -23,14 +23,14 @@ pub(crate) struct Replica {
     pub(crate) watched: WatchedNamespaces,
     /// `controllerName` of this controller's GatewayClasses.
     pub(crate) controller_name: String,
-    /// Unique name of this replica.
+    /// Name that distinguishes this replica from all others.
     pub(crate) identity: String,
-    /// True while this replica may write.
+    /// True while this replica may write, i.e. holds the Lease.
     pub(crate) leading: watch::Receiver<bool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) failures: Arc<ApiFailures>,
     pub(crate) changes: Changes,
-    /// URL of the collector to which managed fleets' agents send spans.
+    /// URL of the collector to which the agents of managed fleets send spans.
     pub(crate) fleet_spans: Option<String>,
 }
 

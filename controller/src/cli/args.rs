@@ -1,6 +1,6 @@
 //! Reads settings, and the location of the configuration, from arguments and environment variables.
-//! The cluster connection and the probes can only be set here. Every other argument overrides a
-//! field of the configuration.
+//! The cluster connection and the probes can only be set here. All other arguments override fields
+//! of the configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,17 +27,17 @@ use sesame_gateway_api::api::{
 use sesame_published::names::DEFAULT_NAMESPACE;
 use sesame_spans::SpanArgs;
 
-/// Maximum size of a signing key file in bytes; real files have a few lines.
+/// Maximum size of a signing key file in bytes. Real files have a few lines.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
-/// Nothing is published without a leader, so this is short. A short Lease costs little, because
-/// every replica is as up to date as the leader. A leader that loses the Lease because of a timeout
-/// resumes as soon as the API server responds.
+/// Nothing is published while there is no leader, so the default is short. Changing the leader
+/// costs little, because every replica is as up to date as the leader. A leader that loses the
+/// Lease because of a timeout resumes as soon as the API server responds.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
-/// The container's memory limit in `deploy`.
+/// The container's memory limit in `controller/deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;
-/// Maximum number of watched namespaces: each needs a watch per kind.
+/// Maximum number of watched namespaces. Each namespace needs one watch per kind.
 const MAX_NAMESPACES: usize = 100;
 
 #[derive(Debug, Default, Args)]

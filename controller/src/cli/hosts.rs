@@ -135,7 +135,7 @@ pub(super) fn main(args: HostsArgs) -> Result<()> {
                 let cluster = cluster().await?;
                 let invited = hosts::invite(&cluster, &invitation).await?;
                 show_invited(&invited, output)?;
-                // The token was already issued, so an error here must not hide it.
+                // An error here must not hide the token, which has already been issued.
                 match hosts::remove_expired(&cluster).await {
                     Ok(hosts) => tell_removed(&hosts),
                     Err(error) => note(&format!("cannot remove expired invitations: {error}")),
@@ -215,7 +215,7 @@ fn show_invited(invited: &Invited, output: Output) -> Result<()> {
             put(&format!("{answer:#}\n"))
         }
         Output::Table => {
-            // Only the token goes to standard output, so that it can be piped.
+            // Print only the token to standard output, so that it can be piped.
             let _ = writeln!(
                 std::io::stderr().lock(),
                 "Host {} may join until {expires}, once. On the host, with the token on standard input:\n\

@@ -1,5 +1,5 @@
-//! Arguments that configure the address for `/metrics` and the status page. Never reads the
-//! referenced files.
+//! Arguments that configure the address for `/metrics` and the status page. This module does not
+//! read the files that they name.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,7 +35,8 @@ pub(super) struct MetricsAddressArgs {
 }
 
 impl MetricsAddressArgs {
-    /// Returns the address with its guard, or `None` if metrics share the unguarded probe address.
+    /// Returns the metrics address and its access restrictions. Returns `None` if metrics are
+    /// served without restrictions on the probe address.
     pub(super) fn address(self) -> Result<Option<MetricsAddress>> {
         let Self {
             metrics_address,

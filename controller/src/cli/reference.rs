@@ -6,7 +6,7 @@ use sesame_published::configuration_definition;
 const START: &str = "<!-- `make regenerate` writes the fields. -->\n";
 const END: &str = "<!-- end of fields -->";
 
-/// Path suffixes whose fields share one list item.
+/// Path suffixes whose subfields share one list item.
 const TOGETHER: &[&str] = &[
     ".gatewayRef",
     ".map[]",
@@ -30,8 +30,8 @@ fn item(path: &str, values: &str, schema: &Value) -> String {
     format!("- `{path}` ({values}): {meaning}\n")
 }
 
-/// Adds one list item per field without subfields, and one per path that ends with an entry of
-/// [`TOGETHER`].
+/// Adds one list item per field without subfields. Paths that end with an entry of [`TOGETHER`] get
+/// one item for all their subfields.
 fn items(path: &str, schema: &Value, items: &mut Vec<String>) {
     let below = match schema["type"].as_str() {
         Some("array") => (format!("{path}[]"), &schema["items"]["properties"]),

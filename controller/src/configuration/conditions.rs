@@ -9,11 +9,12 @@ use sesame_gateway_api::status::{
     Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
 };
 
-/// Maximum length of a message. Our schema allows more, but longer messages do not help readers.
+/// Maximum length of a message. The CRD schema allows more, but longer messages do not help
+/// readers.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch, or `None` if the stored status is the same. `faults`
-/// lists the object's errors.
+/// Returns the new `status` for a merge patch, or `None` if the stored status is already equal.
+/// `faults` lists the object's errors.
 pub(super) fn patch(
     object: &Value,
     faults: &[String],

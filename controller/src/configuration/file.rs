@@ -10,10 +10,10 @@ use sesame_gateway_api::api::SesameConfiguration;
 use sesame_gateway_api::decode::{self, DecodeLimits};
 use sesame_gateway_api::world::AnyObject;
 
-/// Maximum size of the file in bytes; real files have a few lines.
+/// Maximum size of the file in bytes. Real files have a few lines.
 const MAX_BYTES: u64 = 64 * 1024;
-/// Polling interval. Kubernetes replaces a mounted file through a symbolic link, which a watch on
-/// the file would miss.
+/// Polling interval. Kubernetes updates a mounted file by replacing a symbolic link, which a watch
+/// on the file would miss.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Reads the SesameConfiguration in a file. The error contains the file's path.
@@ -44,7 +44,7 @@ fn parse(text: &str) -> Result<SesameConfiguration, String> {
     Ok((**configuration).clone())
 }
 
-/// Passes on each version of the file until the receivers are dropped.
+/// Sends each version of the file until the receivers are dropped.
 pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
     let from = path.display().to_string();
     let mut before: Option<Result<SesameConfiguration, String>> = None;

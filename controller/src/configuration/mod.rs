@@ -2,7 +2,7 @@
 //! overridden by flags and environment variables.
 //!
 //! `settings` is pure and derives the settings from the configuration. `file` and `object` follow
-//! the configuration and pass on each valid version. An invalid version is reported and changes
+//! the configuration and apply each valid version. An invalid version is reported and changes
 //! nothing. While this replica is the leader, `object` also writes the conditions of every
 //! SesameConfiguration, computed by `conditions`. Nothing is served before the first valid version;
 //! the readiness probe reports why. An invalid configuration must never stop the process.
@@ -33,7 +33,7 @@ pub(crate) enum ConfigurationSource {
     Object(NamespacedName),
 }
 
-/// Settings, or an explanation if they are missing.
+/// The current settings, or the reason why there are none.
 pub(crate) type CurrentSettings = Result<ControllerSettings, String>;
 
 /// State of the task that follows the configuration.
@@ -59,8 +59,7 @@ impl ConfigurationFollower {
         }
     }
 
-    /// Applies a version of the configuration, or keeps the previous version if the new one is
-    /// unusable.
+    /// Applies a version of the configuration. If it is unusable, keeps the previous version.
     fn take(&self, found: Result<ControllerSettings, String>, from: &str) {
         match found {
             Ok(settings) => {

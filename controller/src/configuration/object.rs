@@ -115,8 +115,8 @@ fn take(known: &mut Known, event: WatchEvent<(NamespacedName, StoredConfiguratio
     }
 }
 
-/// Derives the settings from the controller's own SesameConfiguration, if the source is an object,
-/// and passes them on.
+/// If the configuration comes from an object, derives the settings from that object and applies
+/// them.
 fn hand_on(follower: &ConfigurationFollower, known: &Known, told: &mut Option<CurrentSettings>) {
     let ConfigurationSource::Object(name) = &follower.source else {
         return;
@@ -154,7 +154,7 @@ fn unwatched(follower: &ConfigurationFollower, why: Unwatched) {
     follower.take(Err(why), &name.to_string());
 }
 
-/// Writes missing and outdated conditions.
+/// Writes conditions that are missing or outdated.
 async fn write_all(
     follower: &ConfigurationFollower,
     known: &mut Known,
@@ -187,7 +187,7 @@ async fn write_all(
             Ok(received) => {
                 known.insert(name, StoredConfiguration::of(received));
             }
-            // The watch delivers the newer version.
+            // The object has changed; the watch delivers the newer version.
             Err(kube::Error::Api(refusal)) if matches!(refusal.code, 404 | 409) => {}
             Err(error) => {
                 tracing::warn!(%name, %error, "cannot write the status of a SesameConfiguration; \

@@ -11,10 +11,11 @@ use sesame_gateway_api::resolve::settings::check;
 use sesame_gateway_api::resolve::{Options, ResolvedFor};
 use sesame_proto::network::Network;
 
-/// Default time without a report after which a host counts as lost.
+/// Default for the time without a report after which a host counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// The routes of all Gateways may use at most the memory divided by this number. During a change,
-/// the process holds several copies of the routes: resolved, encoded, and the previous version.
+/// Divisor of the process's memory. The result limits the total size of all Gateways' routes.
+/// During a change, the process holds several copies of the routes: resolved, encoded, and the
+/// previous version.
 const ROUTES_OF_MEMORY: u64 = 4;
 
 /// Selection of the Gateways to serve.
@@ -39,7 +40,7 @@ pub(crate) struct ControllerSettings {
     pub(crate) host_lost: Duration,
 }
 
-/// Resolution settings that depend on the process, so only arguments can set them.
+/// Resolution settings that depend on the process, so they are set only by arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Resolving {
     /// Enables incremental resolution.
@@ -115,14 +116,14 @@ pub(crate) fn settings(
     })
 }
 
-/// Overrides the fields that are set by flags.
+/// Overrides fields with the values of flags.
 fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec) {
     let SesameConfigurationSpec {
         gateway,
         hosts,
         publishing,
         fleet,
-        // These fields have no flags.
+        // No flags exist for these fields.
         ingress: _,
         ports: _,
         edge: _,
@@ -136,7 +137,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
         mode,
         gateway_ref,
         allow_local_endpoints,
-        // This field has no flag.
+        // No flag exists for this field.
         extra_minimal_ocg: _,
     }) = gateway
     {
@@ -165,7 +166,7 @@ fn lay_over(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSpec)
     if let Some(FleetImages { agent, envoy }) = images {
         let FleetSettings { images: under, .. } = spec.fleet.get_or_insert_default();
         let under = under.get_or_insert_default();
-        // These flags are only defaults for images that the configuration does not set.
+        // These flags are only defaults: images in the configuration take precedence.
         for (image, under) in [(agent, &mut under.agent), (envoy, &mut under.envoy)] {
             *under = under.take().or_else(|| image.clone());
         }

@@ -1,5 +1,5 @@
-//! Tracks the known state of the cluster: the world, and the objects that are still missing from
-//! it.
+//! Tracks the known state of the cluster: the world (the objects to resolve), and the objects that
+//! have not been read yet.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,16 +17,16 @@ use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, servi
 use sesame_gateway_api::resolve::{Options, Problem};
 use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 
-/// The effect of an input.
+/// The effect of an input, such as a watch event, on the engine's state.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// True if the result of resolution may have changed.
+    /// True if the result of resolution may differ, so that everything must be resolved.
     pub(super) world_changed: bool,
-    /// Services for which only the endpoints may have changed.
+    /// Services whose endpoints may have changed, without any other change.
     pub(super) services: Vec<NamespacedName>,
-    /// Changed routes, as they were before the change.
+    /// Previous versions of the changed routes.
     pub(super) routes: Vec<AnyObject>,
-    /// Statuses that the cluster is now known to store.
+    /// Statuses that are now known to be stored in the cluster.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
 }
 
@@ -45,13 +45,13 @@ impl Effect {
     }
 }
 
-/// The world, and the objects that are missing from it.
+/// The world, and what is known to be missing from it.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,
     slices: SliceIndex,
-    /// Objects that cannot be decoded, with the reason. The world keeps the last good version of
-    /// each object, if there was one.
+    /// Objects that cannot be decoded, with the reason. For each of them, the world keeps the last
+    /// version that could be decoded, if any.
     broken: BTreeMap<ObjectKey, String>,
     /// Kinds that have been listed at least once.
     listed: BTreeSet<Kind>,
@@ -59,10 +59,11 @@ pub(super) struct ClusterState {
     remembers: bool,
     /// True once the current world has been resolved.
     resolved: bool,
-    /// Services and Pods that the last resolution may have read, computed on first use. Routes that
-    /// have changed since then are resolved anyway.
+    /// Services and Pods that the last resolution may have read, computed on first use. References
+    /// from routes that have changed since then are irrelevant, because those routes are resolved
+    /// anyway.
     relevant: OnceCell<Relevant>,
-    /// Referenced Secrets and ConfigMaps.
+    /// Secrets and ConfigMaps that objects of the world reference.
     referred: BTreeMap<ObjectKey, Reference>,
     /// Sequence number of the last request for referenced objects.
     requests: u64,
@@ -98,7 +99,7 @@ impl ClusterState {
         self.remembers && self.is_listed() && self.referred.values().all(|it| it.read)
     }
 
-    /// Returns the objects of a kind that exist but cannot be decoded.
+    /// Returns this kind's objects that cannot be decoded.
     pub(super) fn broken(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
         self.broken.keys().filter(move |key| key.kind == kind)
     }
@@ -107,7 +108,8 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Keeps the last good keys and the ports of jointly served Gateways for the next resolution.
+    /// Stores what the next resolution needs from the last: the last good keys, and the ports of
+    /// jointly served Gateways.
     pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
         self.world.last_good.replace(keys);
         self.world.served_together = together;
@@ -164,7 +166,7 @@ impl ClusterState {
                 effect.world_changed |= self.world.definitions != definitions;
                 self.world.definitions = definitions;
             }
-            // The engine compares the settings itself.
+            // The engine itself compares the old and new settings.
             Input::Configured => {}
             Input::Fetched { key, answer } => {
                 // Drop responses for objects that are no longer referenced.
@@ -260,12 +262,12 @@ impl ClusterState {
         }
     }
 
-    /// Replaces or removes the object with this key, and records which results of resolution may
-    /// change.
+    /// Replaces or removes the object with this key. Records in the effect which results of
+    /// resolution may change.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
-        // Objects are looked up by their own names, so an object with a different name would never
-        // be removed.
+        // An object is stored under the name in its metadata. If that name differed from the key,
+        // the object could never be removed.
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
             return;
         }
@@ -297,7 +299,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns these Services' endpoint sets exactly as a full resolution would.
+    /// Returns the endpoint sets of these Services, equal to the results of a full resolution.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -369,7 +371,7 @@ pub(super) mod tests {
         effect.world_changed
     }
 
-    /// Returns the Services whose endpoints change. Asserts that nothing else changes.
+    /// Returns the Services whose endpoints change. Panics if the effect contains any other change.
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
         let effect = state.take(watched(kind, event), &Metrics::new());
@@ -392,7 +394,7 @@ pub(super) mod tests {
             WatchEvent::Applied(broken())
         ));
         assert_eq!((state.world().len(), state.broken_count()), (2, 1));
-        // The new list still contains the broken route; the other route was deleted.
+        // The new list still contains the undecodable route; the other route was deleted.
         assert!(take(
             &mut state,
             Kind::HttpRoute,
@@ -451,7 +453,7 @@ pub(super) mod tests {
         };
         assert!(state.take(fetched, &Metrics::new()).world_changed);
         assert!(state.is_whole(), "that there is none is an answer too");
-        // The fetcher might see only the last of these requests.
+        // The fetcher might skip all requests except the last one.
         assert!(state.refer_to(&BTreeSet::new()).is_some());
         let last = state.refer_to(&BTreeSet::from([key.clone()])).unwrap();
         assert!(!state.is_whole());
@@ -496,7 +498,7 @@ pub(super) mod tests {
             services(&mut state, WatchEvent::Applied(slice("app"))),
             none
         );
-        // If a route refers to the Service later, it finds the current slices.
+        // If a route refers to the Service later, resolution uses its current slices.
         assert!(take(
             &mut state,
             Kind::HttpRoute,
@@ -504,7 +506,7 @@ pub(super) mod tests {
         ));
         assert_eq!(state.world().endpoint_slices.len(), 2);
         state.record_resolved();
-        // A slice that moves to another Service changes both Services.
+        // A slice that moves to another Service changes the endpoints of both Services.
         let changed = services(&mut state, WatchEvent::Applied(slice_of("app-1", "other")));
         assert_eq!(changed, ["default/app", "default/other"]);
         let changed = services(&mut state, WatchEvent::Deleted(slice_of("app-1", "other")));

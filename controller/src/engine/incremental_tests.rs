@@ -1,5 +1,5 @@
-//! Checks that resolving changed routes with only their neighbors gives the same result as a full
-//! resolution.
+//! Checks that resolving only the changed routes and their neighbors gives the same result as a
+//! full resolution.
 
 #[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
 mod any_routes;

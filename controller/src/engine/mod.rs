@@ -3,10 +3,11 @@
 //!
 //! The engine resolves the world after a short quiet period, and only once the world is complete.
 //! It is complete once every kind has been listed, and every referenced object and the previous
-//! publications have been read. Therefore, an object that has not arrived yet never causes a
-//! publication to be withdrawn. Endpoints affect only endpoint shards, which are rebuilt without a
-//! resolution. If only a few routes have changed, they are resolved with only their neighbors. Both
-//! shortcuts must give the same result as a full resolution. The engine never waits for a write.
+//! publications have been read. Therefore, a publication is never withdrawn because an object has
+//! not arrived yet. Endpoint changes affect only endpoint shards, which are rebuilt without a
+//! resolution. If only a few routes have changed, only these routes and their neighbors are
+//! resolved. Both shortcuts must give the same result as a full resolution. The engine never waits
+//! for a write.
 
 mod cluster_state;
 #[cfg(test)]
@@ -52,7 +53,7 @@ pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
     /// Settings used by the last resolution.
     pub(crate) settings: ControllerSettings,
-    /// Settings for the next resolution; an input announces each change.
+    /// Settings for the next resolution. Each change is also announced by an input.
     pub(crate) current: watch::Receiver<CurrentSettings>,
     pub(crate) references: watch::Sender<References>,
     /// Key sets to fetch; `None` until all kinds have been listed.
@@ -63,8 +64,8 @@ pub(crate) struct Engine {
     pub(crate) gateway_settings: watch::Sender<SettingsByGateway>,
     /// Service requests of the Gateways in `gateway_settings`.
     pub(crate) services: watch::Sender<ServiceRequests>,
-    /// Gateways' CA certificates, for meshes that read them from ConfigMaps. `None` until the first
-    /// resolution and while the feature is disabled.
+    /// CA certificates of the Gateways, for meshes that read them from ConfigMaps. `None` before
+    /// the first resolution and while the feature is disabled.
     pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) changes: Changes,
@@ -120,7 +121,7 @@ impl Engine {
                         settings
                     });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
-                        // Any result may depend on the settings.
+                        // The settings may affect any result.
                         self.settings = settings;
                         memory.pending.note(Effect::world(), Instant::now());
                     }
@@ -142,7 +143,8 @@ impl Engine {
         memory.pending.note(effect, Instant::now());
     }
 
-    /// Publishes the changed endpoints, or schedules a resolution if that is not enough.
+    /// Publishes the changed endpoints. If that requires a resolution, schedules the resolution
+    /// instead.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,
@@ -166,7 +168,7 @@ impl Engine {
         }
     }
 
-    /// Resolves all changes unless objects are still missing. Returns the status changes.
+    /// Resolves all changes, unless objects are still missing. Returns the status changes.
     fn settle(&self, memory: &mut Memory) -> Option<StatusChange> {
         let Memory {
             state,
@@ -200,7 +202,7 @@ impl Engine {
         }
         if outcome.is_some() {
             state.record_resolved();
-            // Changes that do not affect any Gateway do not get a span.
+            // Only changes that affect a Gateway get a span.
             *seen = SeenObjects::default();
         }
         let change = StatusChange {
@@ -211,7 +213,8 @@ impl Engine {
         (!nothing).then_some(change)
     }
 
-    /// Requests the objects that the world references, and forgets unreferenced objects.
+    /// Requests the objects that the world references. Discards objects that are no longer
+    /// referenced.
     fn want(&self, state: &mut ClusterState) {
         if !state.is_listed() {
             return;
@@ -225,7 +228,7 @@ impl Engine {
         }
     }
 
-    /// Resolves changed routes with only their neighbors. Returns `None` if a full resolution is
+    /// Resolves only the changed routes and their neighbors. Returns `None` if a full resolution is
     /// needed.
     fn resolve_routes(
         &self,
@@ -235,7 +238,8 @@ impl Engine {
         publications: &mut Publications,
         seen: &mut SeenObjects,
     ) -> Option<RouteStatusUpdate> {
-        // In the other modes, the set of existing Gateways decides which Gateway is served.
+        // In the other modes, all existing Gateways must be known to decide which Gateway is
+        // served.
         if self.settings.selection != SelectionRule::Multiple {
             return None;
         }
@@ -288,8 +292,8 @@ impl Engine {
             .iter()
             .filter(|(_, request)| request.gives_addresses);
         let by_service = by_service.map(|(name, _)| name.clone()).collect();
-        // Replace the Service requests before the settings, so that a Gateway with settings always
-        // has its Service request.
+        // Receivers that see a Gateway's settings must also see its Service request, so update the
+        // Service requests first.
         replace(&self.services, Arc::new(services));
         let ocg_bundles = std::mem::take(&mut resolution.ocg_bundles);
         let heeded = self.settings.options.extra_minimal_ocg;

@@ -1,8 +1,8 @@
-//! Changes that are not published yet, and the time at which they are due. Pure: the time is an
+//! Tracks changes that are not published yet, and when to handle them. Pure: the time is an
 //! argument.
 //!
-//! Endpoints of resolved Services have a separate fast path. In a busy cluster they change all the
-//! time, so changes during the pause after a publication are batched.
+//! Endpoint changes of resolved Services have a separate fast path. In a busy cluster, endpoints
+//! change all the time. Therefore, changes are batched during a pause after each publication.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::incremental::PreviousRoutes;
 use sesame_gateway_api::world::ObjectKey;
 
-/// Quiet time after which the world is resolved.
+/// Time without further changes after which the world is resolved.
 const QUIET: Duration = Duration::from_millis(5);
-/// Maximum time that a change waits for a quiet period.
+/// Maximum time that a change waits for such a quiet period.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Time for which changed endpoints and incrementally resolved routes are batched.
+/// Time for which endpoint changes and incrementally resolved routes are batched.
 const GATHER: Duration = Duration::from_millis(2);
 /// Time for which further endpoint changes are batched after endpoints have been published.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -25,27 +25,27 @@ const PAUSE: Duration = Duration::from_millis(150);
 /// Pending changes.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// True if the result of resolution may have changed.
+    /// True if a full resolution is needed.
     pub(super) unresolved: bool,
-    /// Changed routes, as they were last resolved.
+    /// Changed routes, as of the last resolution.
     pub(super) routes: PreviousRoutes,
-    /// Statuses whose stored form has changed.
+    /// Statuses whose stored version has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     /// Services whose endpoints have changed.
     pub(super) services: BTreeSet<NamespacedName>,
-    /// Arrival times of the first and last change to be resolved or reported, or `None` once all
-    /// are handled.
+    /// Arrival times of the first and last change that requires a resolution or a status write.
+    /// `None` once all of these are handled.
     arrived: Option<(Instant, Instant)>,
     /// Time at which the endpoints are due for publication.
     refresh: Option<Instant>,
-    /// End of the pause during which endpoint changes are batched.
+    /// End of the pause after the last publication of endpoints, during which changes are batched.
     paused: Option<Instant>,
 }
 
 /// Next task of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Task {
-    /// Wait for this long, or for an input if `None`.
+    /// Wait for this long. If `None`, wait for an input.
     Wait(Option<Duration>),
     /// Publish the endpoints of the changed Services.
     Refresh,
@@ -67,7 +67,7 @@ impl Pending {
         }
     }
 
-    /// Adds the effect of an input.
+    /// Adds the effect of an input that arrived at `now`.
     pub(super) fn note(&mut self, effect: Effect, now: Instant) {
         let Effect {
             world_changed,
@@ -115,20 +115,21 @@ impl Pending {
         std::mem::take(&mut self.services)
     }
 
-    /// Records that endpoints have been published. Only published endpoints delay the next
-    /// publication: most endpoint changes in a cluster affect Services that no Gateway uses.
+    /// Records that endpoints have been published. Call it only if a publication changed: most
+    /// endpoint changes in a cluster affect Services that no Gateway uses, and these must not delay
+    /// others.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }
 
-    /// Records that all changes have been handled. If objects are still missing, the changes wait
-    /// for the next input.
+    /// Records that all changes have been handled. If objects are still missing, the next input
+    /// triggers another attempt.
     pub(super) fn look(&mut self) {
         self.arrived = None;
     }
 
-    /// Records that the whole world has been resolved, including endpoints. The caller has already
-    /// removed the routes.
+    /// Records that the whole world has been resolved, including endpoints. The caller must already
+    /// have taken the changed routes.
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
         self.services.clear();

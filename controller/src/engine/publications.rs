@@ -16,7 +16,7 @@ use sesame_gateway_api::resolve::{Options, Resolution, ResolvedGateway, merged_n
 use sesame_gateway_api::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
 
-/// The last publication of each Gateway, and the state on which its next publication builds.
+/// The last publication of each Gateway, and the state needed to modify it.
 #[derive(Debug, Default)]
 pub(super) struct Publications {
     splitters: BTreeMap<NamespacedName, Splitter>,
@@ -25,10 +25,10 @@ pub(super) struct Publications {
     failed: bool,
 }
 
-/// The result of a change that affects only endpoints.
+/// The result of an attempt to update only the endpoints.
 #[derive(Debug)]
 pub(super) enum Refresh {
-    /// The publications are unchanged.
+    /// No publication changed.
     Same,
     /// The new desired publications.
     Changed(DesiredPublications),
@@ -37,8 +37,9 @@ pub(super) enum Refresh {
 }
 
 impl Publications {
-    /// Builds the publication of each Gateway. Other Gateways in `names` keep their last
-    /// publication. The second value contains the reason for each publication that cannot be built.
+    /// Builds the publication of each resolved Gateway. The other Gateways in `names` keep their
+    /// last publication. The second returned value contains the reasons why publications could not
+    /// be built.
     pub(super) fn build(
         &mut self,
         gateways: Vec<ResolvedGateway>,
@@ -67,7 +68,7 @@ impl Publications {
                 Err(why) => {
                     tracing::warn!(gateway = %name, %why, "cannot publish the Gateway; keeping \
                         the previous publication");
-                    // Endpoints must not wait until the configuration can be published.
+                    // Update endpoints even while the configuration cannot be published.
                     if let Some(DesiredPublication::Publish(before)) = self.desired.get(&name) {
                         let last = before
                             .with_last(&splitter)
@@ -87,8 +88,8 @@ impl Publications {
         (desired, unpublishable)
     }
 
-    /// Changes the publications of these Gateways. Returns `None` if a full resolution is needed;
-    /// the caller must then run one.
+    /// Applies changes to the publications of these Gateways. Returns `None` if a full resolution
+    /// is needed; the caller must then run one.
     pub(super) fn change(
         &mut self,
         changed: &[(NamespacedName, GatewayDelta)],
@@ -105,7 +106,7 @@ impl Publications {
 
     /// Replaces these endpoint sets in the publications that contain them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
-        // A publication that failed before might succeed with these endpoints.
+        // If the last publication failed, these endpoints might let it succeed.
         if self.failed {
             return Refresh::Whole;
         }
@@ -120,7 +121,7 @@ impl Publications {
                     *publication = Arc::new(publication.with_endpoints(shards));
                     changed = true;
                 }
-                // A full resolution determines which Gateway is affected, and why.
+                // Only a full resolution can determine which Gateway is affected, and why.
                 Ok(RefreshedShards::Whole) | Err(_) => return Refresh::Whole,
             }
         }
@@ -132,8 +133,8 @@ impl Publications {
     }
 }
 
-/// Returns the names under which Gateways of Sesame classes are published, or were published and
-/// could be published again.
+/// Returns the published names of this controller's Gateways. Includes Gateways that were published
+/// earlier and might be published again.
 pub(super) fn names(
     resolution: &Resolution,
     unserved: &BTreeSet<NamespacedName>,
@@ -148,7 +149,7 @@ pub(super) fn names(
     }
     let mut broken = state.broken(Kind::Gateway).peekable();
     if broken.peek().is_some() {
-        // The classes of undecodable Gateways are unknown.
+        // An undecodable Gateway's class is unknown, so it might be ours.
         let classes = state.world().gateway_classes.iter();
         let ours = classes.filter(|it| it.spec.controller_name == options.controller_name);
         names.extend(ours.map(|class| merged_name(&class.metadata.name, options)));
@@ -157,8 +158,9 @@ pub(super) fn names(
     names
 }
 
-/// Returns the fleet in the label of the Gateway or its class, or else the default for managed or
-/// unmanaged fleets. Gateways that are served together are published under the name of their class.
+/// Returns the fleet named by the label of the Gateway or its class. Without a label, returns the
+/// default for managed or unmanaged fleets. Gateways that are served together are published under
+/// the name of their class.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);
     let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);

@@ -1,4 +1,5 @@
-//! Checks that refreshing endpoints without a resolution gives the same endpoints as a resolution.
+//! Checks that updating endpoints without a resolution gives the same endpoints as a full
+//! resolution.
 
 #[path = "../../gateway-api/src/resolve/tests/any_slices.rs"]
 mod any_slices;

@@ -1,4 +1,4 @@
-//! Finds the Services and Pods that resolution reads. Pure.
+//! Finds the Services and Pods that affect the result of resolution. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,8 +8,8 @@ use sesame_gateway_api::world::{AnyObject, World, references};
 /// Labels that select Pods.
 type Selector = BTreeMap<String, String>;
 
-/// Services that routes, listeners, policies and configurations reference, and Pods that XBackends
-/// select.
+/// Services that routes, listeners, policies and configurations reference, and selectors for the
+/// Pods of XBackends.
 #[derive(Debug, Default)]
 pub(super) struct Relevant {
     services: HashSet<NamespacedName>,
@@ -18,8 +18,8 @@ pub(super) struct Relevant {
 }
 
 impl Relevant {
-    /// Collects the references of all routes, listeners, policies and configurations, whichever
-    /// controller they belong to.
+    /// Collects the references in all routes, listeners, policies and configurations, including
+    /// other controllers'.
     pub(super) fn of(world: &World) -> Self {
         let mut services = HashSet::new();
         references::each(world, |_, reference| {
@@ -40,7 +40,7 @@ impl Relevant {
         }
     }
 
-    /// Returns true if creating, changing or deleting this object may affect the result of
+    /// Returns true if creating, changing or deleting this Service or Pod may affect the result of
     /// resolution.
     pub(super) fn holds(&self, object: &AnyObject) -> bool {
         match object {

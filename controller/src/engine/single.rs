@@ -11,8 +11,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::World;
 
-/// Resolves the world. The second value contains the Gateways that are not served because another
-/// Gateway of their class takes precedence.
+/// Resolves the world. The second value contains the Gateways that are not served, because only one
+/// Gateway is.
 pub(super) fn all(
     world: &World,
     resolver: &mut Resolver,
@@ -60,7 +60,7 @@ pub(super) fn resolve(
         .map(|gateway| gateway.metadata.key());
 
     let mut served = world.clone();
-    // The configured Gateway may use any class once it exists.
+    // The configured Gateway may belong to any class, provided that the Gateway exists.
     let other_classes = classes
         .iter()
         .filter(|other| named.is_none() && other.metadata.name != class.metadata.name);

@@ -35,7 +35,7 @@ fn list(gateways: &[NamespacedName]) -> String {
     names.join(",")
 }
 
-/// Returns a host's Role and the binding for it.
+/// Returns a host's Role and its RoleBinding.
 pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = host_account(name);
     let metadata = || metadata(&account, ACCESS_HOST, name, Some(owner));
@@ -43,8 +43,8 @@ pub(super) fn host_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBindi
     (role(metadata(), host_rules(name)), binding)
 }
 
-/// Returns the Role for the keys of a host's Gateways, and the binding for it. The controller
-/// writes the rules, so operators need no permission to read keys.
+/// Returns the Role for the keys of a host's Gateways, and its RoleBinding. The controller fills in
+/// the rules, so operators need no permission to read keys.
 pub(super) fn gateways_parts(
     name: &str,
     gateways: &[NamespacedName],
@@ -74,7 +74,7 @@ pub(super) fn invitation(name: &str, expires: &str, owner: &ServiceAccount) -> S
     account(metadata)
 }
 
-/// Returns an invitation's Role and the binding for it.
+/// Returns an invitation's Role and its RoleBinding.
 pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, RoleBinding) {
     let account = invitation_account(name);
     let metadata = || metadata(&account, ACCESS_INVITATION, name, Some(owner));
@@ -84,7 +84,7 @@ pub(super) fn invitation_parts(name: &str, owner: &ServiceAccount) -> (Role, Rol
     )
 }
 
-/// Returns a fleet's Role. The controller writes its rules.
+/// Returns a fleet's Role. The controller fills in its rules.
 pub(super) fn fleet(name: &str) -> Role {
     let labels = labels(ACCESS_FLEET);
     role(

@@ -1,4 +1,4 @@
-//! Connects the caller to the cluster, and describes the connection for hosts that will join it.
+//! Connects to the cluster as the caller, and describes the connection for hosts that will join.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use super::HostsError;
 use crate::connection;
 
-/// A client, and the address and CA certificates with which a host reaches the same API server.
+/// A client, and the URL and CA certificates with which a host reaches the same API server.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -50,7 +50,8 @@ impl Cluster {
         })
     }
 
-    /// Returns the URL at which hosts reach the API server: `named`, or else the caller's URL.
+    /// Returns the URL at which hosts reach the API server: `named` if given, or else the caller's
+    /// URL.
     pub(super) fn server(&self, named: Option<&str>) -> Result<String, HostsError> {
         let server = named.unwrap_or(&self.server).trim_end_matches('/');
         if !self.is_verified {
@@ -75,8 +76,8 @@ impl Cluster {
         self.authority.clone()
     }
 
-    /// Returns the name in the API server's certificate, if the kubeconfig sets a name that differs
-    /// from the URL.
+    /// Returns the kubeconfig's `tls-server-name`, which is verified instead of the host name in
+    /// the URL.
     pub(super) fn server_name(&self) -> Option<String> {
         self.server_name.clone()
     }

@@ -1,7 +1,7 @@
 //! Removes long-expired invitations.
 //!
-//! The command that invites hosts does this, because its caller has the required permissions
-//! anyway. The running controller is not permitted to delete accounts.
+//! Only the command that invites hosts removes them, because its caller has the required
+//! permissions anyway. The running controller may not delete accounts.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -16,8 +16,8 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// Time for which expired invitations remain listed. This also tolerates a wrong clock on the
-/// caller's machine.
+/// Time for which expired invitations remain listed. It is long enough to tolerate a wrong clock on
+/// the caller's machine.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Removes every invitation that expired more than a day ago, and the host's account if it never
@@ -30,7 +30,7 @@ pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, Hos
     let invitations: Vec<ObjectMeta> = found.items.into_iter().map(|one| one.metadata).collect();
     let hosts = expired(&invitations, Timestamp::now());
     for host in &hosts {
-        // Keep a host that joined but could not delete its invitation.
+        // Keep the account of a host that has joined but could not delete its invitation.
         if has_joined(cluster, host).await? {
             remove_invitation(cluster, host).await?;
         } else {
@@ -40,7 +40,7 @@ pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, Hos
     Ok(hosts)
 }
 
-/// Returns the hosts whose invitations expired long enough ago. Pure.
+/// Returns the hosts whose invitations expired more than [`LISTED`] ago. Pure.
 fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     let hosts = invitations.iter().filter_map(|invitation| {
         let annotations = invitation.annotations.as_ref()?;
@@ -51,8 +51,8 @@ fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     hosts.collect()
 }
 
-/// Returns true if the host has joined, i.e. its Secret exists. This is tested with a dry-run
-/// creation, so the caller needs no permission to read Secrets.
+/// Returns true if the host has joined, i.e. its Secret exists. A dry-run creation of the Secret
+/// tests this, so the caller needs no permission to read Secrets.
 async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let api: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = PostParams {

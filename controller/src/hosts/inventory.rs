@@ -25,11 +25,11 @@ const PAGE: u32 = 500;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum HostAccess {
-    /// The host has joined with a token.
+    /// The host has joined.
     Joined,
-    /// The host has an unused token.
+    /// The host has been invited, and its join token can still be used.
     Invited,
-    /// The host's token has expired unused.
+    /// The join token has expired unused.
     InvitationExpired,
     /// The host has other credentials, such as a Pod's or another ServiceAccount's.
     Other,
@@ -49,7 +49,7 @@ pub(crate) struct HostRow {
     pub(crate) fleet: Option<String>,
     /// Gateways that the host may serve or is serving.
     pub(crate) gateways: BTreeSet<String>,
-    /// The worst state of the host's Gateways, or `None` if no report exists.
+    /// The worst state among the host's Gateways, or `None` if the host has sent no report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<AgentState>,
     pub(crate) addresses: BTreeSet<String>,
@@ -59,12 +59,12 @@ pub(crate) struct HostRow {
     pub(crate) cores: u32,
     #[serde(rename = "memoryMiB")]
     pub(crate) memory_mib: u64,
-    /// Time of the last report, by the host's own clock.
+    /// Time of the host's last report, by the host's own clock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_report: Option<Timestamp>,
 }
 
-/// Returns all hosts, by name.
+/// Returns all hosts, sorted by name.
 pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> {
     let namespace = &cluster.namespace;
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), namespace);
@@ -95,7 +95,7 @@ pub(crate) async fn list(cluster: &Cluster) -> Result<Vec<HostRow>, HostsError> 
     Ok(rows(&hosts, &invitations, &reports, Timestamp::now()))
 }
 
-/// Combines the accounts and the reports. Pure.
+/// Builds the list of hosts from their accounts and reports. Pure.
 fn rows(
     hosts: &[ObjectMeta],
     invitations: &[ObjectMeta],
@@ -149,7 +149,7 @@ fn note(row: &mut HostRow, report: &GatewayAgent) {
     let Some(status) = &report.status else { return };
     row.state = row.state.max(Some(status.state));
     row.addresses.extend(status.addresses.iter().cloned());
-    // The newest report takes precedence.
+    // The newest report determines the version and the time.
     if status.heartbeat >= row.last_report {
         row.last_report = status.heartbeat;
         row.zone.clone_from(&status.zone);

@@ -20,8 +20,8 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// Maximum number of times that a Role is recreated because the controller wrote its rules before
-/// it was bound.
+/// Maximum number of attempts to create and bind a Role before the controller writes the Role's
+/// rules.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A host to invite.
@@ -33,15 +33,15 @@ pub(crate) struct Invitation {
     pub(crate) ttl: SignedDuration,
     /// Lifetime of the host's own credentials, which it renews.
     pub(crate) lifetime: SignedDuration,
-    /// URL at which the host reaches the API server, or `None` for the caller's URL.
+    /// URL at which the host reaches the API server. `None` means the caller's URL.
     pub(crate) server: Option<String>,
-    /// True to replace an existing host with this name. The existing host then loses its access.
+    /// True to replace an existing host with this name, which then loses its access.
     pub(crate) replace: bool,
 }
 
 /// The result of inviting a host.
 pub(crate) struct Invited {
-    /// Contains a secret.
+    /// Join token; secret.
     pub(crate) token: JoinToken,
     pub(crate) expires: Timestamp,
 }
@@ -82,7 +82,7 @@ pub(crate) async fn invite(cluster: &Cluster, wanted: &Invitation) -> Result<Inv
     let account_uid = owner.metadata.uid.unwrap_or_default();
     let followed = policy::wait_until_followed(cluster, host, &account_uid, &bearer);
     if let Err(error) = followed.await {
-        // Leftover objects do no harm: invitations expire, and the next invitation replaces the
+        // Leftover objects are harmless: invitations expire, and the next invitation replaces the
         // objects.
         let _ = remove(cluster, host).await;
         return Err(error);
@@ -126,8 +126,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The controller has already written the rules, so only a caller with these permissions
-            // may bind the Role.
+            // The controller has already written the rules. Only a caller that holds these
+            // permissions may now bind the Role.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }

@@ -1,7 +1,7 @@
 //! Invites, lists and revokes hosts outside the cluster, with the caller's permissions.
 //!
-//! The running controller is not involved. The cluster itself records the joined hosts. A Role
-//! grants each host its permissions, and a host's tokens become invalid when its ServiceAccount or
+//! The running controller is not involved. The cluster itself records which hosts have joined. Each
+//! host gets its permissions from a Role. Its tokens become invalid when its ServiceAccount or
 //! Secret is deleted.
 
 mod accounts;
@@ -24,18 +24,18 @@ pub(crate) enum HostsError {
     /// The API server returned an error or is unreachable.
     #[error("{what}: {why}")]
     Api {
-        /// The object and the action.
+        /// The object, and what was done to it.
         what: String,
-        /// Message from the API server.
+        /// Error message from the API server.
         why: String,
     },
-    /// The host has already joined.
+    /// A host with this name has already joined.
     #[error(
         "host {0} has already joined; `--replace` revokes its access and invites it again, and \
         `sesame-controller hosts revoke {0}` revokes it permanently"
     )]
     Joined(String),
-    /// The admission policy is missing, so one token could be used by several hosts.
+    /// The admission policy is missing. Without it, one join token could be used by several hosts.
     #[error(
         "the admission policy {0:?} is not installed, so one token could let in two hosts; apply controller/deploy of this version"
     )]
@@ -52,19 +52,19 @@ pub(crate) enum HostsError {
         hosts"
     )]
     Unknown(String),
-    /// A host could not verify the API server.
+    /// The kubeconfig contains no CA certificates with which a host could verify the API server.
     #[error(
         "the kubeconfig does not verify the API server's certificate, so hosts could not either; \
         set its certificate authority"
     )]
     Insecure,
-    /// A host would send its credentials to an unauthenticated server.
+    /// The URL is not HTTPS, so a host would send its credentials to an unauthenticated server.
     #[error("{0}: expected an https:// URL; set one with --server")]
     Server(String),
 }
 
 impl HostsError {
-    /// Creates the error for a failed request.
+    /// Creates the error for a failed API request.
     fn of(what: &str, error: &kube::Error) -> Self {
         let why = match error {
             kube::Error::Api(status) if status.code == 403 => format!(
@@ -81,7 +81,7 @@ impl HostsError {
     }
 }
 
-/// Returns true if the API server reports that the object does not exist.
+/// Returns true if the API server responded that the object does not exist.
 fn is_missing(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -1,5 +1,5 @@
 //! Checks that the API server enforces the admission policy that limits a join token to one host.
-//! Never issue a token before the API server enforces the policy.
+//! Never issue a token before this check succeeds.
 
 use std::time::Duration;
 
@@ -16,12 +16,12 @@ use super::{HostsError, is_missing};
 
 /// Name of the policy and its binding.
 const POLICY: &str = "sesame-hosts";
-/// Timeout for the API server to enforce a new policy and to apply the invitation's permissions.
+/// Timeout until the API server enforces a new policy and applies the invitation's permissions.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Returns an error if the policy is known to be missing. If the caller may not read the policy,
-/// `wait_until_followed` tests it.
+/// returns no error: `wait_until_followed` tests it later.
 pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {
@@ -30,9 +30,8 @@ pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     }
 }
 
-/// Waits until the API server rejects the Secrets that the invitation may not create. `bearer` is
-/// the invitation's token. All requests are dry runs, so nothing is created even without the
-/// policy.
+/// Waits until the API server rejects Secrets that the invitation may not create. `bearer` is the
+/// invitation's token. All requests are dry runs, so nothing is created if the policy is missing.
 pub(super) async fn wait_until_followed(
     cluster: &Cluster,
     host: &str,
@@ -61,7 +60,8 @@ pub(super) async fn wait_until_followed(
     Ok(())
 }
 
-/// Returns Secrets that an invitation may not create, each with part of the rejection message.
+/// Returns Secrets that an invitation may not create, each with a part of the expected error
+/// message.
 fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     let mut renamed = host_secret(host, account_uid, "");
     renamed.metadata.name = Some("sesame-probe".to_owned());
@@ -73,8 +73,8 @@ fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     ]
 }
 
-/// Returns true if this rule of our policy rejected the request. Other API server checks can return
-/// the same status code.
+/// Returns true if this rule of our policy rejected the request. The message is compared, because
+/// other checks of the API server use the same status code.
 fn is_refusal(status: &Status, words: &str) -> bool {
     status.code == 422
         && status.message.contains(&format!("'{POLICY}'"))

@@ -37,7 +37,8 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
 }
 
 /// Deletes a host's accounts and permissions. Returns true if any existed. Permissions are deleted
-/// first, because a token may be accepted for some seconds after its account was deleted.
+/// first, because a token may still be accepted for some seconds after its account has been
+/// deleted.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;

@@ -1,35 +1,35 @@
 //! Decides the next step of leader election. Pure.
 //!
-//! A holder is considered dead if we have not observed a change to the record for long enough. The
-//! times in the record come from another clock, so they are never compared.
+//! A holder is considered dead if its record has not changed for the Lease's duration. The times in
+//! the record come from the holder's clock, so they are never compared with ours.
 
 use std::time::{Duration, Instant};
 
-/// Content of the Lease.
+/// Relevant fields of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Holder of the Lease; empty after a release.
+    /// Holder of the Lease; empty after the Lease was released.
     pub(super) holder: String,
     /// Maximum time that the holder may go without renewing the Lease.
     pub(super) duration: Duration,
-    /// Version of the object, which changes with every write.
+    /// Resource version, which changes with every write.
     pub(super) version: String,
 }
 
-/// Next step of this replica.
+/// Next action of this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseStep {
-    /// Create the Lease: it does not exist.
+    /// Create the Lease, because it does not exist.
     Create,
-    /// Take the Lease: it is free or its holder is dead.
+    /// Take the Lease, because it is free or its holder is dead.
     Take,
-    /// Renew the Lease: it is ours.
+    /// Renew the Lease, because this replica holds it.
     Renew,
-    /// Wait: another replica holds the Lease.
+    /// Wait, because another replica holds the Lease.
     Wait,
 }
 
-/// Decides the next step. `since` is the time at which the current record was first seen.
+/// Decides the next action. `since` is the time at which this replica first saw the current record.
 pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Instant) -> LeaseStep {
     let Some(Record {
         holder,

@@ -16,12 +16,12 @@ use crate::replica::{Replica, replace};
 /// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
-/// A replica's knowledge about the Lease.
+/// What a replica knows about the Lease.
 #[derive(Default)]
 struct Known {
-    /// Last record, and the time at which it was first seen.
+    /// Last record that was read, and the time at which it was first seen.
     seen: Option<(Record, Instant)>,
-    /// The Lease as this replica last wrote it, or `None` if a newer version was seen.
+    /// The Lease as this replica last wrote it, or `None` if a newer version has been read.
     ours: Option<Lease>,
 }
 
@@ -35,7 +35,7 @@ impl Known {
 /// Participant in the leader election.
 pub(crate) struct Elector {
     pub(crate) replica: Replica,
-    /// Time without a renewal after which another replica takes over.
+    /// Lease duration: another replica takes over if the Lease is not renewed for this long.
     pub(crate) duration: Duration,
     pub(crate) leading: watch::Sender<bool>,
 }
@@ -44,7 +44,8 @@ impl Elector {
     /// Participates in the election until `stop` completes, then releases the Lease.
     pub(crate) async fn run(self, stop: impl Future<Output = ()>) {
         let api: Api<Lease> = Api::namespaced(self.replica.client.clone(), &self.replica.namespace);
-        // The last third of the duration lets pending writes finish before another leader starts.
+        // Stop leading after two thirds of the Lease duration. The last third lets pending writes
+        // finish before another leader starts.
         let deadline = self.duration * 2 / 3;
         let pause = self.duration / 6;
         let mut known = Known::default();
@@ -107,10 +108,10 @@ impl Elector {
         }
     }
 
-    /// Takes the next step. Returns true if this replica holds the Lease now.
+    /// Takes the next action. Returns true if this replica now holds the Lease.
     async fn step(&self, api: &Api<Lease>, known: &mut Known) -> kube::Result<bool> {
-        // The holder replaces the object that it wrote last, which takes one request instead of
-        // two. The request fails if another writer was faster.
+        // The holder writes without reading first, which takes one request instead of two. The
+        // request fails if another writer has changed the Lease.
         if let Some(lease) = known.ours.take() {
             let lease = self.lease(lease.spec, lease.metadata);
             match api.replace(NAME, &PostParams::default(), &lease).await {
@@ -151,14 +152,14 @@ impl Elector {
                 known.wrote(lease);
                 Ok(true)
             }
-            // Another replica was faster.
+            // Another replica has written the Lease first.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Returns the Lease with this replica as its holder. `before` is the content of the Lease if
-    /// this replica already holds it.
+    /// Returns the Lease with this replica as its holder. `before` is the current content if this
+    /// replica already holds the Lease.
     fn lease(&self, before: Option<LeaseSpec>, mut metadata: ObjectMeta) -> Lease {
         metadata.name = Some(NAME.to_owned());
         metadata.managed_fields = None;
@@ -204,7 +205,7 @@ fn record(lease: &Lease) -> Record {
         holder: spec
             .and_then(|spec| spec.holder_identity.clone())
             .unwrap_or_default(),
-        // Limit the duration, because another replica wrote it.
+        // Cap the duration, because another writer may have set it.
         duration: Duration::from_secs(seconds.unwrap_or(15).clamp(1, 600).unsigned_abs().into()),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
     }

@@ -1,7 +1,7 @@
 //! Elects a leader: only the replica that holds the Lease writes. All replicas watch and compute.
 //!
 //! A holder that cannot renew the Lease in time stops writing before another replica may start.
-//! Agents do not depend on a leader.
+//! Agents keep working without a leader.
 
 mod decide;
 mod elector;

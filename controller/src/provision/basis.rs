@@ -1,5 +1,5 @@
-//! Collects the facts about a Gateway from which its objects are built, including resolution
-//! results and reports. Pure.
+//! Collects the facts from which a Gateway's objects are built, including the results of resolution
+//! and the hosts' reports. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,18 +11,19 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Fields of a Gateway or GatewayClass from which its objects are built.
+/// Facts about a Gateway, or about a GatewayClass with jointly served Gateways, from which its
+/// objects are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,
-    /// True for a GatewayClass whose Gateways are served together and published under the name
+    /// True for a GatewayClass with jointly served Gateways. They are published under the name
     /// `gateway`.
     pub(super) of_class: bool,
     pub(super) uid: String,
-    /// Creation time in the API's format, which sorts chronologically.
+    /// Creation time in the API's format, in which alphabetical order is chronological.
     pub(super) created: String,
     pub(super) class: String,
-    /// If this is a second Gateway, the name of the Gateway that it forwards to.
+    /// For a second Gateway, the name of the Gateway to which it forwards.
     pub(super) leads_to: Option<String>,
     /// Labels in `spec.infrastructure`.
     pub(super) labels: BTreeMap<String, String>,
@@ -30,14 +31,14 @@ pub(super) struct Basis {
     pub(super) annotations: BTreeMap<String, String>,
     /// Agreement to adopt an existing fleet; see [`super::adoption`].
     pub(super) adopt: Option<String>,
-    /// Service request, as accepted by resolution.
+    /// Service request from the last resolution.
     pub(super) request: ServiceRequest,
     /// Hosts that serve the Gateway, by address.
     pub(super) hosts: BTreeMap<IpAddr, HostEndpoint>,
 }
 
 impl Basis {
-    /// Reads a Gateway. Returns `None` if it is invalid or being deleted.
+    /// Reads the facts from a Gateway. Returns `None` if the Gateway is invalid or being deleted.
     pub(super) fn of(received: &Received) -> Option<Self> {
         if received.is_deleted() {
             return None;
@@ -59,8 +60,8 @@ impl Basis {
         })
     }
 
-    /// Reads a GatewayClass, whose Gateways may be merged; `namespace` is the controller's
-    /// namespace.
+    /// Reads the facts from a GatewayClass, whose Gateways may be served together. `namespace` is
+    /// the controller's namespace.
     pub(super) fn of_class(received: &Received, namespace: &str) -> Option<Self> {
         let class = received.name().name;
         Some(Self {
@@ -88,7 +89,7 @@ impl Basis {
         }
     }
 
-    /// Applies the current results of resolution and reports.
+    /// Sets the Service request and the hosts to their current values.
     pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let request = requests.get(&self.gateway).cloned();
         self.request = request.unwrap_or_default();
@@ -97,7 +98,7 @@ impl Basis {
     }
 }
 
-/// Returns the agreement to adopt a fleet.
+/// Returns the agreement in the adoption annotation.
 fn adopt(received: &Received) -> Option<String> {
     let mut annotations = received.texts("/metadata/annotations");
     annotations.remove(ADOPT_ANNOTATION)

@@ -43,12 +43,12 @@ impl WatchedKind {
 /// Watch event, or the reason why the kind cannot be watched.
 pub(super) type CacheEvent = (WatchedKind, Result<WatchEvent<Received>, Unwatched>);
 
-/// Returns true for a kind that may be unavailable.
+/// Returns true if the controller works without this kind.
 fn is_optional(kind: OwnedKind) -> bool {
     kind.is_of_fleet() || ROUTES.contains(&kind)
 }
 
-/// The inventory, as far as it is known.
+/// The inventory, and which of its kinds have been listed.
 #[derive(Default)]
 pub(super) struct Cache {
     /// True once routes are watched, which only second Gateways need.
@@ -58,7 +58,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Returns true once all existing objects are known, except for kinds that cannot be watched.
+    /// Returns true once all watchable kinds have been listed.
     pub(super) fn is_complete(&self) -> bool {
         let known = |kind| match kind {
             WatchedKind::Owned(owned) if self.inventory.unwatched.contains(&owned) => true,
@@ -76,7 +76,7 @@ impl Cache {
         found.is_some_and(|(key, _)| key.0 == OwnedKind::Gateway)
     }
 
-    /// Applies the current results of resolution and reports to each Gateway.
+    /// Applies the current Service requests and hosts to each Gateway.
     pub(super) fn tell(&mut self, requests: &ServiceRequests, hosts: &HostsByGateway) {
         let Inventory {
             gateways, classes, ..
@@ -98,8 +98,9 @@ impl Cache {
             ..
         } = &mut self.inventory;
         match (event, watched) {
-            // Fleets are optional if the controller may not watch them, and routes if their CRDs
-            // are missing. All other kinds are required.
+            // Fleet kinds are optional, because the controller may lack permission to watch them.
+            // Route kinds are optional, because their CRDs may be missing. All other kinds are
+            // required.
             (Err(why), WatchedKind::Owned(kind)) if is_optional(kind) => {
                 unwatched.insert(kind);
                 if why == Unwatched::NotServed {
@@ -137,8 +138,8 @@ impl Cache {
             }
             (Ok(WatchEvent::Deleted(received)), WatchedKind::Owned(kind)) => {
                 let key = (kind, received.name());
-                // A new object may already have this name, because the response to a write can
-                // arrive before the watch event.
+                // Keep a newer object with this name: the response to a write can arrive before
+                // older watch events.
                 let known = objects.get(&key);
                 let is_newer =
                     |known: &ExistingObject| is_later(&known.version, received.version());
@@ -175,8 +176,8 @@ impl Cache {
         }
     }
 
-    /// Forgets a deleted Gateway, but remembers its UID, so that its remaining objects still count
-    /// as ours.
+    /// Forgets a deleted Gateway, but remembers its UID, so that objects that it left behind still
+    /// count as ours.
     fn forget(&mut self, gateway: &NamespacedName) {
         let gone = self.inventory.gateways.remove(gateway);
         self.record_gone(gone);
@@ -201,7 +202,7 @@ impl Cache {
         let observed = existing(kind, received);
         let known = self.inventory.objects.entry((kind, received.name()));
         let known = known.or_insert_with(|| observed.clone());
-        // The response to a write may already have delivered a newer version.
+        // The response to a write may already have provided a newer version.
         if !is_later(&known.version, &observed.version) {
             *known = observed;
         }
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(cache.inventory.objects.len(), 1);
         cache.take(deleted("13"));
         assert!(cache.inventory.objects.is_empty());
-        // A deletion has no version if it was inferred from a list that lacks the object.
+        // If a deletion was inferred because a list lacks the object, it has no version.
         cache.put_object(OwnedKind::Service, &service("14"));
         cache.take(deleted(""));
         assert!(cache.inventory.objects.is_empty());

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::statuses::HostEndpoint;
 
-/// Maximum number of endpoints in one slice, set by the API.
+/// Maximum number of endpoints per slice, as limited by the API.
 const MAX_ENDPOINTS: usize = 1000;
 
-/// Endpoints of one EndpointSlice.
+/// Content of one EndpointSlice.
 pub(super) struct EndpointsOfSlice {
     /// Suffix of the slice's name.
     pub(super) suffix: String,
@@ -19,7 +19,8 @@ pub(super) struct EndpointsOfSlice {
     pub(super) endpoints: Vec<Value>,
 }
 
-/// Returns the slices for these hosts, in order. An address family without hosts has no slice.
+/// Returns the slices for these hosts, in a stable order. An address family without hosts has no
+/// slice.
 pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfSlice> {
     let mut all = Vec::new();
     for (family, suffix) in [("IPv4", "ipv4"), ("IPv6", "ipv6")] {
@@ -41,8 +42,8 @@ pub(super) fn slices(hosts: &BTreeMap<IpAddr, HostEndpoint>) -> Vec<EndpointsOfS
     all
 }
 
-/// Returns a slice's entry for a host. kube-proxy needs `nodeName` to find the serving nodes for
-/// `externalTrafficPolicy: Local` and its health check.
+/// Returns the endpoint for a host. kube-proxy needs `nodeName` to find the nodes with local
+/// endpoints, for `externalTrafficPolicy: Local` and its health check.
 fn endpoint(ip: IpAddr, host: &HostEndpoint) -> Value {
     let HostEndpoint { node, draining } = host;
     let mut endpoint = json!({

@@ -190,7 +190,7 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
     );
     assert_eq!(report.released.len(), 1);
 
-    // The fleet is managed again. Its objects have no owner, so adoption needs an agreement.
+    // The fleet is to be managed again. Its objects have no owner, so adoption needs an agreement.
     all.insert(basis("edge").gateway, managed());
     let OwnedPlan { writes, report } = plan(&inventory, names.iter(), &all);
     assert!(only_tells(&writes), "{writes:?}");
@@ -203,7 +203,7 @@ fn unmanaged_fleet_is_released_and_outlives_its_gateway() {
         "{why}"
     );
 
-    // Both Gateways are deleted. The released fleet is kept; the other fleet is deleted.
+    // Both Gateways are deleted. Only the released fleet is kept.
     let gone: Vec<String> = inventory
         .gateways
         .values()

@@ -131,8 +131,7 @@ fn deployment_has_service_pods_and_disruption_budget() {
     }
 }
 
-/// Other tests check against an API server that these Pods meet the `restricted` Pod Security
-/// level.
+/// Tests against a real API server check that these Pods meet the `restricted` Pod Security level.
 #[test]
 fn pods_are_isolated_and_only_agent_has_token() {
     let mut room = Room::new();
@@ -189,7 +188,7 @@ fn old_workload_stays_until_new_one_serves() {
     room.step(&on_nodes);
     assert_eq!(room.plan(&on_nodes), OwnedPlan::default());
 
-    // A headless Service cannot get an address, so it is recreated.
+    // A headless Service cannot be given a cluster IP, so the Service is recreated.
     assert_eq!(room.step(&on_pods), ["Service"].into());
     assert_eq!(room.step(&on_pods), [""; 0].into());
     assert_eq!(room.of(OwnedKind::DaemonSet).len(), 2);

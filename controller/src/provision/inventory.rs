@@ -11,7 +11,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 /// Gateways and their objects.
 #[derive(Debug, Default)]
 pub(super) struct Inventory {
-    /// Name of this controller, to distinguish its Gateways from other controllers' Gateways.
+    /// Name of this controller. Gateways of other controllers are ignored.
     pub(super) controller: String,
     /// Namespace of the controller. Objects in it cannot be owned by a Gateway in another
     /// namespace.
@@ -20,10 +20,11 @@ pub(super) struct Inventory {
     pub(super) fleet_spans: Option<String>,
     /// All Gateways, whichever controller they belong to.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
-    /// All GatewayClasses, whichever controller they name, by the name under which their merged
-    /// Gateways are published.
+    /// All GatewayClasses, whichever controller they name. The key is the name under which a
+    /// class's jointly served Gateways are published.
     pub(super) classes: BTreeMap<NamespacedName, Basis>,
-    /// True if class-owned objects in the controller's own namespace are not watched.
+    /// True if the watches do not cover objects that a GatewayClass owns in the controller's own
+    /// namespace.
     pub(super) unwatched_home: bool,
     /// UIDs of deleted Gateways, which may have left objects behind.
     pub(super) gone: BTreeSet<String>,

@@ -1,7 +1,8 @@
 //! Preserves other writers' additions when one of our objects is replaced. Pure.
 //!
-//! Load balancer controllers add finalizers, annotations and a load balancer class to Services. A
-//! replacement without these additions would leak a load balancer or be rejected.
+//! Load balancer controllers add finalizers, annotations and a load balancer class to Services. If
+//! a replacement omitted them, a load balancer would leak or the API server would reject the
+//! replacement.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +11,14 @@ use serde_json::{Value, json};
 use super::fleet::POD_LABEL_VALUE;
 
 /// Annotation with the names of the labels and annotations that Sesame wrote. It distinguishes
-/// obsolete entries from other writers' entries.
+/// obsolete entries of Sesame from entries of other writers.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that other writers may set.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
-/// The parts of the metadata that have named entries.
+/// The maps in the metadata whose entries are recorded.
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
-/// Records in the object which labels and annotations we wrote.
+/// Records in the object which labels and annotations Sesame wrote.
 pub(super) fn record_written(object: &mut Value) {
     let names: Vec<String> = NAMED
         .into_iter()
@@ -26,7 +27,7 @@ pub(super) fn record_written(object: &mut Value) {
     object["metadata"]["annotations"][WRITTEN_ANNOTATION] = json!(names.join(" "));
 }
 
-/// Returns the object, with the additions that other writers made to the replaced object.
+/// Returns the object with the additions that other writers made to the existing object.
 pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     let finalizers = &found["metadata"]["finalizers"];
     if finalizers.is_array() {
@@ -56,8 +57,9 @@ pub(super) fn with_kept(mut object: Value, found: &Value) -> Value {
     object
 }
 
-/// Keeps a Deployment's replica count unless it is configured, and a Service's selector if it
-/// selected Pods. Without the selector, Kubernetes would never remove the last Pods' endpoints.
+/// Keeps a Deployment's replica count unless the count is configured. Keeps a Service's selector if
+/// the Service selected Pods: without the selector, Kubernetes would never remove the endpoints of
+/// the last Pods.
 fn keep_decided(object: &mut Value, found: &Value) {
     let led_to_pods = found["spec"]["selector"]["app.kubernetes.io/name"] == POD_LABEL_VALUE;
     for (kind, field, keeps) in [

@@ -6,8 +6,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_LABEL};
 
-/// Kind of an object that is created for a Gateway. Objects are deleted in this order: routes
-/// before their Gateway, Pods before their permissions.
+/// Kind of an object that is created for a Gateway. Objects are deleted in the order of the
+/// variants: routes before their Gateway, Pods before their permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum OwnedKind {
     TcpRoute,
@@ -21,7 +21,7 @@ pub(super) enum OwnedKind {
     ServiceAccount,
     RoleBinding,
     Role,
-    /// Shows a pending adoption to users.
+    /// ConfigMap that shows users a pending adoption.
     ConfigMap,
 }
 
@@ -137,8 +137,8 @@ impl OwnedKind {
         matches!(self, Self::RoleBinding | Self::Role | Self::ConfigMap)
     }
 
-    /// Returns the label on all objects of this kind. Our ConfigMaps with [`GATEWAY_LABEL`] are
-    /// publications for agents, so adoption previews have another label.
+    /// Returns the key of the label on all objects of this kind. A ConfigMap with [`GATEWAY_LABEL`]
+    /// is a publication for agents, so adoption previews have a different label.
     pub(super) fn label(self) -> &'static str {
         match self.purpose() {
             Purpose::Adoption => ADOPTION_LABEL,

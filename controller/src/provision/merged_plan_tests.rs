@@ -66,7 +66,7 @@ fn merged_gateways_have_service_in_controller_namespace() {
     assert_eq!(metadata["labels"][label], "sesame");
     assert_eq!(service.value["spec"]["ports"][0]["port"], 443);
 
-    // The Service is ours, and is deleted once nothing is published any more.
+    // The Service is ours. It is deleted once nothing is published any more.
     let existing = ExistingObject::new(*kind, "7", service.value.clone(), None);
     inventory.objects.insert(service.key.clone(), existing);
     assert_eq!(planned(&inventory, "Merged", &names).writes, []);

@@ -1,6 +1,6 @@
 //! Maintains the objects that a Gateway owns. These are a Service whose EndpointSlices list the
-//! serving hosts, a managed Gateway's fleet, and a second Gateway that forwards to the first. All
-//! have the labels and annotations in `spec.infrastructure`.
+//! serving hosts, the fleet if it is managed, and an optional second Gateway that forwards to the
+//! first. All have the labels and annotations in `spec.infrastructure`.
 //!
 //! By default the Service is headless: `<gateway>-<class>.<namespace>.svc` resolves to the hosts'
 //! addresses. A fleet contains the Pods that serve the Gateway.

@@ -11,12 +11,12 @@ use super::kinds::{OwnedKey, OwnedKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gateway_id};
 
-/// Label that the specification defines for objects created for a Gateway.
+/// Label that the Gateway API defines for objects created for a Gateway.
 const NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 /// The corresponding label for objects created for all Gateways of a class.
 const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
-/// Annotation with a digest of all fields that we write, for detecting fields that we no longer
-/// write.
+/// Annotation with a digest of all fields that Sesame writes. It reveals when Sesame no longer
+/// writes a field.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
 /// Annotation with the Gateway's UID, for objects in other namespaces, which the Gateway cannot
 /// own.
@@ -27,7 +27,7 @@ pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// Maximum length of Service names and label values.
 const MAX_LABEL: usize = 63;
 
-/// Object that should exist.
+/// A desired object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OwnedObject {
     pub(super) gateway: NamespacedName,
@@ -35,7 +35,7 @@ pub(super) struct OwnedObject {
     pub(super) value: Value,
 }
 
-/// An object in the cluster with our label.
+/// An existing object with our label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ExistingObject {
     pub(super) version: String,
@@ -72,15 +72,16 @@ impl ExistingObject {
 
 /// Returns the UID of the Gateway in the object's owner references, if any.
 ///
-/// Only the owner reference makes an object ours: labels are copied along with objects, and users
-/// can choose any name.
+/// Only an owner reference makes an object ours. A label may be copied together with an object, and
+/// users can choose any name.
 fn owner_reference(value: &Value) -> Option<&str> {
     let all = value.pointer("/metadata/ownerReferences")?.as_array()?;
     let ours = all.iter().find(|reference| is_gateway(reference));
     ours?["uid"].as_str()
 }
 
-/// Returns true if the owner is a Gateway or GatewayClass, and the object's controller.
+/// Returns true if the owner reference names a Gateway or GatewayClass, and marks it as the
+/// object's controller.
 pub(super) fn is_gateway(reference: &Value) -> bool {
     let group = reference["apiVersion"].as_str().unwrap_or_default();
     group.starts_with("gateway.networking.k8s.io/")
@@ -88,8 +89,8 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
         && reference["controller"] == true
 }
 
-/// Returns the owner UID in the object's annotation, if we wrote the object. A copy has a different
-/// field manager.
+/// Returns the owner UID in the object's annotation, provided that this controller wrote it. In a
+/// copied object, another field manager owns the annotation.
 fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
     let wrote = managers.into_iter().flatten();
@@ -195,7 +196,7 @@ pub(super) fn controller_of(object: &Value) -> &str {
     name.as_str().unwrap_or_default()
 }
 
-/// Returns the object with a digest of all fields that we write.
+/// Adds a digest of all fields that Sesame writes to the object.
 pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     record_written(&mut object.value);
     let digest = sha256(object.value.to_string().as_bytes());
@@ -203,14 +204,14 @@ pub(super) fn stamped(mut object: OwnedObject) -> OwnedObject {
     object
 }
 
-/// Returns `<gateway>-<class>`, as the specification recommends, or `gateways-<class>` for a class.
-/// If that is not a valid Service name, a digest replaces it.
+/// Returns `<gateway>-<class>`, as the Gateway API recommends, or `gateways-<class>` for a class.
+/// If that is not a valid Service name, returns `gateway-` and a digest.
 pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }
 
-/// Returns the same name as [`service_name`], shortened so that it is still a valid Service name
-/// with `more` additional characters.
+/// Returns a name like [`service_name`] that leaves room for `more` characters, so that longer
+/// names can begin with it.
 pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
     name_up_to(basis, MAX_LABEL - more)
 }

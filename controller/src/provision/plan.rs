@@ -20,20 +20,20 @@ use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OwnedWrite {
-    /// Create the object; we own no object with this name.
+    /// Create the object, because we own no object with this name.
     Create(OwnedObject),
-    /// Replace our object, which differs from the desired one.
+    /// Replace our object, because it differs from the desired object.
     Replace {
-        /// Object that should exist.
+        /// The desired object.
         object: OwnedObject,
-        /// Version to replace.
+        /// Resource version of the object to replace.
         version: String,
     },
     /// Delete the object, which is no longer needed.
     Delete {
         /// Kind and name.
         key: OwnedKey,
-        /// Version to delete.
+        /// Resource version of the object to delete.
         version: String,
     },
 }
@@ -70,7 +70,7 @@ pub(super) struct ObjectClaim<'a> {
 /// others.
 pub(super) type Claims<'a> = BTreeMap<OwnedKey, Vec<ObjectClaim<'a>>>;
 
-/// All writes, and the report for Gateway statuses.
+/// All writes, and the report for the Gateways' statuses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnedPlan {
     pub(super) writes: Vec<OwnedWrite>,
@@ -98,12 +98,12 @@ pub(super) fn tell(
     all.entry(gateway).or_insert(why);
 }
 
-/// Returns all writes, and the report on Gateways; `ours` are the Gateways that we serve. Objects
-/// of a Gateway without settings are not changed.
+/// Returns all writes, and the report on Gateways. `ours` are the Gateways that this controller
+/// serves. Objects of a Gateway whose settings are unknown are not changed.
 ///
 /// Only objects owned by a known Gateway, by UID, are replaced or deleted. If a Gateway was deleted
-/// while no controller was running, Kubernetes garbage-collects the objects in its namespace, and
-/// we delete its objects in our namespace.
+/// while no controller was running, its UID is unknown. Kubernetes then garbage-collects the
+/// objects in the Gateway's namespace, and we delete those in our own namespace.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -117,7 +117,7 @@ pub(super) fn plan<'a>(
         let settings = settings.get(gateway);
         let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
         let Some((basis, settings)) = basis.zip(settings) else {
-            // The Gateway has just appeared or disappeared. Its objects are kept until both watches
+            // The Gateway has just been created or deleted. Keep its objects until both watches
             // agree.
             unknown.insert(gateway_id(gateway));
             continue;
@@ -160,7 +160,7 @@ pub(super) fn plan<'a>(
             }
             Err(why) => {
                 plan.problem(OwnedKind::DaemonSet, gateway, why);
-                // The existing objects keep serving.
+                // The existing objects are kept and continue to serve.
                 unknown.insert(gateway_id(gateway));
             }
         }
@@ -206,8 +206,8 @@ fn fleet_of(
     fleet::objects(basis, settings, &inventory.namespace, spans)
 }
 
-/// Releases a Gateway's fleet, unchanged, once the fleet is no longer managed. Returns the released
-/// objects.
+/// Releases a Gateway's fleet if the fleet is no longer managed. The objects stay otherwise
+/// unchanged. Returns the released objects.
 fn release(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -215,7 +215,7 @@ fn release(
     basis: &Basis,
 ) {
     let mut released = Vec::new();
-    // In the order of [`OwnedKind`], DaemonSet is the first kind of fleet objects.
+    // DaemonSet is the first fleet kind in the order of [`OwnedKind`].
     let of_fleets = (OwnedKind::DaemonSet, NamespacedName::default());
     for (key, found) in inventory.objects.range(of_fleets..) {
         let (kind, name) = key;
@@ -240,7 +240,8 @@ fn release(
     }
 }
 
-/// Plans the objects of each Gateway that gets its claimed name, and reports the other Gateways.
+/// For each name, plans the objects of the Gateway that gets it, and reports that the other
+/// Gateways do not.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -282,7 +283,7 @@ fn settle(
     }
 }
 
-/// Returns true if no listener is currently accepted. In this case, existing objects and their
+/// Returns true if no listener is currently accepted. In this case, the existing objects and their
 /// addresses are kept.
 fn keeps_what_it_has(objects: &[OwnedObject], settings: &GatewaySettings) -> bool {
     objects.is_empty() && service::needs_ports(settings)
@@ -298,8 +299,8 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Returns deletions of this controller's obsolete objects. Objects of `unknown` Gateways, given as
-/// label values, are kept.
+/// Returns deletions of this controller's obsolete objects. Keeps objects whose label value is in
+/// `unknown`.
 fn leftovers(
     inventory: &Inventory,
     wanted: &BTreeSet<OwnedKey>,

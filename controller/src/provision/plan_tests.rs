@@ -161,7 +161,7 @@ fn only_objects_that_differ_are_written() {
     assert!(writes(&mine, &settled(&mine)).is_empty());
     assert_eq!(writes(&mine, &BTreeMap::new()).len(), 3);
 
-    // No ports: the API omits the list.
+    // The API omits an empty list of ports.
     let mut bare = [basis(|_| {})];
     bare[0].request.ports.clear();
     bare[0].hosts.clear();
@@ -174,7 +174,7 @@ fn only_objects_that_differ_are_written() {
     }
     assert!(writes(&bare, &there).is_empty());
 
-    // An obsolete label and an edited field.
+    // The object has an obsolete label and an edited field.
     let fewer = [basis(|gateway| {
         gateway["spec"]["infrastructure"]["labels"] = json!({});
     })];
@@ -202,9 +202,9 @@ fn objects_without_own_gateway_are_deleted_once_known() {
         assert!(writes.iter().all(deletes));
         writes.len()
     };
-    // The Gateway has another class now.
+    // The Gateway's class has changed.
     assert_eq!(deletes(&known(&mine, &there)), 3);
-    // If we never saw the deleted Gateway, the owner of these objects is unknown.
+    // If the controller never saw a deleted Gateway, the owner of these objects is unknown.
     let mut gone = known(&[], &there);
     assert_eq!(deletes(&gone), 0);
     gone.gone.insert("u".to_owned());
@@ -213,7 +213,7 @@ fn objects_without_own_gateway_are_deleted_once_known() {
     let ours = [mine[0].gateway.clone()];
     let planned = plan(&gone, ours.iter(), &BTreeMap::new());
     assert_eq!(planned, OwnedPlan::default());
-    // One address family no longer has an address.
+    // The last address of one family is gone.
     let mut fewer = [basis(|_| {})];
     fewer[0].hosts = hosts(&["192.0.2.1"]);
     let deletes = writes(&fewer, &there);
@@ -270,7 +270,8 @@ fn first_gateway_keeps_contested_service_name() {
     let why = "Service web/web-int-sesame belongs to Gateway web/web-int";
     assert!(without_service[&young.gateway].ends_with(why));
     assert_eq!(without_service.len(), 1);
-    // Once one Gateway owns the Service, nothing more is written, even if the other is older.
+    // Once one Gateway owns the Service, nothing more is written, even if the other Gateway is
+    // older.
     for holder in [&young, &old] {
         let there = settled(std::slice::from_ref(holder));
         let (writes, without_service) = planned(&both, &there);

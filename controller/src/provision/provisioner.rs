@@ -33,17 +33,17 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::PUBLISHER;
 
-/// Timeout per write.
+/// Timeout for each write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pauses between attempts at one write.
+/// Pauses between attempts to carry out a write.
 const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
 /// Pauses between attempts to write an object that changes continually, such as a DaemonSet during
 /// a rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
-/// Delay between removing Pods from routing and deleting their workload, during which all nodes
-/// learn of the removal.
+/// Delay between removing Pods from routing and deleting their workload. During the delay, all
+/// nodes learn of the removal.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Pause before retrying to watch a kind that the API server did not serve.
+/// Pause before retrying to watch a kind that the API server does not serve yet.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 
@@ -59,17 +59,18 @@ pub(crate) struct Provisioner {
     pub(crate) addresses: watch::Sender<AddressesByGateway>,
 }
 
-/// A write that failed or must wait.
+/// A write that has failed or must wait.
 struct FailedWrite {
     retry: NextAttempt,
-    /// The Gateway that lacks the object, and the reason, if the Gateway's owner can fix it.
+    /// The Gateway that lacks the object, and the reason. `None` if the Gateway's owner cannot fix
+    /// the problem.
     told: Option<(NamespacedName, String)>,
 }
 
 /// Reason why a write had no effect.
 #[derive(Debug)]
 enum WriteFailure {
-    /// An object with another owner has this name. Contains an explanation.
+    /// The name is taken by an object with another owner. Contains an explanation.
     Taken(String),
     /// The API server rejected the object. Contains the API server's message.
     Refused(String),
@@ -139,11 +140,11 @@ impl Provisioner {
                 continue;
             }
             let hosts = self.hosts.borrow_and_update().clone();
-            // Read the Service requests after the settings, so that a Gateway with settings always
-            // has a Service request.
+            // Read the Service requests after the settings. The engine updates them first, so every
+            // Gateway with settings then has a Service request.
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
-            // Planning before reports are known would remove all endpoints.
+            // Wait for the reports: without them, the plan would remove all endpoints.
             let mut report = ProvisionReport::default();
             if leads && hosts.is_some() {
                 let ours = desired.keys();
@@ -225,7 +226,7 @@ impl Provisioner {
         })
     }
 
-    /// Returns the APIs to watch for a kind whose objects are in Gateways' namespaces.
+    /// Returns the APIs to watch for a kind whose objects are in the Gateways' namespaces.
     fn apis(&self, kind: OwnedKind) -> Vec<Api<Received>> {
         let resource = kind.resource();
         let client = || self.replica.client.clone();
@@ -245,8 +246,8 @@ impl Provisioner {
             }
             Err(kube::Error::Api(status)) if created && status.reason == "AlreadyExists" => {
                 let there = answer(TIMEOUT, self.read(&key)).await?;
-                // The watch has not delivered our object yet, or the object lost its label. The
-                // next plan uses the object found here.
+                // The object is ours, but the watch has not delivered it yet, or it has lost its
+                // label. The next plan uses the object found here.
                 let ours = there.filter(|there| {
                     let there = existing(key.0, there);
                     cache.inventory.bases().any(|basis| there.is_of(basis))
@@ -320,7 +321,8 @@ impl Provisioner {
     }
 }
 
-/// Returns the next attempt at a failed write, and the message to report until then.
+/// Schedules the next attempt at a failed write. The result also contains the message to report
+/// until then.
 fn after(
     key: &OwnedKey,
     gateway: Option<NamespacedName>,

@@ -92,14 +92,16 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     }
     match (type_, basis.request.addresses.first()) {
         (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
-        // The field accepts only one address; the status reports the others.
+        // `loadBalancerIP` accepts only one address. The status reports that the others are not
+        // used.
         (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
         _ => {}
     }
     Some(spec)
 }
 
-/// Returns true if the Service has an address, in which case the API requires ports.
+/// Returns true if the Service exists and is not headless. The API requires ports for such a
+/// Service.
 pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     !matches!(
         settings.publishing_type(),
@@ -107,11 +109,11 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     )
 }
 
-/// Adds the configured labels and annotations to the Service, except names that the Gateway or the
-/// controller sets.
+/// Adds the configured labels and annotations to the Service. Entries that the Gateway or the
+/// controller sets take precedence.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
-        // The labels and annotations apply to the second Gateway's infrastructure instead.
+        // With a second Gateway, the labels and annotations apply to its infrastructure instead.
         return;
     }
     let Publishing {

@@ -1,4 +1,4 @@
-//! Defines the desired publications. All other publications are withdrawn.
+//! Defines the desired publications. A publication that is not listed here is withdrawn.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use sesame_gateway_api::api::NamespacedName;
 pub(crate) enum DesiredPublication {
     /// Write this publication.
     Publish(Arc<Publication>),
-    /// Keep the existing publication, because the Gateway is ours but cannot currently be resolved.
+    /// Keep the existing publication. The Gateway is ours but cannot currently be resolved.
     Retain,
 }
 

@@ -5,9 +5,9 @@
 //! state outside the cluster, so a restart, a new leader or a `kubectl delete` needs no special
 //! handling.
 //!
-//! Keys, shards and endpoints are written first, then the manifest; leftovers are deleted last.
-//! Until the manifest is written, endpoint shards also contain the previous endpoints. Shards of
-//! the previous revision are kept until the next revision, because an agent may be reading them.
+//! Keys, shards and endpoints are written first, then the manifest. Unused objects are deleted
+//! last. Until the manifest is written, endpoint shards also contain the previous endpoints. Shards
+//! of the previous revision are kept until the next revision, because an agent may be reading them.
 //! Nothing is withdrawn unless the Gateway is known to be deleted or no longer ours.
 
 mod desired;

@@ -19,23 +19,23 @@ use sesame_published::names::{
 pub(crate) struct DesiredObject {
     pub(crate) part: Part,
     pub(crate) name: String,
-    /// Name of the entry that contains `bytes`.
+    /// Name of the data entry that contains `bytes`.
     pub(crate) entry: &'static str,
     pub(crate) bytes: Bytes,
-    /// Human-readable entries.
+    /// Additional human-readable data entries, by name.
     pub(crate) summary: BTreeMap<String, String>,
     /// Digest for comparison with the object in the cluster.
     pub(crate) digest: [u8; 32],
 }
 
 impl std::fmt::Debug for DesiredObject {
-    /// Never prints the bytes, which may be keys.
+    /// Never print the bytes, which may be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
     }
 }
 
-/// Gateway and fleet that an object belongs to.
+/// The Gateway that an object belongs to, and its fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicationOwner {
     pub(crate) gateway: NamespacedName,
@@ -68,7 +68,7 @@ impl DesiredObject {
         }
     }
 
-    /// Returns a copy of the object with these bytes.
+    /// Returns a copy of the object that contains these bytes instead.
     pub(crate) fn with(&self, owner: &PublicationOwner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)
@@ -112,7 +112,7 @@ impl DesiredObject {
     }
 }
 
-/// Returns the kind of object that contains a part.
+/// Returns the object kind in which a part is stored.
 pub(crate) fn kind(part: Part) -> &'static str {
     match part {
         Part::Keys => "Secret",
@@ -120,7 +120,7 @@ pub(crate) fn kind(part: Part) -> &'static str {
     }
 }
 
-/// Returns the name of the entry that contains a part.
+/// Returns the name of the data entry that contains a part.
 pub(super) fn entry(part: Part) -> &'static str {
     match part {
         Part::Manifest => MANIFEST_ENTRY,
@@ -137,7 +137,7 @@ fn labels(owner: &PublicationOwner, part: Part) -> BTreeMap<String, String> {
     ])
 }
 
-/// Returns a digest over all data in an object that this controller sets.
+/// Returns a digest of everything in an object that this controller sets.
 pub(super) fn digest(
     labels: &BTreeMap<String, String>,
     gateway: &str,

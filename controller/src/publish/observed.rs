@@ -1,4 +1,4 @@
-//! Tracks the published objects by digest. It keeps the bytes of endpoint shards, because plans
+//! Tracks the published objects by digest. The bytes of endpoint shards are kept, because plans
 //! merge them with new endpoints.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(super) struct PublishedObject {
     pub(super) seal: Seal,
     /// `metadata.resourceVersion`, which increases with each write.
     pub(super) version: u64,
-    /// Content of an endpoint shard; empty for other parts.
+    /// Names of the shards that a manifest references; empty for other parts.
     pub(super) bytes: Bytes,
     /// Shards that a manifest references; empty for other parts.
     pub(super) shards: Vec<String>,
@@ -54,7 +54,7 @@ impl PublishedObjects {
             .map(|((_, name), entry)| (name.as_str(), entry))
     }
 
-    /// Returns the latest stamp among all signatures.
+    /// Returns the latest stamp in any signature.
     pub(super) fn latest_stamp(&self) -> u64 {
         let stamps = self.0.values().map(|entry| match entry.seal {
             Seal::Good(stamp) => stamp,
@@ -79,8 +79,8 @@ impl PublishedObjects {
         }
     }
 
-    /// Applies a version of an object, unless a later version is known. Returns true if this
-    /// changes the object. Objects that we wrote ourselves arrive again through the watch.
+    /// Applies a version of an object, unless a later version is known. Returns true if the state
+    /// changes: the watch also delivers objects that this controller has just written.
     pub(super) fn put(&mut self, name: &str, entry: PublishedObject) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {
@@ -105,12 +105,13 @@ impl PublishedObjects {
 }
 
 impl PublishedObject {
-    /// Returns true if the content matches `object`, and the signature is valid or not needed.
+    /// Returns true if the content equals that of `object`, and the signature is valid or not
+    /// needed.
     pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }
 
-    /// Returns the entry for an object that was just written.
+    /// Returns the entry for an object that this controller has just written.
     pub(super) fn of_written(
         object: &DesiredObject,
         owner: &PublicationOwner,
@@ -170,7 +171,7 @@ impl PublishedObject {
             .map(|(name, text)| (name, STANDARD.decode(text).unwrap_or_default()))
             .collect();
         // A signed part has a signature in addition to the entries that the digest covers. Other
-        // parts must not have a signature.
+        // parts must not have one.
         let signature = match part {
             Part::Manifest | Part::Endpoints if signing.is_on() => binary.remove(SIGNATURE_ENTRY),
             _ => None,
@@ -206,16 +207,16 @@ impl PublishedObject {
     }
 }
 
-/// Returns true if we wrote the object. Owner references cannot show this across namespaces, and
-/// labels are copied along with objects.
+/// Returns true if this controller wrote the object. Owner references cannot show this, because
+/// they cannot cross namespaces. Labels are copied along with objects.
 pub(super) fn is_ours(received: &Received) -> bool {
     let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
 }
 
-/// Returns the shards that a manifest references. Returns none for an invalid manifest, which will
-/// be replaced.
+/// Returns the names of the shards that a manifest references. Returns an empty set for an invalid
+/// manifest, which will be replaced.
 fn shards(manifest: &[u8]) -> Vec<String> {
     let manifest = bounds::manifest(manifest).unwrap_or_default();
     let all = manifest.config.into_iter().chain(manifest.endpoints);

@@ -11,7 +11,8 @@ use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// Writes for one Gateway, in steps. A step starts after the previous step has succeeded.
+/// Writes for one Gateway, in steps. Each step starts after all writes of the previous step have
+/// succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
     /// Owner of the objects, or `None` if only the Gateway's label is known.
@@ -35,7 +36,8 @@ pub(super) enum ObjectWrite {
     },
 }
 
-/// Returns all writes, by Gateway. Gateways that are no longer desired are withdrawn completely.
+/// Returns all writes, by Gateway. Publications that are no longer desired are withdrawn
+/// completely.
 pub(super) fn plan(
     published: &PublishedObjects,
     desired: &DesiredPublications,
@@ -79,8 +81,9 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Readers of the old and the new manifest must find endpoints for all backends. Endpoints
-        // from other writers are dropped, because we would sign them.
+        // Hosts may be reading the old or the new manifest, and must find endpoints for all of its
+        // backends. Endpoints from other writers are dropped, because this controller would sign
+        // them.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -110,7 +113,7 @@ fn publish(
     }
 }
 
-/// Plans the deletion of objects that neither the new nor the previous manifest needs.
+/// Plans the deletion of objects that neither the new manifest nor the previous manifest needs.
 fn left_over(
     published: &PublishedObjects,
     name: &NamespacedName,
@@ -124,7 +127,8 @@ fn left_over(
         manifest,
         summary: _,
     } = publication;
-    // While the manifest is unchanged, unreferenced shards belong to the previous revision.
+    // While the manifest is unchanged, shards that it does not reference belong to the previous
+    // revision.
     let named_before: BTreeSet<String> = published
         .get(Part::Manifest, &manifest.name)
         .iter()
@@ -153,7 +157,8 @@ fn left_over(
         .collect()
 }
 
-/// Plans a withdrawal. The manifest is deleted first; unreferenced objects can follow in any order.
+/// Plans a withdrawal. The manifest is deleted first. Then nothing references the
+/// other objects.
 fn withdraw(published: &PublishedObjects, gateway: &str) -> GatewayPlan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
     for (name, entry) in published.of(gateway) {
@@ -176,8 +181,8 @@ fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-/// Returns the endpoint shard merged with its published endpoints, or `None` if the result is too
-/// large.
+/// Returns the endpoint shard merged with the endpoints that are already published, or `None` if
+/// the result is too large.
 fn unite(
     published: &[u8],
     object: &DesiredObject,

@@ -94,7 +94,7 @@ fn carry_out(published: &mut PublishedObjects, desired: &DesiredPublications) {
     }
 }
 
-/// Returns the plans' writes as `step verb part`.
+/// Returns the writes of the plans, each as `step verb part`.
 fn told(plans: &[GatewayPlan]) -> Vec<String> {
     let mut told = Vec::new();
     for plan in plans {
@@ -150,7 +150,8 @@ fn endpoint_is_one_write_and_key_precedes_manifest() {
     assert_eq!(told(&plan(&published, &moved)), ["0 replace endpoints"]);
     carry_out(&mut published, &moved);
     let rotated = desired(&publication("a", "10.0.0.2", "two"));
-    // Resolution would also change the key's digest in the snapshot; here only the Secret differs.
+    // In reality, a resolution also changes the key's digest in the snapshot; here only the Secret
+    // differs.
     assert_eq!(told(&plan(&published, &rotated)), ["0 replace keys"]);
 }
 
@@ -187,7 +188,8 @@ fn readers_of_either_manifest_find_all_objects() {
             .any(|write| matches!(write, ObjectWrite::Delete { .. }))
     );
 
-    // After an interruption at any write, the next leader completes the plan with the same result.
+    // After an interruption at any write, the next leader completes the plan and arrives at the
+    // same result.
     let mut whole = published.clone();
     carry_out(&mut whole, &next);
     let all: Vec<&ObjectWrite> = change.steps.iter().flatten().collect();

@@ -28,12 +28,13 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
-/// Timeout per write, so that a disconnected leader stops writing well before another replica
+/// Timeout for each write. A disconnected leader must stop writing well before another replica
 /// starts.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before retrying to watch a kind that the API server did not serve.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Maximum numbers of Gateways written concurrently, and of concurrent writes per Gateway.
+/// Maximum number of Gateways that are written concurrently, and maximum number of concurrent
+/// writes per Gateway.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
@@ -62,7 +63,8 @@ impl SnapshotPublisher {
         // Signature stamp, which increases across leaders regardless of their clocks.
         let mut stamp = 0;
         loop {
-            // Only the leader writes, so a due retry would stay due forever on any other replica.
+            // Ignore retries unless this replica leads: without writes, a due retry would stay due
+            // forever.
             let leads = *self.replica.leading.borrow();
             let next_try = retries.values().map(|retry| retry.at).min();
             tokio::select! {
@@ -99,7 +101,8 @@ impl SnapshotPublisher {
         }
     }
 
-    /// Carries out all plans that are due. Each step signs with `stamp` or a later stamp.
+    /// Carries out all plans that are due. The first step signs with `stamp`, and each further step
+    /// with a later stamp.
     async fn publish(
         &self,
         desired: &DesiredPublications,
@@ -117,8 +120,8 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // A revision that is already published is not a change, even if other revisions were
-        // published in the meantime.
+        // Report a change only if its revision was not already published, perhaps with other
+        // revisions in between.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -172,7 +175,7 @@ impl SnapshotPublisher {
         })
     }
 
-    /// Executes the plan's steps until one fails. Each step signs with a later stamp than the
+    /// Executes the plan's steps until a step fails. Each step signs with a later stamp than the
     /// previous step.
     async fn carry_out(&self, plan: GatewayPlan, first: u64) -> PlanOutcome {
         let GatewayPlan { owner, steps } = plan;
@@ -255,13 +258,13 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Resource version of the written manifest, and the steps up to it. `None` if the manifest was
-    /// not written or has changed.
+    /// Resource version of the manifest that was written, and the steps up to it. `None` if no
+    /// manifest was written, or if the desired manifest has changed since.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }
 
-/// Returns a step's name for its span.
+/// Returns the name of a step in spans.
 fn step_name(step: &[ObjectWrite]) -> &'static str {
     let is_manifest = |write: &ObjectWrite| match write {
         ObjectWrite::Create(object) | ObjectWrite::Replace(object) => object.part == Part::Manifest,

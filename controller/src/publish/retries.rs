@@ -15,10 +15,11 @@ use sesame_gateway_api::api::NamespacedName;
 /// Pauses between attempts to publish a Gateway.
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 
-/// Next attempts by Gateway. The key `None` is for leftovers of deleted Gateways.
+/// When to retry each Gateway. The key `None` stands for objects left behind by deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
-/// Forgets failed writes that another change or replica has made unnecessary.
+/// Forgets failed writes that are no longer needed because of another change or another replica's
+/// write.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use super::observed::{PublishedObject, PublishedObjects};
 use crate::watch::WatchEvent;
 
-/// Name and version of an object, and its entry if the object is ours.
+/// Name and resource version of an object, and its entry if the object is ours.
 pub(super) type FoundObject = (String, u64, Option<PublishedObject>);
 
-/// Applies a watch event. Returns true if it changed anything.
+/// Applies a watch event. Returns true if the published objects changed.
 pub(super) fn take(
     published: &mut PublishedObjects,
     listed: &mut BTreeSet<&'static str>,

@@ -18,9 +18,9 @@ pub(super) enum Seal {
     /// The object need not be signed.
     #[default]
     None,
-    /// The object is signed by each of our keys, with this stamp.
+    /// Each of our keys signed the object, with this stamp.
     Good(u64),
-    /// The signature is missing, invalid or not made with our keys.
+    /// The signature is missing or invalid, or was not made with exactly our keys.
     Bad,
 }
 
@@ -66,7 +66,7 @@ impl Signing {
         Some(keys.sign(&statement, stamp))
     }
 
-    /// Returns the signature state of an object written with this stamp.
+    /// Returns the signature state of an object that was just written with this stamp.
     pub(super) fn written(&self, part: Part, stamp: u64) -> Seal {
         match part {
             Part::Manifest | Part::Endpoints if self.is_on() => Seal::Good(stamp),
@@ -101,7 +101,7 @@ impl Signing {
     }
 }
 
-/// Returns a Gateway's name as used in snapshots.
+/// Returns a Gateway's name in the form `namespace/name`, as in snapshots.
 fn full_name(gateway: &str) -> String {
     format!("Gateway/{gateway}")
 }

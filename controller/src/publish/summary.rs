@@ -19,7 +19,7 @@ const MAX_LISTENERS: usize = 64;
 /// Summary of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// Entries that do not depend on virtual hosts and backends, by name.
+    /// Entries that depend on neither virtual hosts nor backends, by name.
     entries: BTreeMap<String, String>,
     /// Total number of routes in all virtual hosts.
     routes: usize,
@@ -28,7 +28,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Summarizes a canonical snapshot.
+    /// Summarizes a snapshot in canonical form.
     pub(super) fn of(snapshot: &Snapshot, fleet: &str, key_secrets: usize) -> Self {
         let hosts = snapshot
             .route_tables
@@ -53,8 +53,8 @@ impl Summary {
         }
     }
 
-    /// Returns the summary after these changes, or `None` if they might affect which listeners are
-    /// served.
+    /// Returns the summary after these changes, or `None` if the changes might affect which
+    /// listeners are served.
     pub(super) fn after(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
@@ -79,7 +79,7 @@ impl Summary {
         })
     }
 
-    /// Returns the entries for this manifest's ConfigMap, by name.
+    /// Returns the human-readable entries for this manifest's ConfigMap.
     pub(super) fn entries(&self, manifest: &Manifest) -> BTreeMap<String, String> {
         let mut entries = self.entries.clone();
         entries.insert("routes".to_owned(), self.routes.to_string());

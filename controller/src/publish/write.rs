@@ -36,7 +36,7 @@ impl Written {
 
 /// Reason why a write had no effect.
 pub(super) enum WriteRefusal {
-    /// The name is taken by an object that this controller did not write.
+    /// An object that this controller did not write has this name.
     Foreign,
     Kube(kube::Error),
 }
@@ -64,7 +64,7 @@ impl SnapshotPublisher {
         let written = match (owner, write) {
             (Some(owner), ObjectWrite::Create(object)) => {
                 match self.put(owner, &object, (Verb::Create, stamp)).await {
-                    // The object may still be ours: the watch does not deliver objects that lost
+                    // The object may still be ours, because the watch omits objects that have lost
                     // their label.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         if !self.wrote(objects::kind(object.part), &object.name).await? {
@@ -80,8 +80,9 @@ impl SnapshotPublisher {
                     Err(kube::Error::Api(status)) if status.code == 404 => {
                         self.put(owner, &object, (Verb::Create, stamp)).await
                     }
-                    // An immutable object with our name contains different bytes, so it is foreign.
-                    // Only in this case is an object deleted to be replaced.
+                    // An immutable object with our name contains different bytes, so another writer
+                    // created it. This is the only case in which an object is deleted in order to
+                    // be replaced.
                     Err(kube::Error::Api(status))
                         if status.code == 422 && object.part == Part::Config =>
                     {
@@ -93,13 +94,13 @@ impl SnapshotPublisher {
                 }
             }
             (_, ObjectWrite::Delete { kind, name }) => self.delete(kind, &name).await,
-            // For a deleted Gateway, only deletions are planned.
+            // The plan for a deleted Gateway contains only deletions.
             (None, ObjectWrite::Create(_) | ObjectWrite::Replace(_)) => Ok(Written::Nothing),
         };
         Ok(written?)
     }
 
-    /// Returns true if we wrote the existing object.
+    /// Returns true if this controller wrote the existing object.
     async fn wrote(&self, kind: &'static str, name: &str) -> kube::Result<bool> {
         Ok(is_ours(&self.api(kind).get(name).await?))
     }
@@ -129,7 +130,8 @@ impl SnapshotPublisher {
         let request = request.map_err(kube::Error::BuildRequest)?;
         let metrics = &self.replica.metrics;
         metrics.published(object.part.as_str(), verb);
-        // Only the metadata is needed, because the rest of the object is known from the request.
+        // Only the response's metadata is needed, because the request already contains the rest of
+        // the object.
         let stored: PartialObjectMeta = self.replica.client.request(request).await?;
         let version = stored.metadata.resource_version.unwrap_or_default();
         let version = version.parse().unwrap_or(0);

@@ -33,7 +33,7 @@ pub(super) struct ManifestArgs {
     filename: Vec<PathBuf>,
 }
 
-/// Runs the command. Returns true if every request would be handled as before.
+/// Runs the command. Returns true if no request would be handled differently.
 pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<bool> {
     let mut world = World::default();
     for kind in Kind::ALL.iter().copied() {
@@ -76,7 +76,8 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     Ok(answers.is_empty())
 }
 
-/// Adds a kind's objects to the world. A kind that the caller may not read is reported and omitted.
+/// Adds the cluster's objects of a kind to the world. If the caller may not read the kind, prints a
+/// note and omits it.
 async fn add_kind(reader: &ClusterReader, world: &mut World, kind: Kind) -> Result<()> {
     match reader.list(kind, None).await? {
         Listed::Missing => {}

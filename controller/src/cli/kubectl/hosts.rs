@@ -20,7 +20,7 @@ pub(super) struct ServingHost {
     status: GatewayAgentStatus,
 }
 
-/// Reads the reports about the requested Gateways.
+/// Reads the hosts' reports about the requested Gateways.
 pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<Vec<ServingHost>> {
     let reports = reader.reports().await?;
     let reports = reports.context(

@@ -186,7 +186,7 @@ fn run(cli: PluginCli) -> Result<bool> {
     })
 }
 
-/// Shows the result once, or with `watch` on every change until the output is closed.
+/// Shows the result once. With `watch`, shows it again on every change, until the output is closed.
 async fn show<T: Serialize + PartialEq>(
     reader: &ClusterReader,
     watch: bool,

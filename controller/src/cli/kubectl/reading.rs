@@ -27,9 +27,9 @@ const MAX_OBJECTS: usize = 100_000;
 /// A cluster, and the namespaces that the command covers.
 pub(super) struct ClusterReader {
     pub(super) client: Client,
-    /// Namespace of the objects, or `None` for all.
+    /// Namespace whose objects are read, or `None` for all namespaces.
     pub(super) namespace: Option<String>,
-    /// Namespace for object names given without a namespace.
+    /// Namespace of objects that are named without a namespace.
     pub(super) default_namespace: String,
     /// Namespace in which the controller publishes.
     published_in: String,
@@ -73,8 +73,8 @@ impl ClusterReader {
         })
     }
 
-    /// Prints a result in the requested format. Returns an error for `--output name`, which only
-    /// other commands support.
+    /// Prints a result in the requested format. Returns an error for `--output name`, which the
+    /// calling commands do not support.
     pub(super) fn print(
         &self,
         value: &impl Serialize,

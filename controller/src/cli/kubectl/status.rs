@@ -27,11 +27,11 @@ pub(super) struct GatewayRow {
     hosts: Option<ServingHosts>,
     generation: i64,
     attached_routes: u64,
-    /// All problems, one sentence each.
+    /// All problems of the Gateway, one sentence each.
     pub(super) problems: Vec<String>,
 }
 
-/// Number of hosts that serve a Gateway without errors, and total number of hosts that report on
+/// Number of hosts that serve the Gateway without errors, and total number of hosts that report on
 /// it.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct ServingHosts {

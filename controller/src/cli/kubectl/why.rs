@@ -42,7 +42,7 @@ pub(super) async fn main(reader: &ClusterReader, args: &ObjectArgs) -> Result<bo
         .split_once('/')
         .unwrap_or((&reader.default_namespace, name));
     let key = kind.named(NamespacedName::new(namespace, name));
-    // Objects of these two kinds are never read, because their content may be secret.
+    // Never read objects of these two kinds, because their content may be secret.
     let shown = match kind {
         Kind::Secret | Kind::ConfigMap => None,
         _ => reader.get(&key).await?,

@@ -6,9 +6,9 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, of_controller};
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 
-/// Claims the objects of a fleet. Returns true if some exist without an owner. In that case, it
-/// plans their adoption if approved, or else a preview, and claims only the objects that the
-/// Gateway already owns.
+/// Claims the objects of a fleet. Returns true if some of the objects exist without an owner. In
+/// that case, plans their adoption if it is approved, or else a preview, and claims only objects
+/// that the Gateway already owns.
 pub(in crate::provision) fn claim_fleet<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

@@ -1,7 +1,8 @@
 //! Fills in default values as the API server does. Pure.
 //!
-//! With defaults on both sides, a comparison of the stored and desired objects shows only real
-//! differences. A default missing here shows up as a spurious change; it never hides a change.
+//! Stored objects contain defaults; desired objects do not. Filling in the defaults on both sides
+//! leaves only real differences. If a default is missing here, a comparison shows a spurious
+//! change, but it never hides a change.
 
 use serde_json::{Value, json};
 
@@ -78,8 +79,8 @@ fn fill_field_ref(of: &mut Value, pointer: &str) {
     }
 }
 
-/// Returns the default pull policy for an image: images without a tag or with tag `latest` are
-/// always pulled.
+/// Returns the default pull policy for an image: `Always` if the image has no tag or the tag
+/// `latest`.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let is_pinned = name.contains('@');

@@ -21,7 +21,7 @@ const BOOKKEEPING: [&str; 6] = [
     RELEASED_ANNOTATION,
     WRITTEN_ANNOTATION,
 ];
-/// Prefix of fields that recreate Pods when changed.
+/// Prefix of the paths of fields whose change recreates Pods.
 const TEMPLATE: &str = "spec.template.";
 
 /// A change to one field.
@@ -93,7 +93,7 @@ fn differ(path: &str, before: &Value, after: &Value, found: &mut Vec<FieldChange
     }
 }
 
-/// Returns true for values that the API omits.
+/// Returns true for empty values, which the API omits.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -103,14 +103,15 @@ fn is_nothing(value: &Value) -> bool {
     }
 }
 
-/// Returns true if two lists have the same length and the same entry names in order.
+/// Returns true if two lists have the same number of entries, with the same names in the same
+/// order.
 fn correspond(left: &[Value], right: &[Value]) -> bool {
     let mut pairs = left.iter().zip(right);
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// Returns true if both values are the same quantity, possibly written differently by the API
-/// server.
+/// Returns true if both values are the same resource quantity, because the API server may rewrite
+/// it.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();
     path.contains(".resources.") && number(before).is_some() && number(before) == number(after)

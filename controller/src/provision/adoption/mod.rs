@@ -1,12 +1,13 @@
 //! Plans adoption: the controller takes over an existing fleet that has no owner, if the Gateway's
 //! owner approves. Pure.
 //!
-//! Such a fleet was released, or was created by hand with the names and label of a managed fleet.
-//! No object of the fleet is written before the approval. A ConfigMap contains the intended objects
-//! ([`AdoptionPreview`]), and `sesame-controller fleet diff` compares them with the existing
-//! objects. An approval covers exactly the objects and changes that were shown
-//! ([`AdoptionAction::Adopted`]). Therefore, the Gateway's annotation remains valid while the
-//! objects are adopted one by one. Objects with another owner or controller are never adopted.
+//! A fleet without an owner was released, or was created by hand with the names and label of a
+//! managed fleet. Before the approval, no object of the fleet is written. The controller publishes
+//! the intended objects in a ConfigMap ([`AdoptionPreview`]), and `sesame-controller fleet diff`
+//! compares them with the existing objects. An approval covers exactly the objects and changes that
+//! were shown ([`AdoptionAction::Adopted`]). Therefore, the Gateway's annotation remains valid
+//! while the objects are adopted one by one. Objects with another owner or controller are never
+//! adopted.
 
 mod claims;
 mod defaults;
@@ -43,11 +44,11 @@ pub(crate) enum AdoptionAction {
     Created,
     /// The object already belongs to this Gateway.
     Kept,
-    /// The object has no owner; this Gateway becomes its owner.
+    /// The object has no owner, and becomes owned by this Gateway.
     Adopted {
-        /// Changed fields, except ownership.
+        /// Changed fields, except fields that record ownership.
         changes: Vec<FieldChange>,
-        /// Digest of this object and these changes, for use in an agreement.
+        /// Digest of this object and its changes, as it appears in an agreement.
         consent: String,
     },
     /// The object belongs to another owner and is left unchanged. Contains an explanation.
@@ -66,9 +67,9 @@ impl AdoptionAction {
 
 /// The state of a fleet's existing objects.
 enum Standing {
-    /// All objects have an owner.
+    /// No object lacks an owner.
     Settled,
-    /// The agreement covers the adoption, which consists of these writes.
+    /// The adoption is approved, and consists of these writes.
     Agreed(Vec<OwnedWrite>),
     /// The adoption is not approved yet.
     Open {
@@ -79,7 +80,7 @@ enum Standing {
     },
 }
 
-/// Returns the state of a fleet that should consist of these objects.
+/// Returns the state of a fleet whose desired objects are `objects`.
 fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Standing {
     let existing = |object: &OwnedObject| inventory.objects.get(&object.key);
     let is_nobodys = |object| existing(object).is_some_and(|found| found.owner.is_none());
@@ -109,8 +110,8 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     }
 }
 
-/// Returns the agreement that covers all adoptions. Returns `None` if an object is foreign or there
-/// is nothing to adopt.
+/// Returns the agreement that covers all adoptions. Returns `None` if an object is foreign or
+/// nothing is to be adopted.
 fn consent(actions: &[AdoptionAction]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for action in actions {
@@ -129,7 +130,7 @@ fn covers(given: &str, wanted: &str) -> bool {
     wanted.split(SEPARATOR).all(|part| given.contains(part))
 }
 
-/// Returns the effect of adoption on an object of the Gateway with this UID; `found` is the
+/// Returns the effect of adoption on an object of the Gateway with this UID. `found` is the
 /// existing object with the same name.
 fn action(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> AdoptionAction {
     let Some(found) = found else {
@@ -186,15 +187,16 @@ fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     })
 }
 
-/// Returns the replacement for an unowned object. Labels and annotations added by other writers are
-/// kept.
+/// Returns the object that replaces an unowned object. Labels and annotations from other writers
+/// are kept.
 fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     let mut before = found.value.clone();
     let annotations = &mut before["metadata"]["annotations"];
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove(RELEASED_ANNOTATION);
     }
-    // Without the annotation, existing labels and annotations would be treated as our own.
+    // Without this annotation, existing labels and annotations would be treated as written by
+    // Sesame.
     if annotations[WRITTEN_ANNOTATION].is_null() {
         annotations[WRITTEN_ANNOTATION] = Value::from("");
     }

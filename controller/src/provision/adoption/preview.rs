@@ -1,7 +1,7 @@
 //! Publishes the intended objects of a fleet in a ConfigMap in the controller's namespace. Pure.
 //!
-//! The controller publishes them because only it knows all of its settings. Existing objects are
-//! not included, so reading them needs separate permissions.
+//! The controller publishes the objects because only the controller knows all of its settings. The
+//! ConfigMap does not include existing objects, so reading those needs separate permissions.
 
 use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use sesame_published::names::{ADOPTION_LABEL, GATEWAY_ANNOTATION, adoption_name,
 
 /// Key of the ConfigMap entry.
 const ENTRY: &str = "fleet.json";
-/// Maximum size of the entry in bytes.
+/// Maximum size of the ConfigMap entry in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
 /// A fleet as the controller would write it.
@@ -47,7 +47,8 @@ pub(crate) struct ObjectAction {
     pub(crate) action: AdoptionAction,
 }
 
-/// Returns the ConfigMap for these objects of a Gateway; `namespace` is the controller's namespace.
+/// Returns the ConfigMap that shows these objects of a Gateway. `namespace` is the controller's
+/// namespace.
 pub(super) fn config_map(
     basis: &Basis,
     namespace: &str,
@@ -112,7 +113,8 @@ impl AdoptionPreview {
         })
     }
 
-    /// Returns the objects to read, in the order that [`Self::compare`] expects.
+    /// Returns the keys of the existing objects to read, in the order that [`Self::compare`]
+    /// expects.
     pub(crate) fn reads(&self) -> impl Iterator<Item = (ApiResource, &NamespacedName)> {
         let keys = self.objects.iter().map(|object| &object.key);
         keys.map(|(kind, name)| (kind.resource(), name))
@@ -120,7 +122,7 @@ impl AdoptionPreview {
 
     /// Returns the effect of adoption on each object, and the agreement that covers all adoptions.
     /// The agreement is `None` if an object is foreign or nothing is to be adopted. `found`
-    /// contains the existing objects, in the order of [`Self::reads`].
+    /// contains the existing objects in the order of [`Self::reads`].
     pub(crate) fn compare(
         &self,
         found: &[Option<Received>],
@@ -141,8 +143,8 @@ impl AdoptionPreview {
         (actions, agreement)
     }
 
-    /// Returns true if the controller has seen the same existing objects, i.e. computed the same
-    /// agreement.
+    /// Returns true if the controller's own comparison led to the same agreement, so it has seen
+    /// the same existing objects.
     pub(crate) fn is_current(&self, agreement: Option<&str>) -> bool {
         self.consent.as_deref() == agreement
     }

@@ -10,7 +10,7 @@ use crate::provision::plan::OwnedPlan;
 use crate::watch::Received;
 use sesame_gateway_api::api::FleetManagement;
 
-/// Returns an inventory with a Gateway whose released fleet is to be managed again.
+/// Returns an inventory with a Gateway whose fleet was released and is to be managed again.
 fn released() -> Inventory {
     let mut inventory = settled(&[basis("edge")]);
     let unmanaged = crate::provision::fleet_plan_tests::settings(FleetManagement::Unmanaged);
@@ -28,7 +28,7 @@ fn object<'i>(inventory: &'i mut Inventory, kind: OwnedKind, end: &str) -> &'i m
     found.expect("an object").1
 }
 
-/// Returns the preview of a plan that waits for an agreement, and the message for the Gateway.
+/// Returns the preview of a plan whose adoption is not approved, and the message for the Gateway.
 fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
     let OwnedPlan { writes, report } = planned(inventory, &managed());
     let [OwnedWrite::Create(config_map)] = &writes[..] else {
@@ -105,7 +105,7 @@ fn existing_fleet_is_adopted_unchanged_after_consent() {
     }
     carry_out(&mut inventory, writes);
     assert_eq!(planned(&inventory, &managed()), OwnedPlan::default());
-    // Other writers' fields were kept, and the agreement is no longer needed.
+    // Fields from other writers were kept, and no agreement is needed any more.
     inventory
         .gateways
         .values_mut()
@@ -144,7 +144,7 @@ fn consent_covers_shown_changes_until_carried_out() {
     );
     assert!(change.restarts_pods());
 
-    // A changed status is irrelevant, but a changed image needs another agreement.
+    // A changed status is irrelevant, but a changed image needs a new agreement.
     agree(&mut inventory, &consent);
     object(&mut inventory, OwnedKind::DaemonSet, "-envoy").value["status"] = json!({});
     let OwnedPlan { writes, .. } = planned(&inventory, &managed());
@@ -162,13 +162,14 @@ fn consent_covers_shown_changes_until_carried_out() {
         why.contains("is for another state of these objects"),
         "{why}"
     );
-    // Another object with the same name also needs another agreement.
+    // A recreated object with the same name also needs a new agreement.
     *object(&mut other, OwnedKind::DaemonSet, "-envoy") =
         object(&mut inventory, OwnedKind::DaemonSet, "-envoy").clone();
     object(&mut other, OwnedKind::DaemonSet, "-envoy").value["metadata"]["uid"] = json!("another");
     open(&other);
 
-    // After half of the writes, one object is deleted. The agreement still covers the rest.
+    // After half of the writes, one object is deleted. The agreement still covers the other
+    // objects.
     let half = writes.into_iter().take(3).collect();
     carry_out(&mut inventory, half);
     let role = inventory

@@ -11,13 +11,13 @@ use crate::provision::owned::labels;
 use sesame_gateway_api::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// Default connection drain time in seconds, as in the agent.
+/// Default drain time of connections in seconds. The agent uses the same default.
 pub(super) const DRAIN_SECONDS: i32 = 30;
-/// Seconds that a launcher waits for its Envoys beyond the agent's drain time. After a hot restart,
-/// the new Envoy still queries the old Envoy until the old one exits on its own. If the old Envoy
-/// is killed earlier, the new one exits, too.
+/// Seconds that a launcher waits for its Envoys in addition to the agent's drain time. After a hot
+/// restart, the new Envoy queries the old Envoy until the old Envoy exits by itself. If the old
+/// Envoy is killed before, the new Envoy exits, too.
 pub(super) const HANDOVER_SECONDS: i32 = 30;
-/// Additional seconds for the rest of Pod termination.
+/// Seconds added for the other steps of Pod termination.
 pub(super) const GRACE_SECONDS: i32 = 30;
 
 /// Returns the launcher's DaemonSet, whose Pods run the Envoys.
@@ -34,7 +34,7 @@ pub(super) fn launcher(basis: &Basis, fleet: &FleetSettings, image: &str) -> Val
         format!("--drain-seconds={drain}")
     ]);
     launcher["env"] = json!([{"name": "SESAME_RUNTIME_DIR", "value": runtime}]);
-    // The probe never gives up, because a restart would not help.
+    // Restarting the container would not help, so the probe has practically no failure limit.
     launcher["startupProbe"] = json!({
         "exec": {"command": ["sesame-agent", "launcher", "--check"]},
         "periodSeconds": 2,
@@ -87,7 +87,7 @@ pub(super) fn agent(
     pod["serviceAccountName"] = json!(account);
     pod["automountServiceAccountToken"] = json!(true);
     pod["dnsPolicy"] = json!("ClusterFirstWithHostNet");
-    // Lets the group read the ServiceAccount token.
+    // Lets the container's group read the ServiceAccount token.
     pod["securityContext"]["fsGroup"] = pod["securityContext"]["runAsGroup"].clone();
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([agent]);

@@ -2,8 +2,8 @@
 //!
 //! The agent and the launcher are two containers in one Pod, so Envoy outlives a failing agent. The
 //! Pods use no host namespaces or directories, and meet the `restricted` Pod Security level. Their
-//! directories contain keys, so the directories are kept in memory and deleted with the Pod. A new
-//! image therefore requires new Pods, and the Service selects the ready Pods.
+//! directories contain keys, so they are in-memory volumes, which are deleted with the Pod.
+//! Therefore, a new image requires new Pods. The Gateway's Service selects the ready Pods.
 
 use serde_json::{Value, json};
 
@@ -18,10 +18,10 @@ use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
 /// Initial number of Pods.
 const FIRST_REPLICAS: i32 = 2;
-/// Seconds for which a terminating Pod keeps serving before it drains. During this time, all nodes
-/// learn that the Service no longer routes to the Pod.
+/// Seconds for which a terminating Pod still accepts connections before it drains. During this
+/// time, all nodes learn that the Service no longer routes to the Pod.
 const LAME_DUCK_SECONDS: i32 = 10;
-/// Volumes with their mount paths. The programs create directories there, because the volumes
+/// Volumes and their mount paths. The programs create subdirectories, because the volumes
 /// themselves are world-writable.
 const RUNTIME: (&str, &str) = ("runtime", "/run/sesame");
 const RUNTIME_DIR: &str = "/run/sesame/pod";
@@ -74,7 +74,7 @@ pub(super) fn objects(
     let budget = json!({"spec": {
         "selector": {"matchLabels": selector(basis)},
         "maxUnavailable": 1,
-        // A Pod that is not serving does not block a node drain.
+        // Allow evicting Pods that are not ready, so that they do not block a node drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }});
     let object = |kind, value| beside(basis, kind, name, &[], value);
@@ -84,14 +84,14 @@ pub(super) fn objects(
     ]
 }
 
-/// Returns the labels that select exactly the Pods of a Gateway's Deployment. They never depend on
-/// the Gateway's configuration.
+/// Returns the labels that select exactly the Pods of a Gateway's Deployment. Selectors are
+/// immutable, so the labels never depend on the Gateway's configuration.
 pub(crate) fn selector(basis: &Basis) -> Value {
     json!({"app.kubernetes.io/name": POD_LABEL_VALUE, GATEWAY_LABEL: gateway_id(&basis.gateway)})
 }
 
-/// Returns the object as it is first created. A Deployment without `replicas` starts with a default
-/// number of Pods.
+/// Returns the object to send when a workload is created. A Deployment without `replicas` gets the
+/// default number of Pods.
 pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
     if object.key.0 == OwnedKind::Deployment && object.value["spec"]["replicas"].is_null() {
         object.value["spec"]["replicas"] = json!(FIRST_REPLICAS);
@@ -101,7 +101,7 @@ pub(crate) fn begun(mut object: OwnedObject) -> OwnedObject {
 
 fn pod(fleet: &FleetSettings) -> Value {
     let mut pod = json!({
-        // Only the agent's container mounts a token.
+        // Only the agent's container mounts the ServiceAccount token.
         "automountServiceAccountToken": false,
         // The agent supervises Envoys that the launcher has started.
         "shareProcessNamespace": true,
@@ -110,10 +110,11 @@ fn pod(fleet: &FleetSettings) -> Value {
             "runAsNonRoot": true,
             "runAsUser": USER,
             "runAsGroup": USER,
-            // Lets the group read the ServiceAccount token.
+            // Lets the container's group read the ServiceAccount token.
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // For ports below 1024, in case a registry strips file capabilities.
+            // Lets Envoy bind ports below 1024 even if a registry has stripped the file capability
+            // from the image.
             "sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}],
         },
     });
@@ -127,8 +128,8 @@ fn pod(fleet: &FleetSettings) -> Value {
     pod
 }
 
-/// Returns the launcher's drain time. It exceeds the agent's, so that the agent decides when Envoy
-/// exits.
+/// Returns the launcher's drain time. It exceeds the agent's drain time, so that the agent decides
+/// when Envoy exits.
 fn launcher_drain(fleet: &FleetSettings) -> i32 {
     fleet.drain_seconds.unwrap_or(DRAIN_SECONDS) + HANDOVER_SECONDS
 }
@@ -179,7 +180,7 @@ fn agent(basis: &Basis, fleet: &FleetSettings, image: &str, namespace: &str) -> 
     agent
 }
 
-/// Returns the volumes. The token volume equals the one that Kubernetes would mount into every
+/// Returns the volumes. The token volume matches the volume that Kubernetes would mount into every
 /// container.
 fn volumes() -> Value {
     let in_memory = |name: &str| json!({"name": name, "emptyDir": {"medium": "Memory"}});

@@ -2,9 +2,10 @@
 //!
 //! In the Gateway's namespace, a fleet has two DaemonSets and a ServiceAccount. In the controller's
 //! namespace, it has a Role and two RoleBindings, which let the agents read only this Gateway's
-//! keys. The same objects are in `controller/deploy/agent`, to be applied by hand. Here, each fleet
-//! has separate directories, so that fleets can share nodes. Alternatively, a Deployment on the Pod
-//! network replaces the DaemonSets; `switch` migrates between the two.
+//! keys. `controller/deploy/agent` contains the same objects for applying them by hand. In a
+//! managed fleet, paths on the nodes include the Gateway, so that fleets can share nodes.
+//! Alternatively, a Deployment on the Pod network replaces the DaemonSets; `switch` migrates
+//! between the two.
 
 mod access;
 mod compare;
@@ -27,8 +28,8 @@ use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
 use sesame_gateway_api::api::FleetImages;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Name suffixes of the launcher's DaemonSet or the Deployment, and of the agent's DaemonSet and
-/// ServiceAccount.
+/// Name suffixes: of the launcher's DaemonSet or the Deployment, and of the agent's DaemonSet and
+/// the ServiceAccount.
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";
 /// Value of the `app.kubernetes.io/name` label on Deployment Pods.
@@ -41,9 +42,9 @@ struct Images<'a> {
     envoy: &'a str,
 }
 
-/// Returns the objects for a Gateway's fleet, or why it cannot have a fleet. The ServiceAccount
-/// comes first, because the owner of its name also gets the other names. `namespace` is the
-/// controller's namespace, and `spans` is the collector that the agents use.
+/// Returns the objects of a Gateway's fleet, or why the Gateway cannot have a fleet. The
+/// ServiceAccount comes first, because the owner of its name also gets the other names. `namespace`
+/// is the controller's namespace, and `spans` is the collector to which the agents send spans.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -74,7 +75,7 @@ pub(super) fn objects(
     Ok(all.into_iter().map(stamped).collect())
 }
 
-/// Configures the agents of a workload to send spans to this collector.
+/// Makes the agents of a workload send spans to this collector.
 fn send_spans_to(workload: &mut Value, collector: &str) {
     let containers = workload.pointer_mut("/spec/template/spec/containers");
     let containers = containers.and_then(Value::as_array_mut);

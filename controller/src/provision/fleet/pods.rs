@@ -11,13 +11,13 @@ use sesame_published::names::gateway_id;
 /// User and group of all containers, as in the images.
 pub(super) const USER: u32 = 65532;
 
-/// Directories of one fleet, on its nodes and in its containers. Paths are the same on the node and
-/// in containers, so that a path never refers to different directories in two fleets.
+/// Directories of one fleet. Paths are the same on the node and in containers, so that a path never
+/// refers to different directories in two fleets.
 #[derive(Clone, Debug)]
 pub(super) struct HostDirectories {
     /// Files that Envoy watches, including keys. The directory must be on a tmpfs.
     pub(super) runtime: String,
-    /// Last configuration accepted by Envoy, including keys, for the node's next start.
+    /// Last configuration that Envoy accepted, including keys. It is used when the node restarts.
     pub(super) state: String,
 }
 
@@ -31,7 +31,7 @@ impl HostDirectories {
     }
 }
 
-/// Returns the Pod fields that do not depend on its containers.
+/// Returns the Pod fields that are the same for all Pods of the fleet.
 pub(super) fn pod(fleet: &FleetSettings) -> Value {
     let every = || json!([{"operator": "Exists", "effect": "NoSchedule"}]);
     let tolerations = fleet.tolerations.as_ref();
@@ -49,7 +49,7 @@ pub(super) fn pod(fleet: &FleetSettings) -> Value {
 }
 
 /// Returns the init container that changes the owner of the directories from root to the user of
-/// the other containers. It has no other permissions.
+/// the other containers. It can do nothing else.
 pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &str)]) -> Value {
     let user = format!("--user={USER}:{USER}");
     let paths = directories.iter().map(|(_, path)| *path);
@@ -74,7 +74,7 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
     with_policy(container, fleet.image_pull_policy.as_ref())
 }
 
-/// Returns the agent arguments that the fleet's settings add.
+/// Returns the agent arguments that follow from the fleet's settings.
 pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = String> {
     let drain = fleet.drain_seconds;
     let drain = drain.map(|seconds| format!("--drain-seconds={seconds}"));
@@ -85,7 +85,7 @@ pub(super) fn optional_args(fleet: &FleetSettings) -> impl Iterator<Item = Strin
     drain.into_iter().chain(hops).chain(metrics)
 }
 
-/// Annotates a Pod template so that most Prometheus configurations discover its Pods.
+/// Annotates a Pod template so that common Prometheus configurations discover its Pods.
 pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     if let Some(port) = fleet.metrics_port {
         template["metadata"]["annotations"] = json!({
@@ -111,7 +111,7 @@ pub(super) fn container(
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // For ports below 1024.
+            // Lets Envoy bind ports below 1024.
             "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),
@@ -137,7 +137,8 @@ fn mounts(directories: &[(&str, &str)]) -> Value {
         .collect()
 }
 
-/// Returns volumes for these node directories. All except shared memory are created if missing.
+/// Returns the volumes for these node directories. Kubernetes creates missing directories, except
+/// for shared memory.
 pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     let volume = |(name, path): &(&str, &str)| {
         let type_ = match *path {
@@ -149,5 +150,5 @@ pub(super) fn volumes(directories: &[(&str, &str)]) -> Value {
     directories.iter().map(volume).collect()
 }
 
-/// Shared memory, which hot restarts need.
+/// Shared memory, which Envoy needs for hot restarts.
 pub(super) const SHARED_MEMORY: &str = "/dev/shm";

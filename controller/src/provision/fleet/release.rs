@@ -1,4 +1,4 @@
-//! Releases a managed fleet: its objects lose their owner and keep running.
+//! Releases a managed fleet: its objects are no longer owned, but keep running.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! Migrates a fleet between workloads: the old workload is kept until the new one is serving. Pure.
+//! Migrates a fleet between DaemonSets and a Deployment. The old workload is kept until the new
+//! workload serves. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +13,8 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 /// Existing objects of all Gateways.
 type Existing = BTreeMap<OwnedKey, ExistingObject>;
 
-/// Returns the objects of the Gateway's previous workload that are still needed. `wanted` is the
-/// new fleet.
+/// Returns the objects of the Gateway's previous workload that must be kept for now. `wanted` are
+/// the objects of the new fleet.
 pub(crate) fn meanwhile(
     basis: &Basis,
     wanted: &[OwnedObject],
@@ -22,7 +23,7 @@ pub(crate) fn meanwhile(
     let is_wanted = |kind| wanted.iter().any(|object| object.key.0 == kind);
     let on_pods = is_wanted(OwnedKind::Deployment);
     let done = if on_pods {
-        // The old workload is needed until the Service no longer has endpoints on nodes.
+        // Keep the old workload until the Service no longer has endpoints on nodes.
         pods_serve(basis, existing)
             && !existing
                 .iter()
@@ -44,7 +45,7 @@ fn is_endpoints(key: &OwnedKey, found: &ExistingObject, basis: &Basis) -> bool {
     key.0 == OwnedKind::EndpointSlice && found.is_of(basis)
 }
 
-/// Returns true if the Pods that the Gateway's Service selects suffice to serve it.
+/// Returns true if the Gateway's Service selects Pods that suffice to serve the Gateway.
 pub(crate) fn is_served_by_pods(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -64,8 +65,8 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Returns true if each DaemonSet is ready on every node, and at least as many nodes have a serving
-/// host.
+/// Returns true if both DaemonSets are ready on every node, and at least as many nodes have a host
+/// that serves.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

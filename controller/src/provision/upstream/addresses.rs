@@ -1,5 +1,5 @@
-//! Reads the state of a second Gateway: its addresses, and problems that prevent clients from
-//! reaching them. Pure.
+//! Reads the state of a second Gateway: its addresses, and problems that keep clients from reaching
+//! them. Pure.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,8 +14,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::Inventory;
 use crate::statuses::ServiceAddresses;
 
-/// Returns the addresses that a Gateway gets from its second Gateway; `problem` is the plan's
-/// report on the second Gateway.
+/// Returns the addresses that a Gateway gets from its second Gateway. `problem` is what the plan
+/// reported about the second Gateway.
 pub(in crate::provision) fn addresses(
     basis: &Basis,
     inventory: &Inventory,
@@ -93,7 +93,8 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Describes the second Gateway's own conditions that are False, or notes that none is reported.
+/// Describes the second Gateway's own conditions that are `False`. If it has no conditions, says
+/// so.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],
@@ -109,7 +110,7 @@ fn own_complaints<'v>(
         .chain(complaints(upstream, &upstream["status"], types, of))
 }
 
-/// Describes the conditions in `status` that are False, with their messages.
+/// Describes the conditions in `status` that are `False`, with their messages.
 fn complaints<'v>(
     object: &'v Value,
     status: &'v Value,
@@ -129,7 +130,7 @@ fn complaints<'v>(
     })
 }
 
-/// Returns the conditions for the object's current generation.
+/// Returns the conditions that were set for the object's current generation.
 fn current<'v>(object: &'v Value, status: &'v Value) -> Vec<&'v Value> {
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
     let conditions = entries(status, "/conditions");

@@ -7,8 +7,8 @@ use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
 use sesame_gateway_api::api::PublishingType;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Claims the second Gateway, if configured. Returns true if it cannot be built, in which case
-/// existing objects are kept.
+/// Claims the second Gateway if one is configured. Returns true if it cannot be built, in which
+/// case existing objects are kept.
 pub(in crate::provision) fn claim_upstream<'a>(
     plan: &mut OwnedPlan,
     claims: &mut Claims<'a>,

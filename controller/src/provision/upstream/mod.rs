@@ -1,11 +1,10 @@
-//! Builds a second Gateway, with another class, that forwards clients to a Gateway
+//! Builds a second Gateway of another class, which forwards clients to a Gateway
 //! (`spec.publishing.type: UpstreamGateway`). Pure.
 //!
 //! The second Gateway has a TCP or UDP listener for each port of the Gateway. A TCPRoute or
 //! UDPRoute connects each listener to the Gateway's Service, which has a cluster IP. The second
-//! Gateway's addresses and problems are copied to the first Gateway's status ([`addresses`]).
-//! Cycles are impossible, because the second Gateway has another class and never has a second
-//! Gateway itself.
+//! Gateway's addresses and problems are copied to the first Gateway's status ([`addresses`]). A
+//! second Gateway has another class and never gets a second Gateway itself, so there are no cycles.
 
 mod addresses;
 mod claims;
@@ -26,7 +25,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 /// Suffix of a second Gateway's name.
 const END: &str = "-upstream";
-/// Route kinds that a second Gateway uses, which a cluster may lack.
+/// Kinds of the second Gateway's routes. A cluster may not serve them.
 pub(super) const ROUTES: [OwnedKind; 2] = [OwnedKind::TcpRoute, OwnedKind::UdpRoute];
 
 /// Returns the name of a Gateway's second Gateway.

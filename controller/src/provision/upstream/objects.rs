@@ -21,7 +21,7 @@ const MAX_LISTENERS: usize = 64;
 pub(super) struct UpstreamObjects {
     /// The objects, starting with the Gateway.
     pub(super) objects: Vec<OwnedObject>,
-    /// Message that lists the omitted ports with the reason.
+    /// Message that lists the omitted ports and the reason.
     pub(super) left_out: Option<String>,
 }
 
@@ -113,7 +113,7 @@ fn listener_and_route(
     (listener, stamped(beside(basis, kind, &name, &[], route)))
 }
 
-/// Returns the labels and annotations for the second Gateway's infrastructure.
+/// Returns the labels and annotations for `spec.infrastructure` of the second Gateway.
 fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     let publishing = &settings.publishing;
     let mut infrastructure = json!({});
@@ -169,7 +169,7 @@ fn class<'s>(
     Ok(class)
 }
 
-/// Returns true if the chain of second Gateways that starts at this class leads back to the class
+/// Returns true if following the second Gateways' classes from this class leads back to the class
 /// of `basis`.
 fn leads_back(basis: &Basis, class: &str, inventory: &Inventory) -> bool {
     let second_of = |class: &str| {

@@ -158,7 +158,7 @@ fn gateway_never_leads_to_itself_and_explains() {
     ] {
         assert!(why.contains(words), "{words}: {why}");
     }
-    // If one route kind is missing, the other ports are served.
+    // If one of the route kinds is missing, ports of the other protocol are still served.
     let both = basis(&[(Transport::Tcp, 443), (Transport::Udp, 53)]);
     let made = objects(&both, &settings(Some("cloud")), &absent).unwrap();
     assert_eq!(made.objects.len(), 2);
