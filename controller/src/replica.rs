@@ -34,7 +34,7 @@ pub(crate) struct Replica {
     pub(crate) fleet_spans: Option<String>,
 }
 
-/// Namespaces whose objects are watched. Objects in other namespaces are treated as missing.
+/// Namespaces whose objects are watched. Objects in other namespaces are treated as nonexistent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WatchedNamespaces {
     /// All namespaces, including future ones.
@@ -60,7 +60,8 @@ impl WatchedNamespaces {
         }
     }
 
-    /// Returns a single value for all namespaces, or one value for each listed namespace.
+    /// Returns one value for each listed namespace, or a single value if all namespaces are
+    /// watched.
     pub(crate) fn each<T>(&self, all: impl FnOnce() -> T, one: impl Fn(&str) -> T) -> Vec<T> {
         match self {
             Self::All => vec![all()],
@@ -69,7 +70,8 @@ impl WatchedNamespaces {
     }
 }
 
-/// Sends a value to the receivers if it differs from the current value. Returns true if it does.
+/// Sends a value to the receivers if it differs from the current value. Returns true if the value
+/// was sent.
 pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
     known.send_if_modified(|known| {
         let differs = *known != now;
@@ -78,8 +80,8 @@ pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
     })
 }
 
-/// Returns the name of this replica. It is unique even after a restart with the same host name and
-/// process id.
+/// Returns a name for this replica. The name is unique even after a restart with the same host name
+/// and process id.
 pub(crate) fn identity() -> String {
     let name = std::env::var("POD_NAME")
         .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))

@@ -7,7 +7,7 @@ use sesame_backoff::Backoff;
 use tokio::time::Instant;
 
 /// Pauses between attempts to read or watch. An API server that has just started denies requests
-/// until it has loaded the RBAC rules, so a second attempt is common.
+/// until it has loaded the RBAC rules, so a second attempt is often needed.
 pub(crate) const READS: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(3));
 
 /// Pauses between attempts to watch.
@@ -30,14 +30,14 @@ impl utils::Backoff for WatchBackoff {
 /// Next attempt at a failed operation.
 #[derive(Clone, Debug)]
 pub(crate) struct NextAttempt {
-    /// Time of the attempt.
+    /// Time at which the attempt is due.
     pub(crate) at: Instant,
     backoff: Backoff,
 }
 
 impl NextAttempt {
-    /// Returns the attempt after a failure at `now`. `before` is the failed attempt, or `None` if
-    /// it was the first.
+    /// Returns the next attempt after a failure at `now`. `before` is the attempt that failed, or
+    /// `None` if it was the first.
     pub(crate) fn after(before: Option<&Self>, backoff: Backoff, now: Instant) -> Self {
         let mut backoff = before.map_or(backoff, |before| before.backoff);
         Self {
@@ -46,7 +46,8 @@ impl NextAttempt {
         }
     }
 
-    /// Returns an attempt `pause` after `now`, without increasing later pauses.
+    /// Returns an attempt that is due `pause` after `now`. Unlike [`Self::after`], it does not
+    /// lengthen later pauses.
     pub(crate) fn soon(pause: Duration, backoff: Backoff, now: Instant) -> Self {
         Self {
             at: now + pause,

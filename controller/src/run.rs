@@ -1,7 +1,7 @@
 //! Runs the controller's process: starts and stops all of its parts.
 //!
-//! The engine has a dedicated thread; all other parts are tasks that pass values over channels.
-//! Every replica runs all parts, but only the leader writes.
+//! The engine has its own thread. All other parts are tasks that pass values over channels. Every
+//! replica runs all parts, but only the leader writes.
 
 mod addresses;
 mod configuration;
@@ -64,7 +64,8 @@ pub(crate) struct ProcessSettings {
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
     pub(crate) listen: SocketAddr,
-    /// Address for metrics and the status page. If `None`, the probe address serves the metrics.
+    /// Address for metrics and the status page. If `None`, the probe address also serves the
+    /// metrics.
     pub(crate) metrics: Option<MetricsAddress>,
     pub(crate) lease_duration: Duration,
     /// Collector that receives spans; `None` to disable spans.
@@ -89,7 +90,8 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         }
         Ok(())
     });
-    // The engine's thread may still be resolving, but the result is no longer needed.
+    // Do not wait for the engine's thread: it may still be resolving, but the result is no longer
+    // needed.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
 }
@@ -99,9 +101,9 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
 enum End {
     /// The process received a termination signal.
     Told,
-    /// The API server's address or the credentials changed: all tasks restart.
+    /// The API server's address or the credentials changed, so all tasks restart.
     Outdated,
-    /// The controller's name or the set of watched kinds changed: all tasks restart.
+    /// The controller's name or the set of watched kinds changed, so all tasks restart.
     Renamed,
 }
 
@@ -147,7 +149,7 @@ async fn controller(
     let (readiness, ready) = watch::channel(None);
     let mut asked = spawn_servers(open, &replica, current.clone(), ready, &mut tasks);
     let election = elector.run(async move {
-        // An error means that the sender was dropped, which also ends the election.
+        // The receiver returns an error if the sender was dropped. This also ends the election.
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
@@ -199,12 +201,12 @@ async fn controller(
     );
     let _ = step_down.send(true);
     election.await;
-    // The addresses must be free again for the next start.
+    // Wait until the sockets are closed, so that the next start can use the addresses again.
     tasks.shutdown().await;
     Ok(end)
 }
 
-/// Channels from the engine to the writers.
+/// Receivers of the engine's results, for the tasks that write.
 struct Outcomes {
     progress: Progress,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
@@ -293,7 +295,8 @@ fn start_engine(engine: Engine) -> Result<()> {
 
 /// Wakes the engine whenever the settings change.
 async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
-    // The settings may have changed before the engine started.
+    // Wake the engine once at the start, because the settings may have changed before it
+    // subscribed.
     current.mark_changed();
     while current.changed().await.is_ok() {
         if inputs.send(Input::Configured).is_err() {

@@ -1,4 +1,4 @@
-//! Defines Gateways' state as plain values, passed from the tasks that determine it to the
+//! Defines the state of Gateways as plain values. The tasks that determine the state pass it to the
 //! reporter, which writes statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use sesame_gateway_api::resolve::{ServiceRequest, UncoveredHostnames};
 use sesame_gateway_api::status::{RouteStatus, Statuses};
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Gateways with a problem that resolution does not know about, each with a description.
+/// Gateways with a problem that occurred after resolution, and a description of the problem.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 
 /// The provisioner's report.
@@ -23,7 +23,7 @@ pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
 pub(crate) struct ProvisionReport {
     /// Gateways that have no Service.
     pub(crate) without_service: GatewayProblems,
-    /// Gateways with a missing or failing second Gateway.
+    /// Gateways whose second Gateway is missing or failing.
     pub(crate) without_upstream: GatewayProblems,
     /// Gateways with a missing or incomplete fleet.
     pub(crate) without_fleet: GatewayProblems,
@@ -37,10 +37,10 @@ pub(crate) type SettingsByGateway = Arc<BTreeMap<NamespacedName, GatewaySettings
 /// Service request of each Gateway in [`SettingsByGateway`].
 pub(crate) type ServiceRequests = Arc<BTreeMap<NamespacedName, ServiceRequest>>;
 
-/// Hosts that serve each Gateway, by address; `None` until all reports are known.
+/// Hosts that serve each Gateway, by address. `None` until all reports are known.
 pub(crate) type HostsByGateway = Option<BTreeMap<NamespacedName, BTreeMap<IpAddr, HostEndpoint>>>;
 
-/// Addresses of Services through which Gateways are reached; `None` until all Services are known.
+/// Addresses that Gateways have through their Services. `None` until all Services are known.
 pub(crate) type AddressesByGateway = Option<BTreeMap<NamespacedName, ServiceAddresses>>;
 
 /// A host as an endpoint of its Gateway's Service.
@@ -55,17 +55,17 @@ pub(crate) struct HostEndpoint {
 /// Addresses that a Gateway gets from its Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServiceAddresses {
-    /// IPs and hostnames, in the order in which they are reported.
+    /// IPs and hostnames, in the order in which the status lists them.
     pub(crate) addresses: Vec<String>,
-    /// Explanation if the address is missing.
+    /// Reason why there is no address yet.
     pub(crate) awaited: Option<String>,
-    /// Requested addresses that the Service does not have, with reasons.
+    /// Requested addresses that the Service does not have, and why.
     pub(crate) unusable: BTreeMap<String, String>,
-    /// Notes, such as ports that a load balancer cannot open.
+    /// Further remarks, such as ports that a load balancer cannot open.
     pub(crate) notes: Vec<String>,
 }
 
-/// The reporter's input: changes to the stored statuses, and to the statuses from resolution.
+/// Input of the reporter: changes to the stored statuses, and to the desired statuses.
 #[derive(Debug)]
 pub(crate) struct StatusChange {
     /// Stored statuses; `None` for a deleted object.
@@ -79,19 +79,19 @@ pub(crate) struct StatusChange {
 pub(crate) enum Resolved {
     /// The whole world was resolved.
     World(Arc<ResolvedStatuses>),
-    /// Only some routes were resolved, and nothing else has changed.
+    /// Only some routes were resolved. Nothing else has changed.
     Routes(RouteStatusUpdate),
 }
 
-/// Statuses of all objects after a resolution, without the hosts' reports.
+/// Statuses of all objects as determined by resolution, before the hosts' reports are added.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ResolvedStatuses {
     /// Statuses of all of this controller's objects.
     pub(crate) statuses: Statuses,
-    /// Shared name of each Gateway that is published together with others; other Gateways use their
-    /// own names.
+    /// For each Gateway that is published together with others, their shared name. All other
+    /// Gateways are published under their own names.
     pub(crate) merged: BTreeMap<NamespacedName, NamespacedName>,
-    /// Current revision, by published name.
+    /// Current revisions, by published name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
     /// Published names of Gateways that cannot be published, with reasons.
     pub(crate) unpublishable: GatewayProblems,
@@ -99,9 +99,9 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) by_service: BTreeSet<NamespacedName>,
     /// Expiry of each Gateway's certificates.
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
-    /// Expiry of certificates by listener.
+    /// Expiry of certificates, by listener.
     pub(crate) listener_expiries: ListenerExpiries,
-    /// Listener hostnames that none of the listener's certificates covers.
+    /// Listener hostnames that no certificate of their listener covers.
     pub(crate) uncovered: UncoveredHostnames,
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct ResolvedStatuses {
 pub(crate) struct Members(BTreeMap<NamespacedName, Vec<NamespacedName>>);
 
 impl Members {
-    /// Returns the Gateways that are published under a name: the members that share it, or the
+    /// Returns the Gateways that are published under this name: all members of a group, or the one
     /// Gateway with this name.
     pub(crate) fn gateways_of(&self, name: &NamespacedName) -> Vec<NamespacedName> {
         let members = self.0.get(name);
@@ -141,7 +141,7 @@ impl ResolvedStatuses {
         all.map(|(key, _)| key)
     }
 
-    /// Returns the Gateway that the class of an Ingress or HTTPProxy refers to.
+    /// Returns the Gateway to which the class of an Ingress or HTTPProxy refers.
     pub(crate) fn gateway_of_layered(&self, ingress: &ObjectKey) -> Option<NamespacedName> {
         let reference = &self
             .statuses
@@ -189,13 +189,14 @@ impl ResolvedStatuses {
         by_gateway
     }
 
-    /// Returns the warnings about a Gateway's certificates at this time.
+    /// Returns the warnings about a Gateway's certificates at the time `now`.
     pub(crate) fn warnings(&self, gateway: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let expiries = self.expiries.get(gateway).into_iter().flatten();
         expiries.filter_map(|expiry| expiry.warning(now)).collect()
     }
 
-    /// Returns the distinct warnings about a ListenerSet's certificates at this time.
+    /// Returns the warnings about a ListenerSet's certificates at the time `now`, without
+    /// duplicates.
     pub(crate) fn warnings_of_set(&self, set: &NamespacedName, now: Timestamp) -> Vec<Warning> {
         let key = Kind::ListenerSet.named(set.clone());
         let of_listeners = self.listener_expiries.get(&key.to_string());
@@ -209,7 +210,7 @@ impl ResolvedStatuses {
     }
 }
 
-/// Route statuses that differ from the previous resolution.
+/// Statuses of routes that differ from those of the previous resolution.
 #[derive(Debug, Default)]
 pub(crate) struct RouteStatusUpdate {
     /// The statuses.

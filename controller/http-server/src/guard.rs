@@ -1,7 +1,8 @@
-//! Protects a listening address with TLS, client certificates and a bearer token. Their files are
-//! reread when they change.
+//! Protects a listening address with TLS, client certificates and a bearer token. All of them come
+//! from files, which are reread when they change.
 //!
-//! Never admit a request because a file is missing or invalid, and never print a file's content.
+//! Never admit a request because a file is missing or invalid, and never print the content of a
+//! file.
 
 use std::fs;
 use std::io;
@@ -24,14 +25,14 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Minimum and maximum length of a token in bytes.
 const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// Files that control access. If none is set, access is open and unencrypted.
+/// Files that control access. If none is set, every client is admitted without encryption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuardFiles {
     /// The server's certificate chain, in PEM.
     pub certificate: Option<PathBuf>,
     /// The server's private key, in PEM.
     pub key: Option<PathBuf>,
-    /// CA certificates that client certificates are verified against, in PEM.
+    /// CA certificates for verifying client certificates, in PEM.
     pub client_ca: Option<PathBuf>,
     /// Bearer token that a request must present.
     pub token: Option<PathBuf>,
@@ -51,10 +52,10 @@ impl GuardFiles {
     }
 }
 
-/// Reason why the configured files cannot protect an address.
+/// Reason why the configured files cannot be used to protect an address.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
-    /// A file is set without the file that it requires.
+    /// A file is set without another file that it requires.
     #[error("{given} is set without {missing}; set both")]
     Incomplete {
         /// The file that is set.
@@ -75,7 +76,8 @@ pub enum GuardError {
     },
 }
 
-/// Identity of the files: inode, size and modification time, or `None` for a missing file.
+/// Inode, size and modification time of each file, or `None` for a missing file. They change when a
+/// file is replaced.
 type Fingerprint = Vec<Option<(u64, u64, i64, i64)>>;
 
 /// Access control for an address.
@@ -111,8 +113,8 @@ impl Guard {
         })
     }
 
-    /// Returns the 401 response to a request with these headers, or `None` if the request is
-    /// admitted.
+    /// Returns the 401 response to a request with these headers, or `None` if the token is correct
+    /// or none is required.
     pub fn refusal(&self, headers: &HeaderMap) -> Option<Response<Bytes>> {
         if self.admits(headers) {
             return None;
@@ -133,21 +135,21 @@ impl Guard {
             return false;
         };
         let token = shown.as_bytes().split_at_checked("bearer ".len());
-        // Compare digests, so that the comparison time reveals nothing about the token.
+        // Compare digests, so that the time taken reveals nothing about the token.
         token.is_some_and(|(scheme, token)| {
             scheme.eq_ignore_ascii_case(b"bearer ") && digest(token) == wanted
         })
     }
 
-    /// Returns the TLS configuration for the next client, or `None` for plaintext.
+    /// Returns the TLS configuration for the next connection, or `None` for plaintext.
     pub(crate) fn tls(&self) -> Option<Arc<ServerConfig>> {
         self.guarding().tls
     }
 
-    /// Returns the current content of the files, or the previous content if they are invalid.
+    /// Returns the current content of the files. If it is invalid, returns the previous content.
     fn guarding(&self) -> Guarding {
         let now = fingerprint(&self.files);
-        // If another thread panicked while holding the lock, the value is still intact.
+        // The value is valid even if another thread panicked while holding the lock.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.fingerprint != now {
             match Guarding::read(&self.files) {

@@ -1,7 +1,7 @@
 //! Accepts connections to a guarded address. The TLS handshake runs on the first read, so a slow
 //! client delays only itself.
 //!
-//! Never pass on data from a client that the guard has not admitted.
+//! Never pass data from a client to the server before the guard has admitted the client.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,12 +23,12 @@ use crate::{AsyncAnswer, Callers};
 pub struct GuardedCallers {
     /// Listening socket.
     pub listener: TcpListener,
-    /// Guard of the socket.
+    /// Guard of the address.
     pub guard: Arc<Guard>,
 }
 
 impl GuardedCallers {
-    /// Serves the clients that the guard admits, until the future is dropped.
+    /// Serves clients that the guard admits. Runs until the future is dropped.
     pub async fn serve<B>(self, answer: impl AsyncAnswer<B>)
     where
         B: Body<Data = Bytes, Error = Infallible> + From<Bytes> + Send + 'static,
@@ -110,8 +110,8 @@ impl AsyncWrite for GuardedStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing was written before the handshake, and waiting for the handshake here would delay
-        // the first read.
+        // Nothing was written before the handshake, so there is nothing to flush. Waiting for the
+        // handshake here would delay the first read.
         if matches!(self.0, Stage::Agreeing(_)) {
             return Poll::Ready(Ok(()));
         }

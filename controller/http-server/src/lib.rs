@@ -1,10 +1,10 @@
 //! A small HTTP/1.1 server for sockets that untrusted clients can reach: the controller's status
 //! page, and the agent's health endpoint and local socket.
 //!
-//! A slow or hostile client occupies one connection for a limited time, and never affects the
-//! process or other clients. The number and duration of connections are limited, and each serves
-//! one request. At the limit, the oldest idle connection is closed to make room for a new one.
-//! `page` builds pages for browsers, and `guard` admits only callers with a certificate or a token.
+//! A slow or hostile client must never affect the process or other clients. The number and duration
+//! of connections are limited, and each connection serves one request. At the limit, the oldest
+//! connection that has not sent a request is closed to make room for a new connection. `page`
+//! builds pages for browsers, and `guard` admits only callers with a certificate or a token.
 //!
 //! ```
 //! use http_body_util::Full;
@@ -59,16 +59,17 @@ pub use self::guarded::{GuardedCallers, GuardedStream};
 const MAX_CONNECTIONS: usize = 64;
 /// Timeout for receiving a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for a request and its response, unless the response is [`Lasting`].
+/// Timeout for a request and its response. It does not apply to a [`Lasting`] response.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum size of a request head in bytes.
 const MAX_HEAD_BYTES: usize = 16 << 10;
-/// Minimum time for a client to send its request, regardless of the number of clients.
+/// Minimum time that a client gets for sending its request, however many clients are waiting.
 const REQUEST_GRACE: Duration = Duration::from_millis(50);
-/// Pause after the process runs out of file descriptors.
+/// Pause after a failed accept, e.g. because the process has run out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Response extension that marks an endless stream.
+/// Marks a response as an endless stream, so that no timeout applies. Add it to the response's
+/// extensions.
 #[derive(Clone, Copy, Debug)]
 pub struct Lasting;
 
@@ -76,7 +77,7 @@ pub struct Lasting;
 pub trait Callers: Send {
     /// Stream of a client connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// Waits for the next client.
+    /// Waits for the next client connection.
     fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -96,7 +97,7 @@ impl Callers for UnixListener {
     }
 }
 
-/// Serves clients until the future is dropped, which closes all connections.
+/// Serves clients until the future is dropped. Dropping the future closes all connections.
 pub async fn serve<B>(callers: impl Callers, answer: impl AsyncAnswer<B>)
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
@@ -131,7 +132,7 @@ where
     }
 }
 
-/// The progress of a connection.
+/// How far a connection has progressed.
 #[derive(Debug, Default)]
 struct Stage(AtomicU8);
 
@@ -158,7 +159,7 @@ struct Connection {
     since: Instant,
 }
 
-/// Open connections, by age.
+/// Open connections, oldest first.
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
@@ -166,7 +167,8 @@ struct Connections {
 }
 
 impl Connections {
-    /// Waits until there is room for one more connection.
+    /// Waits until the number of connections is below the limit. Closes the oldest silent
+    /// connection if necessary.
     async fn make_room(&mut self) {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.forget(ended);
@@ -178,7 +180,7 @@ impl Connections {
                 .find(|connection| connection.stage.is_silent());
             let (task, until) = match silent {
                 Some(silent) => (Some(silent.task.clone()), silent.since + REQUEST_GRACE),
-                // Every connection has sent its request, and serving a request takes a bounded
+                // All connections have sent their requests, so one of them must end within this
                 // time.
                 None => (None, Instant::now() + EXCHANGE_TIMEOUT),
             };
@@ -188,7 +190,7 @@ impl Connections {
                 () = tokio::time::sleep_until(until) => {
                     if let Some(task) = task {
                         task.abort();
-                        // The limit is reached, so this connection is closed without a response.
+                        // The limit is reached, so the connection is closed without a response.
                         if let Some(ended) = self.tasks.join_next_with_id().await {
                             self.forget(ended);
                         }
@@ -234,7 +236,7 @@ async fn converse<B>(
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
     let service = service_fn(|request: Request<Incoming>| {
-        // A remaining body might never arrive.
+        // A request with a body is still incomplete, and the body might never arrive.
         if request.body().is_end_stream() {
             stage.set(Stage::ASKED);
         }

@@ -1,5 +1,5 @@
-//! Builds a program's status page: a single HTML document with headings, lists and tables that
-//! loads no other resources. The agent and the controller use it.
+//! Builds the status page of a program: a single HTML document with headings, lists and tables that
+//! loads no other resources. Both the agent and the controller use it.
 //!
 //! All content is escaped, because names, messages and Envoy's errors are untrusted. The page has
 //! no scripts, and its headers forbid scripts in case escaping misses something.
@@ -18,14 +18,14 @@ use sha2::{Digest as _, Sha256};
 
 /// Paths at which the page is served.
 pub const PATHS: [&str; 2] = ["/", "/status"];
-/// Reload interval for browsers, in seconds.
+/// Interval in seconds at which browsers reload the page.
 const REFRESH_SECONDS: u32 = 10;
 /// Maximum number of visible rows per table.
 const MAX_ROWS: usize = 500;
 /// Maximum number of visible characters per cell.
 const MAX_CHARACTERS: usize = 2000;
 
-/// Style of the page; its digest is in the headers.
+/// Style sheet of the page. The response headers contain its digest.
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
 body{font:15px/1.45 system-ui,sans-serif;margin:1.5rem auto;max-width:76rem;padding:0 1rem}\
@@ -37,10 +37,10 @@ th{font-weight:600;white-space:nowrap}\
 .good{color:#18794e}.bad{color:#ce2c31}.note{opacity:.7}\
 @media(prefers-color-scheme:dark){.good{color:#3dd68c}.bad{color:#ff9592}}";
 
-/// A cell's text, with its severity.
+/// Text of a cell, with its severity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Text.
+    /// Plain text.
     Plain(String),
     /// Text that reports a good state.
     Good(String),
@@ -80,8 +80,8 @@ impl From<String> for Cell {
     }
 }
 
-/// Visible rows of a table. Other rows are not built, because a table may have a hundred thousand
-/// rows. Rows that report a problem come first.
+/// Visible rows of a table. Other rows are only counted, because a table may have a hundred
+/// thousand rows. Rows that report a problem come first.
 #[derive(Clone, Debug)]
 pub struct Rows<const N: usize> {
     faulty: Vec<[Cell; N]>,
@@ -100,7 +100,7 @@ impl<const N: usize> Default for Rows<N> {
 }
 
 impl<const N: usize> Rows<N> {
-    /// Adds a row, which is built only if it may be visible.
+    /// Adds a row. The row is built only if it may become visible.
     pub fn add(&mut self, is_faulty: bool, row: impl FnOnce() -> [Cell; N]) {
         self.all += 1;
         let rows = if is_faulty {
@@ -172,7 +172,7 @@ impl Page {
         self.rest(all);
     }
 
-    /// Adds a note about the number of omitted entries.
+    /// Adds a note with the number of omitted entries.
     fn rest(&mut self, all: usize) {
         if all > MAX_ROWS {
             let more = all - MAX_ROWS;
@@ -185,7 +185,7 @@ impl Page {
         let _ = self.body.write_fmt(text);
     }
 
-    /// Returns the HTML document, which reloads itself.
+    /// Returns the HTML document, which makes the browser reload it regularly.
     pub fn html(&self) -> String {
         let Self { title, body } = self;
         format!(
@@ -200,7 +200,8 @@ impl Page {
     pub fn response(&self) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.html()));
         let headers = response.headers_mut();
-        // The digest consists of letters, digits, `+`, `/` and `=`.
+        // A base64 digest consists of letters, digits, `+`, `/` and `=`, which are valid in a
+        // header.
         if let Ok(policy) = HeaderValue::from_str(&policy()) {
             headers.insert(CONTENT_SECURITY_POLICY, policy);
         }

@@ -1,7 +1,7 @@
 //! Reads the owner and lifetime of a ServiceAccount token. Pure.
 //!
 //! The token is not verified, because only the API server can do that. Therefore, use the result
-//! only to decide when to request the next token.
+//! only to schedule the next token request.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,7 +22,7 @@ pub struct Credential {
     pub namespace: String,
     /// Name of the ServiceAccount.
     pub account: String,
-    /// Name and UID of the Secret that the token is bound to.
+    /// Name and UID of the Secret to which the token is bound.
     pub secret: Option<(String, String)>,
 }
 
@@ -48,7 +48,7 @@ struct Reference {
 }
 
 impl Credential {
-    /// Parses a ServiceAccount token. Returns `None` for any other token.
+    /// Parses the claims of a ServiceAccount token. Returns `None` for any other token.
     pub fn parse(token: &str) -> Option<Self> {
         let claims = token.trim().split('.').nth(1)?;
         let claims = URL_SAFE_NO_PAD.decode(claims).ok()?;

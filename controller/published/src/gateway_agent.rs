@@ -10,21 +10,22 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sesame_gateway_api::status::AgentState;
 
-/// Field manager of a report's status. The API server records the time of its last write, by a
-/// clock common to all hosts.
+/// Field manager for the status of GatewayAgents. For each manager, the API server records the time
+/// of the last write by its own clock, which is the same for all hosts.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
-/// Maximum number of entries in a list; more would not help readers.
+/// Maximum number of entries in a list. More entries would not help readers.
 pub const MAX_ENTRIES: usize = 100;
 /// Maximum number of reported rules per route.
 pub const MAX_RULES: usize = 16;
 /// Maximum number of addresses that a host may claim.
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
-/// Maximum interval between reports while a host is unchanged, in seconds.
+/// Maximum interval between reports of an unchanged host, in seconds.
 pub const MAX_REPORT_SECONDS: u32 = 3600;
-/// Maximum length of a string in characters, including the ellipsis. Envoy's messages can be long.
+/// Maximum length of a string in characters, including the ellipsis. Messages from Envoy can be
+/// longer.
 pub const MAX_TEXT: usize = 1025;
-/// Maximum length of the name by which a snapshot refers to an object or a part of one.
+/// Maximum length of the name of an object, or of a part of an object, in a snapshot.
 const MAX_NAME: usize = 1024;
 /// Maximum length of a version, revision or address.
 const MAX_WORD: usize = 253;

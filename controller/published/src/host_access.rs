@@ -1,7 +1,6 @@
-//! Defines names and permissions for hosts that join from outside the cluster, and for managed
-//! fleets. Pure.
+//! Defines names and permissions for hosts outside the cluster and for managed fleets. Pure.
 //!
-//! For the host `edge-1`, all in Sesame's namespace:
+//! The objects for the host `edge-1`, all in Sesame's namespace:
 //!
 //! | object | name | purpose |
 //! |---|---|---|
@@ -14,7 +13,7 @@
 //! | RoleBinding | `sesame-managed.DIGEST.agents` | the common permissions of all managed agents |
 //! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller writes the rules |
 //!
-//! `controller/deploy/hosts.yaml` repeats the two prefixes, the type of the Secret and its
+//! `controller/deploy/hosts.yaml` repeats the two prefixes, the Secret's type and the Secret's
 //! annotation.
 
 use std::collections::BTreeMap;
@@ -28,11 +27,12 @@ use sesame_proto::dns_name::is_dns_subdomain;
 
 use crate::names::{MAX_KEY_SECRETS, gateway_id, key_secret_name};
 
-/// Label of all access objects: `host`, `invitation`, `gateways` or `fleet`.
+/// Label of all objects that grant access. Its value is `host`, `invitation`, `gateways` or
+/// `fleet`.
 pub const ACCESS_LABEL: &str = "projectsesame.io/access";
-/// Value of [`ACCESS_LABEL`] for a host's objects.
+/// Value of [`ACCESS_LABEL`] for the objects of a host.
 pub const ACCESS_HOST: &str = "host";
-/// Value of [`ACCESS_LABEL`] for an invitation's objects.
+/// Value of [`ACCESS_LABEL`] for the objects of an invitation.
 pub const ACCESS_INVITATION: &str = "invitation";
 /// Value of [`ACCESS_LABEL`] for a Role that grants access to the keys of the Gateways in its
 /// [`GATEWAYS_ANNOTATION`].
@@ -45,28 +45,28 @@ pub const HOST_ANNOTATION: &str = "projectsesame.io/host";
 pub const GATEWAYS_ANNOTATION: &str = "projectsesame.io/gateways";
 /// Annotation with the host's fleet.
 pub const FLEET_ANNOTATION: &str = "projectsesame.io/fleet";
-/// Role in `controller/deploy/fleets.yaml` with the common permissions of all managed agents:
-/// shards, which are not secret, and report objects.
+/// Role in `controller/deploy/fleets.yaml` that all managed agents share. It grants access to
+/// shards, which are not secret, and to report objects.
 pub const AGENTS_ROLE: &str = "sesame-managed-agents";
-/// Annotation on an invitation with the time at which its token expires.
+/// Annotation on the objects of an invitation: the time at which its token expires.
 pub const EXPIRES_ANNOTATION: &str = "projectsesame.io/expires";
-/// Annotation on a host's Secret with the time at which the host joined.
+/// Annotation on a host's Secret: the time at which the host joined.
 const CLAIMED_ANNOTATION: &str = "projectsesame.io/claimed";
 /// Type of a host's Secret.
 const HOST_SECRET_TYPE: &str = "projectsesame.io/host";
 
-/// Prefix of host objects' names.
+/// Prefix of the names of a host's objects.
 pub const HOST_PREFIX: &str = "sesame-host.";
 const INVITATION_PREFIX: &str = "sesame-invitation.";
 const FLEET_PREFIX: &str = "sesame-fleet.";
 const MANAGED_PREFIX: &str = "sesame-managed.";
-/// Maximum length of a host name that is used literally in an object's name.
+/// Maximum length of a host name that is used unchanged in object names.
 const MAX_PLAIN: usize = 200;
 const MAX_KEPT: usize = 63;
 
 const OUR_GROUP: &str = "projectsesame.io";
 
-/// Gateways that a host may serve.
+/// The Gateways that a host may serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostScope {
     /// The listed Gateways.
@@ -100,14 +100,14 @@ pub fn fleet_role(fleet: &str) -> String {
     format!("{FLEET_PREFIX}{fleet}")
 }
 
-/// Returns the name of the Role and RoleBinding for the managed agents that serve only this
-/// Gateway.
+/// Returns the name of the Role and RoleBinding for the agents of the managed fleet that serves
+/// this Gateway.
 pub fn fleet_agents(gateway: &NamespacedName) -> String {
     format!("{MANAGED_PREFIX}{}", gateway_id(gateway))
 }
 
-/// Returns the Secret that a host creates to join. The host's ServiceAccount owns it, so that both
-/// are deleted together.
+/// Returns the Secret that a host creates in order to join. The host's ServiceAccount owns the
+/// Secret, so that both are deleted together.
 pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     let account = host_account(host);
     Secret {
@@ -131,8 +131,8 @@ pub fn host_secret(host: &str, account_uid: &str, now: &str) -> Secret {
     }
 }
 
-/// Returns the part of an object name that identifies a host. Host names that are too long or not
-/// DNS subdomains get a digest that keeps them distinct.
+/// Returns the part of an object name that identifies a host. If the host name is too long or not a
+/// DNS subdomain, a digest keeps the result unique.
 fn stem(host: &str) -> String {
     let looks_hashed = host.starts_with("x-");
     if host.len() <= MAX_PLAIN && is_dns_subdomain(host) && !looks_hashed {
@@ -147,12 +147,13 @@ fn stem(host: &str) -> String {
     format!("x-{plain}-{}", &sha256(host.as_bytes())[..20])
 }
 
-/// Returns the permissions that a host needs regardless of which Gateways it serves: reading
-/// ConfigMaps, writing its reports, requesting its next token, and leaving.
+/// Returns the permissions that a host needs whichever Gateways it serves: reading ConfigMaps,
+/// writing its reports, requesting its next token, and leaving the cluster.
 pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     let account = host_account(host);
     vec![
-        // Shard names contain digests, so a Role cannot list them. Shards are not secret.
+        // Shard names contain digests, so a Role cannot list them. Allow all names, because shards
+        // are not secret.
         rule("", "configmaps", &[], &["get", "list", "watch"]),
         rule(
             OUR_GROUP,
@@ -172,10 +173,10 @@ pub fn host_rules(host: &str) -> Vec<PolicyRule> {
     ]
 }
 
-/// Returns the permissions to serve these Gateways: reading their keys and reporting on them. The
-/// Gateways must be in a stable order, so that the same Gateways always result in the same rules.
+/// Returns the permissions to serve these Gateways: reading their keys and reporting on them. Pass
+/// the Gateways in a stable order, so that the rules do not change needlessly.
 pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
-    // A rule without names would apply to every name.
+    // In RBAC, a rule without names applies to all names.
     if gateways.is_empty() {
         return Vec::new();
     }
@@ -194,7 +195,7 @@ pub fn gateway_rules(gateways: &[NamespacedName]) -> Vec<PolicyRule> {
 /// token, and deleting the invitation.
 pub fn invitation_rules(host: &str) -> Vec<PolicyRule> {
     vec![
-        // RBAC cannot restrict `create` to a name; the admission policy does.
+        // RBAC cannot restrict `create` to one name, so the admission policy does.
         rule("", "secrets", &[], &["create"]),
         rule(
             "",

@@ -1,7 +1,8 @@
 //! Encodes and parses join tokens. A join token contains everything that a host needs to join a
 //! cluster, as one string that an operator can copy.
 //!
-//! It contains a bearer credential, so it is never logged; `Debug` omits the credential.
+//! A join token contains a bearer credential, so it must never be logged. Its `Debug` output omits
+//! the credential.
 
 use std::fmt;
 
@@ -15,19 +16,19 @@ use crate::names::is_host_name;
 
 /// Prefix of a join token, which identifies the format and its version.
 const PREFIX: &str = "sesame-join-2.";
-/// Maximum size of a join token in bytes, which is ample for several CA certificates.
+/// Maximum size of a join token in bytes. There is room for several CA certificates.
 pub const MAX_JOIN_TOKEN_BYTES: usize = 256 << 10;
-/// Maximum number of Gateways per host.
+/// Maximum number of Gateways in one join token.
 const MAX_GATEWAYS: usize = 256;
 
-/// Location of a cluster, and a credential with which one host can join it once.
+/// The location of a cluster, and a credential with which one host can join the cluster once.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// URL of the API server.
     pub server: String,
-    /// CA certificates of the API server, as PEM; empty to use the host's own trust store.
+    /// CA certificates of the API server, as PEM. If empty, the host uses its own trust store.
     pub authority: String,
-    /// Name in the API server's certificate if it differs from the host in the URL.
+    /// Name in the API server's certificate, if it differs from the host in the URL.
     pub server_name: Option<String>,
     /// Namespace of all published objects.
     pub namespace: String,
@@ -62,7 +63,7 @@ pub enum JoinTokenError {
         `sesame-controller hosts token`"
     )]
     Prefix,
-    /// A part is missing or damaged.
+    /// A part of the token is missing or damaged.
     #[error("the join token is damaged or truncated ({0}); copy it again completely")]
     Damaged(&'static str),
     /// A field has an invalid value.
@@ -72,8 +73,8 @@ pub enum JoinTokenError {
     Field(&'static str),
 }
 
-/// Serialized content of the token. Unknown fields are rejected, because they could restrict the
-/// token.
+/// Serialized content of the token. Unknown fields are rejected, because they could be
+/// restrictions.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Content {
@@ -94,7 +95,7 @@ struct Content {
 }
 
 impl JoinToken {
-    /// Encodes the token as a single line without a line break.
+    /// Encodes the token as a single line, without a trailing line break.
     pub fn encode(&self) -> String {
         let Self {
             server,
@@ -151,7 +152,7 @@ impl JoinToken {
             bearer,
         } = content;
         let check = |good: bool, field| good.then_some(()).ok_or(JoinTokenError::Field(field));
-        // A server reached over plain HTTP is not authenticated and could steal the credentials.
+        // Over plain HTTP, an impostor of the server could steal the credentials.
         check(server.starts_with("https://"), "server")?;
         check(
             sesame_proto::dns_name::is_dns_label(&namespace),
@@ -184,7 +185,7 @@ impl JoinToken {
     }
 }
 
-/// Returns true if the text is non-empty visible ASCII, so that it cannot end or split a header.
+/// Returns true if the text is non-empty, visible ASCII, so that it cannot end or split a header.
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }

@@ -1,8 +1,7 @@
-//! Reads the API server and its credentials from a kubeconfig.
+//! Reads the API server's address and the credentials from a kubeconfig.
 //!
 //! A user who can write to the kubeconfig, or to a file that it references, decides which server
-//! this process trusts. Therefore, files that other users can write to are rejected before they are
-//! used.
+//! this process trusts. Therefore, a file is rejected before use if other users can write to it.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -27,11 +26,11 @@ pub enum FileError {
 pub struct KubeconfigContent {
     /// Configuration of the current context.
     pub config: Config,
-    /// Warnings for the file's owner.
+    /// Warnings to be logged, such as about secrets that other users can read.
     pub warnings: Vec<String>,
 }
 
-/// Reads the current context of the file. Call it for each connection, because tokens and CA
+/// Reads the current context of the file. Call it again for each connection, because tokens and CA
 /// certificates change.
 pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     open::open(path, Rule::Named)?;
@@ -44,8 +43,8 @@ pub async fn read(path: &Path) -> Result<KubeconfigContent, FileError> {
     })
 }
 
-/// Returns the token file of the current context, or `None` if none is set or the kubeconfig cannot
-/// be read.
+/// Returns the path of the token file in the current context. Returns `None` if none is set or the
+/// kubeconfig cannot be read.
 pub fn token_file(path: &Path) -> Option<PathBuf> {
     open::open(path, Rule::Named).ok()?;
     let file = Kubeconfig::read_from(path).ok()?;
@@ -71,7 +70,8 @@ pub fn usual() -> Vec<PathBuf> {
     }
 }
 
-/// Checks a kubeconfig, if it exists, and the files that it references. Returns warnings.
+/// Checks a kubeconfig and the files that it references. A missing kubeconfig passes. Returns
+/// warnings.
 pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     match open::open(path, Rule::Named) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -80,8 +80,8 @@ pub fn check(path: &Path) -> Result<Vec<String>, FileError> {
     }
 }
 
-/// Checks the files that a kubeconfig references. Returns a warning for each secret that other
-/// users can read.
+/// Checks the files that a kubeconfig references. Returns a warning for each file with a secret
+/// that other users can read.
 fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     let mut warnings = Vec::new();
     let mut file_is_secret = false;
@@ -123,8 +123,8 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns a trusted file's mode, or `None` if the file does not exist. A missing file causes an
-/// error later, when it is read.
+/// Returns the mode of a file that only trusted users can write, or `None` if the file does not
+/// exist. A missing file causes an error later, when it is read.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {
         Ok((_, metadata)) => Ok(Some(metadata.mode() & 0o7777)),
@@ -192,7 +192,7 @@ users: [{name: it, user: {tokenFile: token}}]
             "{:?}",
             read.warnings
         );
-        // A file without secrets may be world-readable.
+        // A file without secrets may be readable by all users.
         with(&token, 0o600);
         with(&path, 0o644);
         assert_eq!(check(&path).unwrap(), Vec::<String>::new());

@@ -1,10 +1,10 @@
-//! The objects through which a controller and its agents communicate in a cluster: their names, the
-//! format of an agent's report, and access to the API server.
+//! Objects through which a controller and its agents communicate in a cluster. This crate defines
+//! their names, the format of an agent's report, and access to the API server.
 //!
 //! A controller publishes each Gateway's snapshot as ConfigMaps and its keys as Secrets. The agent
-//! on each host reads them and writes a GatewayAgent with the state of that host. All of these
-//! objects are in Sesame's own namespace. Controllers do not write ConfigMaps and Secrets
-//! elsewhere, and agents do not read them elsewhere.
+//! on each host reads these objects, and reports the state of the host in a GatewayAgent. All of
+//! these objects are in Sesame's own namespace. Controllers write ConfigMaps and Secrets only
+//! there, and agents read them only there.
 //!
 //! ```
 //! use sesame_gateway_api::api::NamespacedName;

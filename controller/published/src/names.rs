@@ -1,6 +1,6 @@
 //! Defines the names, labels and data entries of the objects that contain a snapshot. Pure.
 //!
-//! For the Gateway `ns/name`, all in Sesame's namespace:
+//! The objects for the Gateway `ns/name`, all in Sesame's namespace:
 //!
 //! | object | name | data |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | Secret | `ns.name.keys-<index>` | `keys.pb`: key pairs as `sesame_proto::keys` encodes them |
 //! | GatewayAgent | `ns.name.host` | the host's report |
 //!
-//! In addition, the ConfigMap `ns.name.adoption` shows users the objects that the controller would
-//! write for a Gateway whose fleet already exists.
+//! If the Gateway's fleet already exists without an owner, the ConfigMap `ns.name.adoption` shows
+//! users the objects that the controller would write.
 //!
 //! If snapshots are signed, manifests and endpoint shards also have a `signature` entry.
 //!
@@ -26,31 +26,32 @@ use sesame_gateway_api::api::NamespacedName;
 pub const DEFAULT_NAMESPACE: &str = "sesame-system";
 /// Label on every published object. Its value is the Gateway's [`gateway_id`].
 pub const GATEWAY_LABEL: &str = "projectsesame.io/gateway";
-/// Label on every published object. Its value is the [`Part`] of the Gateway's configuration that
-/// the object contains.
+/// Label on every published object. Its value names the [`Part`] of the configuration that the
+/// object contains.
 pub const PART_LABEL: &str = "projectsesame.io/part";
-/// Fleet of Gateways without a [`FLEET_LABEL`].
+/// Fleet of unmanaged Gateways without a [`FLEET_LABEL`].
 pub const DEFAULT_FLEET: &str = "default";
-/// Default fleet for Gateways whose fleet the controller manages. Agents of other fleets ignore
+/// Default fleet of Gateways whose fleet the controller manages. Agents of other fleets ignore
 /// these Gateways.
 pub const MANAGED_FLEET: &str = "managed";
 /// Label on the ConfigMap that previews an adoption, with the same value as [`GATEWAY_LABEL`].
 pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
-/// Gateway annotation with which the owner consents to the adoption of an existing fleet.
+/// Annotation on a Gateway with which its owner approves the adoption of an existing fleet.
 pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
 /// Annotation on every published object with the Gateway as `namespace/name`, for human readers.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";
-/// Field manager of publications. An object that this manager never wrote is foreign, regardless of
-/// its name and labels, and is neither replaced nor deleted. If a user copies an object, the copy
-/// has the same labels, but a different manager.
+/// Field manager of publications. An object that this manager never wrote is foreign, whatever its
+/// name and labels, and is neither replaced nor deleted. If a user copies an object, the copy has
+/// the same labels, but a different manager.
 pub const PUBLISHER: &str = "sesame-controller";
 /// Entry in a manifest's `binaryData`.
 pub const MANIFEST_ENTRY: &str = "manifest.pb";
-/// Entry in a manifest's `data` with the Gateway's published name, as in the snapshot.
+/// Entry in a manifest's `data` with the Gateway's published name.
 pub const GATEWAY_ENTRY: &str = "gateway";
-/// Entry in a manifest's `data` with the ports of each Gateway, if several are served together.
+/// Entry in a manifest's `data` with the ports of each Gateway. Only present if several Gateways
+/// are served together.
 pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
-/// Entry in a manifest's `data` with the number of the Gateway's key Secrets, for agents.
+/// Entry in a manifest's `data` that tells agents the number of key Secrets.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// Entry in a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";
@@ -58,27 +59,27 @@ pub const SHARD_ENTRY: &str = "shard.pb.zst";
 pub const SIGNATURE_ENTRY: &str = "signature";
 /// Entry in a key Secret's `data`.
 pub const KEYS_ENTRY: &str = "keys.pb";
-/// Maximum number of key Secrets per Gateway, limited because a Role lists their names. Together
-/// they can hold 21 MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have.
-/// That is enough for a 4096-bit RSA key with its chain.
+/// Maximum number of key Secrets per Gateway. A Role lists all of their names. Together the Secrets
+/// can hold 21 MiB, which is 10 kB for each of the 2,048 listeners that a Gateway may have. That is
+/// enough for a 4096-bit RSA key with its chain.
 pub const MAX_KEY_SECRETS: usize = 24;
 
-/// Suffix of host names for Pods on the Pod network, as in `POD.NAMESPACE.pod`.
-/// `controller/deploy/reports.yaml` repeats it.
+/// Suffix of host names that identify Pods on the Pod network, as in `POD.NAMESPACE.pod`.
+/// `controller/deploy/reports.yaml` repeats this suffix.
 pub const POD_HOST_END: &str = ".pod";
 
-/// Maximum length of a stem. A digest replaces the end of a longer one.
-/// `controller/deploy/reports.yaml` repeats this number and `MAX_HOST`.
+/// Maximum length of the prefix that [`stem`] returns. `controller/deploy/reports.yaml` repeats
+/// this number and `MAX_HOST`.
 const MAX_STEM: usize = 177;
-/// Maximum length of a host name in its report's name.
+/// Maximum length of a host name within the name of its report.
 const MAX_HOST: usize = 63;
 
-/// Part of a Gateway's configuration.
+/// Part of a Gateway's configuration that one published object contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// Manifest, which lists the shards of one revision.
     Manifest,
-    /// Configuration shard, which never changes.
+    /// Configuration shard, which is immutable.
     Config,
     /// Endpoint shard, which is replaced in place.
     Endpoints,
@@ -87,7 +88,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Returns the part with this value of [`PART_LABEL`], or `None` if the value is unknown.
+    /// Returns the part for this value of [`PART_LABEL`], or `None` if the value is unknown.
     pub fn parse(label: &str) -> Option<Self> {
         [Self::Manifest, Self::Config, Self::Endpoints, Self::Keys]
             .into_iter()
@@ -106,7 +107,7 @@ impl Part {
 }
 
 /// Returns the value of [`GATEWAY_LABEL`] for a Gateway: 20 hex digits of a digest, because names
-/// can exceed the length limit of labels.
+/// can be longer than a label's value.
 pub fn gateway_id(gateway: &NamespacedName) -> String {
     let mut id = sha256(gateway.to_string().as_bytes());
     id.truncate(20);
@@ -128,16 +129,16 @@ pub fn adoption_name(gateway: &NamespacedName) -> String {
     format!("{}.adoption", stem(gateway))
 }
 
-/// Returns the name of a key Secret; `index` is less than [`MAX_KEY_SECRETS`].
+/// Returns the name of the Secret with this index, which is less than [`MAX_KEY_SECRETS`].
 pub fn key_secret_name(gateway: &NamespacedName, index: usize) -> String {
     format!("{}.keys-{index}", stem(gateway))
 }
 
-/// Returns the name of a host's GatewayAgent for this Gateway. `host` may be any string: invalid
-/// characters are replaced, and a digest keeps the results distinct.
+/// Returns the name of a host's GatewayAgent for this Gateway. `host` may be any string. Invalid
+/// characters are replaced, and a digest keeps different hosts' names distinct.
 ///
-/// `controller/deploy/reports.yaml` has the same rule in CEL, without the digest, so that no host
-/// can use another host's name.
+/// `controller/deploy/reports.yaml` has the same rule in CEL, so that no host can use another
+/// host's name. The CEL rule cannot compute the digest.
 pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     let plain: String = host
         .chars()
@@ -152,7 +153,7 @@ pub fn agent_name(gateway: &NamespacedName, host: &str) -> String {
     format!("{}.h{plain}-{}", stem(gateway), &digest[..10])
 }
 
-/// Returns true if the text is a valid host name: a node, machine or DNS name.
+/// Returns true if the text is a valid host name, such as the name of a node or a DNS name.
 pub fn is_host_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric();
     text.len() <= 253
@@ -163,13 +164,14 @@ pub fn is_host_name(text: &str) -> bool {
             .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
-/// Returns true if the host is a Pod on the Pod network. The host names of Pods are never reused.
+/// Returns true if this host name identifies a Pod on the Pod network. Names of Pods are never
+/// reused.
 pub fn is_pod(host: &str) -> bool {
     host.ends_with(POD_HOST_END)
 }
 
-/// Returns the prefix of all object names for a Gateway. Namespaces contain no dots, so the
-/// prefixes are unique.
+/// Returns the prefix of the names of all objects for a Gateway. Namespaces contain no dots, so
+/// different Gateways have different prefixes.
 fn stem(gateway: &NamespacedName) -> String {
     let stem = format!("{}.{}", gateway.namespace, gateway.name);
     if stem.len() <= MAX_STEM {

@@ -1,4 +1,4 @@
-//! Arguments that configure the span exporter. Never reads the referenced files.
+//! Arguments that configure the span exporter. Parsing them does not read the files that they name.
 
 use std::path::PathBuf;
 

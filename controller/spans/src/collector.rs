@@ -1,5 +1,5 @@
-//! Client for the collector that receives spans. Requests must be bounded by a timeout, and only
-//! the response's status may be used.
+//! Client for the collector that receives spans. The collector is not trusted: every request has a
+//! timeout, and only the response's status is used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tokio_rustls::TlsConnector;
 
 use crate::headers::{self, FileStamp};
 
-/// Timeout per request.
+/// Timeout for each request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of a CA file in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Default path of a collector's URL.
+/// Path that is used if the collector's URL has none.
 const PATH: &str = "/v1/traces";
 
 /// Reason why the collector cannot be used.
@@ -56,7 +56,7 @@ pub enum CollectorError {
     },
 }
 
-/// Reason why a message could not be delivered.
+/// Reason why a batch of spans could not be delivered.
 #[derive(Debug)]
 pub(crate) struct SendFault {
     pub(crate) reason: String,
@@ -80,7 +80,7 @@ impl CollectorSettings {
         headers: Option<PathBuf>,
     ) -> Result<Self, CollectorError> {
         let fault = |reason| CollectorError::Endpoint {
-            // The part before an `@` may contain a password.
+            // Omit the part before the `@`, which may contain a password.
             url: url.rsplit('@').next().unwrap_or_default().to_owned(),
             reason,
         };
@@ -110,7 +110,7 @@ impl CollectorSettings {
         })
     }
 
-    /// Returns the URL if the collector needs neither CA certificates nor headers.
+    /// Returns the collector's URL, or `None` if the collector needs CA certificates or headers.
     pub fn bare_endpoint(&self) -> Option<String> {
         let Self {
             endpoint,
@@ -133,7 +133,7 @@ pub(crate) struct Collector {
     settings: CollectorSettings,
     tls: Option<TlsConnector>,
     headers: HeaderMap,
-    /// Identity of the file that the headers were read from.
+    /// Identifies the version of the file from which the headers were read.
     stamp: Option<FileStamp>,
 }
 
@@ -152,7 +152,7 @@ impl Collector {
         })
     }
 
-    /// Sends one message.
+    /// Sends one batch of spans.
     pub(crate) async fn send(&mut self, body: Bytes) -> Result<(), SendFault> {
         self.read_headers_again();
         let again = |reason| SendFault {
@@ -175,8 +175,8 @@ impl Collector {
         })
     }
 
-    /// Rereads the header file if it has changed. If it is invalid, keeps using the previous
-    /// headers.
+    /// Rereads the header file if it has changed. If the file is invalid, the previous headers
+    /// remain in use.
     fn read_headers_again(&mut self) {
         let Some(path) = self.settings.headers.as_deref() else {
             return;
@@ -234,8 +234,8 @@ impl Collector {
     }
 }
 
-/// Sends a request on a new connection and returns the response status. The rest of the response is
-/// ignored.
+/// Sends a request on a new connection, and returns the response's status. Ignores the rest of the
+/// response.
 async fn exchange(
     io: impl Read + Write + Unpin + Send,
     request: Request<Full<Bytes>>,

@@ -1,5 +1,5 @@
-//! Queues spans, and exports them in a task. If the collector is slow or unreachable, the bounded
-//! queue drops spans.
+//! Queues spans, and exports them in a task. The queue is bounded: if the collector is slow or
+//! unreachable, spans are dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use crate::span::ChangeSpan;
 const QUEUE: usize = 1024;
 /// Maximum number of spans per message.
 const BATCH: usize = 256;
-/// Time during which spans are batched into one message.
+/// Time for which spans are collected before they are sent as one message.
 const GATHER: Duration = Duration::from_millis(500);
-/// Pauses before resending a message.
+/// Pauses between attempts to send a message.
 const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(5)];
 
-/// Program that exports the spans, as the collector shows it.
+/// Identity of the exporting program, which the collector shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reporting {
     /// Name of the program.
@@ -31,7 +31,7 @@ pub struct Reporting {
     pub host: String,
 }
 
-/// Sends spans to the collector. Without a collector, it does nothing.
+/// Handle for sending spans to the collector. Without a collector, all spans are discarded.
 #[derive(Clone, Debug, Default)]
 pub struct Spans(Option<Arc<SpanQueue>>);
 
@@ -39,12 +39,12 @@ pub struct Spans(Option<Arc<SpanQueue>>);
 struct SpanQueue {
     sender: mpsc::Sender<ChangeSpan>,
     host: String,
-    /// Number of spans dropped since the task last read this counter.
+    /// Number of spans that were dropped since the task last read this counter.
     lost: AtomicU64,
 }
 
 impl Spans {
-    /// Starts the task that sends spans. Returns an inactive sender if `settings` is `None`.
+    /// Starts the task that sends spans. Returns a handle without effect if `settings` is `None`.
     pub fn start(
         settings: Option<CollectorSettings>,
         reporting: Reporting,
@@ -63,7 +63,7 @@ impl Spans {
         Ok(Self(Some(queue)))
     }
 
-    /// Returns true if a collector is configured. Otherwise callers need not record times.
+    /// Returns true if a collector is configured. If not, callers need not record times.
     pub fn is_on(&self) -> bool {
         self.0.is_some()
     }
@@ -73,7 +73,7 @@ impl Spans {
         self.0.as_deref().map_or("", |queue| &queue.host)
     }
 
-    /// Queues a span, or drops it if too many are waiting.
+    /// Queues a span. Drops the span if the queue is full.
     pub fn send(&self, span: ChangeSpan) {
         if let Some(queue) = &self.0
             && queue.sender.try_send(span).is_err()

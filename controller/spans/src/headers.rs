@@ -1,4 +1,4 @@
-//! Reads headers for a collector from a private file. Never log them or include them in errors.
+//! Reads the collector's headers from a private file. Never log headers or include them in errors.
 
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -13,7 +13,7 @@ use crate::collector::CollectorError;
 const MAX_FILE_BYTES: u64 = 64 << 10;
 /// Maximum number of headers.
 const MAX_HEADERS: usize = 32;
-/// Headers that the file must not set, because they frame the message or describe its content.
+/// Headers that must not be in the file, because they frame the message or describe its content.
 const OURS: [&str; 7] = [
     "connection",
     "content-encoding",
@@ -24,10 +24,10 @@ const OURS: [&str; 7] = [
     "transfer-encoding",
 ];
 
-/// Identity of a file: inode, size and modification time.
+/// Inode, size and modification time of a file, for detecting changes.
 pub(crate) type FileStamp = (u64, u64, i64, i64);
 
-/// Returns the current file's identity, or `None` if the file does not exist.
+/// Returns the file's current identity, or `None` if the file does not exist.
 pub(crate) fn stamp(path: &Path) -> Option<FileStamp> {
     let metadata = std::fs::metadata(path).ok()?;
     let (inode, size) = (metadata.ino(), metadata.size());
@@ -57,7 +57,7 @@ pub(crate) fn read(path: &Path) -> Result<HeaderMap, CollectorError> {
     parse(&text).map_err(content)
 }
 
-/// Parses `name: value` lines. The error contains the line number but never the line itself.
+/// Parses `name: value` lines. An error contains the line number, but never the line itself.
 fn parse(text: &str) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -1,5 +1,5 @@
-//! Computes trace and span ids. Pure: each id is a digest of the identifying values, so two
-//! programs compute the same id without exchanging it.
+//! Computes trace and span ids. Pure: an id is a digest of the values that identify the trace or
+//! span. Therefore, two programs compute the same id without exchanging it.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -17,8 +17,9 @@ pub struct TraceId(pub(crate) [u8; 16]);
 pub struct SpanId(pub(crate) [u8; 8]);
 
 impl TraceId {
-    /// Returns the trace id of one publication. `version` is the `resourceVersion` of its manifest,
-    /// so a repeated revision gets a new trace.
+    /// Returns the trace id of one publication. `version` is the `resourceVersion` of its manifest.
+    /// If a revision is published again, the version differs, so the new publication has its own
+    /// trace.
     pub fn of_publication(gateway: &str, revision: &str, version: u64) -> Self {
         let version = version.to_be_bytes();
         Self(digest([
@@ -29,7 +30,8 @@ impl TraceId {
         ]))
     }
 
-    /// Returns the trace id of a change that a host without a controller observed at this time.
+    /// Returns the trace id of a change on a host without a controller. `seen` is the time at which
+    /// the host noticed the change.
     pub fn of_host(gateway: &str, host: &str, seen: SystemTime) -> Self {
         let seen = since_1970(seen).to_be_bytes();
         Self(digest([
@@ -45,7 +47,7 @@ impl TraceId {
         self.span("", "change", SystemTime::UNIX_EPOCH)
     }
 
-    /// Returns the id of the span with this name that a program started at this time.
+    /// Returns the id of the span with this name that a program started at the given time.
     pub fn span(self, program: &str, name: &str, start: SystemTime) -> SpanId {
         let start = since_1970(start).to_be_bytes();
         SpanId(digest([
@@ -75,7 +77,8 @@ impl fmt::Debug for SpanId {
     }
 }
 
-/// Returns the first bytes of a digest over these fields, each prefixed with its length.
+/// Returns the first bytes of a digest of these fields. Each field is prefixed with its length, so
+/// that fields cannot be confused.
 fn digest<const BYTES: usize>(fields: [&[u8]; 4]) -> [u8; BYTES] {
     let mut hash = Sha256::new();
     for field in fields {

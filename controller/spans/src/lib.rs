@@ -1,9 +1,9 @@
-//! Spans for configuration changes, from the changed object to the serving Envoy, and their export
-//! to an OpenTelemetry collector.
+//! Spans for configuration changes, and their export to an OpenTelemetry collector. A trace covers
+//! a change from the changed object to the Envoys that serve it.
 //!
-//! The controller and each agent export their parts of a trace. Both compute the trace id from the
-//! publication, so they need not exchange it. Spans must never delay a change or prevent serving:
-//! if a collector is slow or unreachable, spans are dropped.
+//! The controller and each agent export their own parts of a trace. Each program computes the trace
+//! id from the publication, so no program needs to send it to another. Spans must never delay a
+//! change or prevent serving: if a collector is slow or unreachable, spans are dropped.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};

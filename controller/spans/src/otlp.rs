@@ -1,5 +1,5 @@
-//! Encodes spans as an OTLP message. Pure. Defines only the OTLP 1 messages that spans need; their
-//! field numbers are stable.
+//! Encodes spans as an OTLP message. Pure. Defines only those messages of OTLP 1 that spans need.
+//! OTLP guarantees that their field numbers are stable.
 //!
 //! The OpenTelemetry crates are not used, because they require a process-wide provider and random
 //! ids. They would also add a dozen crates to every agent.
@@ -15,7 +15,7 @@ const INTERNAL: i32 = 1;
 /// `STATUS_CODE_ERROR`.
 const ERROR: i32 = 2;
 
-/// Returns an `ExportTraceServiceRequest` with these spans.
+/// Returns an encoded `ExportTraceServiceRequest` with these spans.
 pub(crate) fn encode(reporting: &Reporting, spans: &[ChangeSpan]) -> Bytes {
     let Reporting {
         service,

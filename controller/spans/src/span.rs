@@ -1,11 +1,11 @@
-//! Builds spans as plain values, once all of their times are known. Pure.
+//! Builds spans as plain values. A span is built once its start and end are known. Pure.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::identity::{SpanId, TraceId};
 
-/// Maximum length of a string in a span, in characters. Strings can be object names or Envoy
-/// messages.
+/// Maximum length of a string in a span, in characters. Strings can be names of objects or messages
+/// from Envoy.
 const MAX_TEXT: usize = 1024;
 
 /// One span.
@@ -60,7 +60,7 @@ impl ChangeSpan {
     }
 }
 
-/// Trace of one change to a Gateway, as seen by one program.
+/// Trace of one change to a Gateway. Creates the spans of one program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeTrace {
     trace: TraceId,
@@ -71,7 +71,7 @@ pub struct ChangeTrace {
 }
 
 impl ChangeTrace {
-    /// Returns the trace for this program, Gateway and revision.
+    /// Creates the trace for this program, Gateway and revision.
     pub fn new(trace: TraceId, program: &str, gateway: &str, revision: &str) -> Self {
         Self {
             trace,
@@ -95,19 +95,21 @@ impl ChangeTrace {
         }
     }
 
-    /// Creates the span for a changed object, from the arrival of the change to its processing.
+    /// Creates the span for a changed object. `seen` is the time from the arrival of the change to
+    /// its resolution.
     pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
         let id = self.span_id(&format!("changed {object}"), seen.0);
         let span = self.span("changed", self.trace.root(), seen);
         ChangeSpan { id, ..span }.text("sesame.object", object)
     }
 
-    /// Returns the id of the span with this name and start. The span need not have ended yet.
+    /// Returns the id of the span with this name and start, even before the span has ended.
     pub fn span_id(&self, name: &str, start: SystemTime) -> SpanId {
         self.trace.span(&self.program, name, start)
     }
 
-    /// Creates a child span. If the clock was set back, the span has zero duration.
+    /// Creates a child span. If the end is before the start, because the clock was set back, the
+    /// duration is zero.
     pub fn span(
         &self,
         name: &str,

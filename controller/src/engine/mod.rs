@@ -143,8 +143,7 @@ impl Engine {
         memory.pending.note(effect, Instant::now());
     }
 
-    /// Publishes the changed endpoints. If that requires a resolution, schedules the resolution
-    /// instead.
+    /// Publishes the changed endpoints. If that requires a resolution, only schedules it.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,
@@ -238,8 +237,7 @@ impl Engine {
         publications: &mut Publications,
         seen: &mut SeenObjects,
     ) -> Option<RouteStatusUpdate> {
-        // In the other modes, all existing Gateways must be known to decide which Gateway is
-        // served.
+        // In the other modes, which Gateway is served depends on all existing Gateways.
         if self.settings.selection != SelectionRule::Multiple {
             return None;
         }

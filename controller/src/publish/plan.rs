@@ -11,8 +11,7 @@ use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// Writes for one Gateway, in steps. Each step starts after all writes of the previous step have
-/// succeeded.
+/// Writes for one Gateway, in steps. A step starts once all earlier writes have succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
     /// Owner of the objects, or `None` if only the Gateway's label is known.
@@ -81,9 +80,8 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Hosts may be reading the old or the new manifest, and must find endpoints for all of its
-        // backends. Endpoints from other writers are dropped, because this controller would sign
-        // them.
+        // Hosts that read the old or the new manifest must find endpoints for all of its backends.
+        // Endpoints from other writers are dropped, because this controller would sign them.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -157,8 +155,7 @@ fn left_over(
         .collect()
 }
 
-/// Plans a withdrawal. The manifest is deleted first. Then nothing references the
-/// other objects.
+/// Plans a withdrawal. The manifest is deleted first, because it references the other objects.
 fn withdraw(published: &PublishedObjects, gateway: &str) -> GatewayPlan {
     let (mut manifest, mut rest) = (Vec::new(), Vec::new());
     for (name, entry) in published.of(gateway) {

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 /// Time without failures after which an outage is over. Failed requests are retried sooner.
 const QUIET: Duration = Duration::from_secs(10);
 /// Time between the first two warnings. Each later warning is due once the outage has lasted twice
-/// as long as at the previous one.
+/// as long as at the previous warning.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// Failed API requests from all tasks in a replica.
+/// Failed API requests from all tasks of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct ApiFailures(Mutex<Option<Outage>>);
 
-/// A period of failing requests.
+/// A period during which requests fail.
 #[derive(Debug)]
 struct Outage {
     since: Instant,
@@ -28,7 +28,7 @@ struct Outage {
 }
 
 impl ApiFailures {
-    /// Records a failed request, which the caller retries. Logs if a warning is due.
+    /// Records a failed request that the caller will retry. Logs a warning if one is due.
     pub(crate) fn record(&self, subject: &str, error: &dyn Display) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -49,7 +49,7 @@ impl ApiFailures {
         }
     }
 
-    /// Records a successful request. Logs if an outage is over.
+    /// Records a successful request. Logs the end of an outage once it is over.
     pub(crate) fn answered(&self) {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -74,7 +74,7 @@ impl Outage {
         }
     }
 
-    /// Records another failure. Returns true if a warning is due.
+    /// Counts another failure during the outage. Returns true if a warning is due.
     fn record(&mut self, subject: &str, now: Instant) -> bool {
         self.last = now;
         self.count += 1;

@@ -1,4 +1,4 @@
-//! Watches and removes the objects that contain the agents' reports.
+//! Watches the GatewayAgents, which contain the agents' reports, and deletes stale ones.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use sesame_published::GatewayAgent;
 /// Pause before retrying to watch a kind that is not installed.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Name of a GatewayAgent, and its report, or `None` if the report cannot be decoded.
+/// Name of a GatewayAgent, and its report. The report is `None` if it cannot be decoded.
 pub(super) type NamedReport = (String, Option<GatewayAgent>);
 
-/// Returns the agents whose reports can be decoded.
+/// Returns the names and reports of the agents whose reports can be decoded.
 pub(super) fn readable(
     found: &[NamedReport],
 ) -> impl Iterator<Item = (&str, &GatewayAgent)> + Clone {
@@ -42,7 +42,7 @@ pub(super) async fn watch(replica: Replica, events: UnboundedSender<FleetEvent>)
     watch.run(RECHECK_INTERVAL, keep, take).await;
 }
 
-/// Deletes a GatewayAgent and logs why.
+/// Deletes a GatewayAgent, and logs the reason.
 pub(super) async fn remove(api: Api<GatewayAgent>, name: String, why: String) {
     tracing::info!(agent = name, "deleting a GatewayAgent: {why}");
     match api.delete(&name, &DeleteParams::default()).await {

@@ -1,4 +1,4 @@
-//! Collects all agents' reports by Gateway, and decides which reports to accept.
+//! Groups all agents' reports by Gateway, and decides which reports to accept.
 
 mod shown;
 
@@ -46,29 +46,29 @@ pub(super) struct Agents {
     liveness: AgentLiveness,
     /// Time without a report after which a host counts as lost.
     lost_after: Duration,
-    /// Hosts that are lost or have returned.
+    /// Lost hosts, and hosts that have returned.
     pub(super) presences: AllPresences,
-    /// GatewayAgents that were stale at the last check. The next check may delete them.
+    /// GatewayAgents that were stale at the last check.
     stale: BTreeSet<String>,
-    /// Agents whose reports are ignored, with reasons.
+    /// Agents whose reports are ignored, and why.
     refused: BTreeMap<String, ReportRefusal>,
     of_host: BTreeMap<String, usize>,
-    /// True once all existing agents are known.
+    /// True once all existing GatewayAgents have been listed.
     listed: bool,
-    /// Gateways with new reports that have not been summarized yet.
+    /// Gateways whose new reports have not been summarized yet.
     unsummed: BTreeSet<NamespacedName>,
-    /// True if the summary is urgent, because statuses are written as soon as everything is listed.
+    /// True if the next summary must not be delayed, because statuses are waiting for it.
     sum_at_once: bool,
     /// True if the set of serving hosts has changed since the last call to `take_endpoints`.
     endpoints_changed: bool,
     nodes: Nodes,
     metrics: Arc<Metrics>,
-    /// Watches and pending deletions.
+    /// Tasks for watches and deletions.
     tasks: JoinSet<()>,
 }
 
 impl Agents {
-    /// Starts the watches. Until rules are applied, no host is lost, and only Nodes may serve.
+    /// Starts the watches. Until [`Self::apply_rules`] is called, no host counts as lost.
     pub(super) fn watch(replica: &Replica) -> (Self, UnboundedReceiver<FleetEvent>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
@@ -98,8 +98,8 @@ impl Agents {
         (agents, receiver)
     }
 
-    /// Replaces the rules: any host may serve at the `declared` addresses, and a host is lost after
-    /// `lost_after` without a report. Returns the objects whose summary changed.
+    /// Replaces the rules. Any host may serve at the `declared` addresses, and a host counts as
+    /// lost after `lost_after` without a report. Returns the objects whose summary changed.
     pub(super) fn apply_rules(
         &mut self,
         declared: &[Network],
@@ -111,12 +111,12 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Returns true once all reports are known. Statuses written before that could be wrong.
+    /// Returns true once all reports are known. Statuses that are written earlier could be wrong.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
 
-    /// Applies a watch event. Events arrive in bursts, so [`Self::sum_up`] summarizes later.
+    /// Applies a watch event. Events arrive in bursts, so [`Self::sum_up`] summarizes them later.
     pub(super) fn take(&mut self, event: FleetEvent, now: ClockReading) {
         match event {
             FleetEvent::Agents(Ok(event)) => {
@@ -132,13 +132,13 @@ impl Agents {
                     self.unsummed.extend(self.by_gateway.keys().cloned());
                 }
             }
-            // An older ClusterRole does not permit this watch. In that case, no host has a Node.
+            // An older ClusterRole does not permit this watch. Then no Node addresses are known.
             FleetEvent::Nodes(Err(Unwatched::Forbidden)) => self.nodes.none(),
             FleetEvent::Nodes(Err(_)) => {}
         }
     }
 
-    /// Returns true if a summary of new reports is urgent, or if the pace allows one (`may`).
+    /// Returns true if new reports must be summarized now. `may` is true if the pace allows it.
     pub(super) fn wants_sum(&self, may: bool) -> bool {
         !self.unsummed.is_empty() && (may || self.sum_at_once)
     }
@@ -155,7 +155,8 @@ impl Agents {
         &self.fleets
     }
 
-    /// Returns the hosts that serve each Gateway, if known and changed since the last call.
+    /// Returns the hosts that serve each Gateway. Returns `None` if they are unknown or have not
+    /// changed since the last call.
     pub(super) fn take_endpoints(&mut self) -> Option<HostsByGateway> {
         if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
             return None;
@@ -168,7 +169,7 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Applies a watch event. Returns the Gateways whose reports changed besides the heartbeat.
+    /// Applies a watch event. Returns Gateways whose reports changed, apart from the heartbeat.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
@@ -211,7 +212,7 @@ impl Agents {
         touched
     }
 
-    /// Records the revisions to publish. Returns the objects whose summary changed.
+    /// Records the desired revisions. Returns the objects whose summary changed.
     pub(super) fn record_revisions(
         &mut self,
         resolved: &ResolvedStatuses,
@@ -244,7 +245,7 @@ impl Agents {
         touched
     }
 
-    /// Checks for lost hosts. Returns the objects whose summary changed.
+    /// Checks which hosts are lost. Returns the objects whose summary changed.
     pub(super) fn check_liveness(&mut self, now: ClockReading) -> BTreeSet<ObjectKey> {
         self.summarize(self.all(), now)
     }
@@ -273,7 +274,7 @@ impl Agents {
         }
     }
 
-    /// Deletes GatewayAgents that were stale at two consecutive checks.
+    /// Deletes GatewayAgents that were stale at this check and at the previous check.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: ClockReading) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);
@@ -291,7 +292,7 @@ impl Agents {
         self.stale = stale;
     }
 
-    /// Replaces or removes the agent with this name.
+    /// Replaces or removes the report of the agent with this name.
     fn put(
         &mut self,
         name: String,
@@ -344,7 +345,7 @@ impl Agents {
         self.by_gateway.keys().cloned().collect()
     }
 
-    /// Summarizes these published names. Returns the objects whose summary changed.
+    /// Recomputes these Gateways' summaries. Returns the objects whose summary changed.
     fn summarize(
         &mut self,
         names: BTreeSet<NamespacedName>,
@@ -365,7 +366,7 @@ impl Agents {
         touched
     }
 
-    /// Recomputes the summary of one published name for this Gateway.
+    /// Recomputes the summary of a Gateway that is published under this name.
     fn summarize_one(
         &mut self,
         name: &NamespacedName,

@@ -1,4 +1,4 @@
-//! Tracks the objects whose status may need a write, and paces the writes.
+//! Tracks the objects whose status may need a write, and limits how often each is written.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Pauses between attempts at a rejected write.
 const PAUSES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// SHA-256 of a status as JSON.
+/// SHA-256 digest of a status as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StatusDigest([u8; 32]);
 
@@ -42,31 +42,31 @@ impl StatusDigest {
     }
 }
 
-/// Desired and stored statuses, and the objects for which they may differ.
+/// Desired and stored statuses, and the objects for which the two may differ.
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
     /// Warnings about certificates.
     pub(super) warnings: CertificateWarnings,
-    /// Objects whose conditions report lapsed trust.
+    /// Objects with conditions about trust that has lapsed, e.g. because a CA certificate expired.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
-    /// Open objects: their statuses may need a write.
+    /// Open objects, i.e. objects whose status may need a write.
     pub(super) open: BTreeSet<ObjectKey>,
     /// Objects being written.
     pub(super) writing: BTreeSet<ObjectKey>,
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     /// Objects whose write failed, and the time of the next attempt.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Digests of the last written statuses, with the resulting versions. The stored status can
-    /// differ, because the API server drops unknown fields and fills in defaults.
+    /// Digest of each last written status, and resource version after the write. The stored status
+    /// can differ, because the API server drops unknown fields and fills in defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
-    /// Ingress statuses that were last reported in Events. The cluster does not store conditions
-    /// for Ingresses.
+    /// Ingress conditions that were last reported in Events. The Ingress API cannot store
+    /// conditions.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
-    /// True if `told_ingresses` may be out of date.
+    /// True if `told_ingresses` may differ from the current conditions.
     are_ingresses_untold: bool,
-    /// True if the warnings are from an earlier resolution.
+    /// True if the warnings were computed before the last resolution.
     pub(super) is_unwarned: bool,
 }
 
@@ -95,7 +95,7 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution always comes first, and no other task still holds its result.
+                // A full resolution always comes first. No other task still holds its result.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -118,12 +118,12 @@ impl Backlog {
 
     fn put(&mut self, key: ObjectKey, stored: StoredStatus) {
         let before = self.stored.get(&key);
-        // The response to a write can arrive before older watch events.
+        // Ignore older versions: the response to a write can arrive before older watch events.
         if before.is_some_and(|before| before.number() > stored.number()) {
             return;
         }
-        // After a change to the object, its status is outdated until the next write, so do not
-        // pause.
+        // A changed object has an outdated status until the next write, so do not pause before that
+        // write.
         if before.is_some_and(|before| before.generation != stored.generation) {
             self.paces.remove(&key);
         }
@@ -166,7 +166,8 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Marks Ingresses and HTTPProxies of open Gateways as open: they report the same addresses.
+    /// Marks the Ingresses and HTTPProxies of open Gateways as open, because their statuses contain
+    /// the Gateways' addresses.
     fn open_layered(&mut self) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -181,7 +182,7 @@ impl Backlog {
     }
 
     /// Returns the Ingress conditions that have turned bad or recovered since the last call. Only
-    /// the leader may call this, so that a new leader reports current errors again.
+    /// the leader may call it. A new leader therefore reports current errors again.
     pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
         let Some(resolved) = self.resolved.clone() else {
             return Vec::new();
@@ -210,8 +211,8 @@ impl Backlog {
         turned
     }
 
-    /// Returns the change that clears the status of an Ingress or HTTPProxy that is no longer ours,
-    /// unless another writer has changed the status.
+    /// Returns the patch that clears the status of an Ingress or HTTPProxy that is no longer ours.
+    /// Returns `None` if another writer has changed the status since.
     pub(super) fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
         let (_, written) = self.written.get(key)?;
         let is_unchanged = *written == StatusDigest::of(&stored.status());
@@ -221,7 +222,7 @@ impl Backlog {
         })
     }
 
-    /// Marks the objects whose certificate warnings or lapsed trust have changed as open.
+    /// Marks objects as open if their certificate warnings or lapsed trust have changed.
     pub(super) fn open_warned(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -236,7 +237,7 @@ impl Backlog {
         self.lapsed = lapsed;
     }
 
-    /// Marks the objects whose reports have changed as open.
+    /// Marks these objects, whose reports have changed, as open.
     pub(super) fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
         if let Some(resolved) = &self.resolved {
             let gateways = keys.iter().filter(|key| key.kind == Kind::Gateway);
@@ -259,13 +260,14 @@ impl Backlog {
         self.open_layered();
     }
 
-    /// Returns the earliest time at which the status of an object may be written, if limited.
+    /// Returns the earliest time at which the object's status may be written, or `None` if it may
+    /// be written now.
     pub(super) fn allowed(&self, key: &ObjectKey) -> Option<Instant> {
         let pace = self.paces.get(key).map(Pace::next);
         pace.max(self.retries.get(key).map(|retry| retry.at))
     }
 
-    /// Returns true if this status was already written and resulted in the stored status.
+    /// Returns true if the stored status is the result of writing exactly this status.
     pub(super) fn was_written(
         &self,
         key: &ObjectKey,
@@ -277,7 +279,7 @@ impl Backlog {
         of_version.is_some_and(|(_, before)| *before == StatusDigest::of(change))
     }
 
-    /// Applies the result of a write.
+    /// Applies the outcome of a write.
     pub(super) fn wrote(&mut self, key: ObjectKey, outcome: WriteOutcome) {
         self.writing.remove(&key);
         match outcome {
@@ -294,7 +296,7 @@ impl Backlog {
                 }
             }
             WriteOutcome::Gone => {}
-            // The watch delivers the new version, or has already done so.
+            // The watch delivers the object's new version, or has already done so.
             WriteOutcome::Changed => {
                 let retry = NextAttempt::soon(RETRY_INTERVAL, PAUSES, Instant::now());
                 self.retries.insert(key, retry);
@@ -328,7 +330,7 @@ fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> Certific
     all
 }
 
-/// Returns a function that converts the name of an object of this kind to its key.
+/// Returns a function that builds the key for an object of this kind from its name.
 fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     move |name| ObjectKey {
         kind,
@@ -336,12 +338,12 @@ fn key_of(kind: Kind) -> impl Fn(&NamespacedName) -> ObjectKey {
     }
 }
 
-/// Returns the keys of entries that differ or are missing in one of the maps.
+/// Returns the keys whose entries differ, or exist in only one of the maps.
 fn differences<'a, K: Ord, V: PartialEq>(
     before: &'a BTreeMap<K, V>,
     after: &'a BTreeMap<K, V>,
 ) -> impl Iterator<Item = &'a K> {
-    // Both maps are sorted, so keys need not be looked up.
+    // Both maps are sorted, so walk them in parallel instead of looking up each key.
     let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
     std::iter::from_fn(move || {
         loop {

@@ -16,8 +16,8 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of expiring certificates that a condition lists. The condition's message must be
-/// readable and is limited in length.
+/// Maximum number of expiring certificates listed in a condition. Its message must be readable and
+/// has a maximum length.
 const MAX_EXPIRING: usize = 20;
 
 /// Status of an object, for each kind whose status the controller writes.
@@ -32,7 +32,7 @@ pub(super) enum Status {
     HttpProxy(ProxyStatus),
 }
 
-/// An HTTPProxy's `Valid` condition with details, and its addresses.
+/// An HTTPProxy's `Valid` condition, the errors and warnings in it, and the HTTPProxy's addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProxyStatus {
     pub(super) valid: Condition,
@@ -49,19 +49,19 @@ pub(super) struct IngressStatus {
     pub(super) fault: Option<Reason>,
 }
 
-/// All inputs to a status except the resolution result.
+/// Everything that a status depends on, except the resolution result.
 pub(super) struct Reports<'a> {
     pub(super) fleets: &'a BTreeMap<NamespacedName, FleetSummary>,
     /// Gateways that the publisher cannot publish.
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
-    /// Addresses assigned through Services; `None` until they are known.
+    /// Addresses that Gateways have through Services; `None` until they are known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 
 impl Reports<'_> {
-    /// Returns true if it is too early to write the object's status, because an address would be
-    /// removed prematurely.
+    /// Returns true if the status cannot be written yet, because the addresses of Services are
+    /// unknown. Writing it would remove addresses that may still be valid.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
@@ -73,7 +73,8 @@ impl Reports<'_> {
         gateway.as_ref().is_some_and(is_by_service) && self.of_services.is_none()
     }
 
-    /// Returns the combined report on the Gateway, or `None` if no report exists.
+    /// Returns the combined report on the Gateway from its hosts and the provisioner, or `None` if
+    /// there is no report.
     fn of_gateway(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> Option<Programmed> {
         let fleet = self.fleets.get(&key.name);
         let of_hosts = fleet.map(|fleet| programmed(fleet, key));
@@ -92,7 +93,7 @@ impl Reports<'_> {
         let nowhere = all.hosts_ready > 0
             && fleet.is_some_and(|fleet| fleet.endpoints.is_empty() && !fleet.pods);
         all.awaited = match awaited {
-            // The provisioner has not handled the request yet.
+            // The provisioner has not handled this Gateway yet.
             None if addresses.is_empty() => Some("its Service does not exist yet".to_owned()),
             None if nowhere => Some("no host reported an address".to_owned()),
             awaited => awaited,
@@ -199,7 +200,7 @@ fn http_proxy(
 ) -> Option<ProxyStatus> {
     let status = resolved.statuses.routes.get(key)?;
     let parent = status.parents.first()?;
-    // An orphan is not attached to any listener.
+    // An orphan, which no root HTTPProxy includes, has no ports.
     let is_served = !parent.ports.is_empty();
     Some(ProxyStatus {
         valid: parent.conditions.first()?.clone(),
@@ -228,7 +229,7 @@ fn addresses(
     }
 }
 
-/// Returns a policy's status. Conditions that depend on lapsed trust become False.
+/// Returns a policy's status. Conditions that depend on lapsed trust are changed to `False`.
 fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Status {
     let mut status = resolved.clone();
     for ancestor in &mut status.ancestors {
@@ -291,8 +292,8 @@ fn find(conditions: &mut [Condition], type_: ConditionType) -> Option<&mut Condi
     all.find(|condition| condition.type_ == type_)
 }
 
-/// Adds conditions for a missing Service or fleet, or for a fleet without an owner. These do not
-/// affect routing. `name` is the Gateway's published name.
+/// Adds conditions about a missing Service, a missing fleet, or a fleet without an owner. These
+/// problems do not affect routing. `name` is the Gateway's published name.
 fn tell_provisioned(
     conditions: &mut Vec<Condition>,
     provisioned: &ProvisionReport,
@@ -301,7 +302,7 @@ fn tell_provisioned(
     let ProvisionReport {
         without_service,
         without_fleet,
-        // Missing second Gateways are reported together with the addresses.
+        // Skip missing second Gateways, which are reported together with the addresses.
         without_upstream: _,
         released,
     } = provisioned;
@@ -329,8 +330,8 @@ fn tell_provisioned(
     );
 }
 
-/// Adds expiring and expired certificates to the message of `ResolvedRefs`. Expiry never makes the
-/// condition False.
+/// Adds expiring and expired certificates to the message of `ResolvedRefs`. The condition stays
+/// True, because expiry does not invalidate a reference.
 fn tell_expiry(conditions: &mut [Condition], warnings: &[Warning]) {
     if let Some(condition) = find(conditions, ConditionType::ResolvedRefs) {
         for warning in warnings.iter().take(MAX_EXPIRING) {
@@ -352,7 +353,7 @@ fn tell_listeners(
     }
 }
 
-/// Replaces the `Programmed` condition of a Gateway that cannot be published.
+/// If the Gateway cannot be published, replaces its `Programmed` condition.
 fn tell_unpublished(conditions: &mut [Condition], why: &str) {
     if let Some(condition) = find(conditions, ConditionType::Programmed) {
         condition.status = ConditionStatus::False;

@@ -1,7 +1,7 @@
 //! Collects a Gateway's hosts as the endpoints of its Service. Pure.
 //!
-//! A host is an endpoint as long as its Envoy serves and its agent reports. It need not serve the
-//! newest revision, because clients must still be served during a change.
+//! A host is an endpoint as long as its Envoy serves and its agent reports. The host need not serve
+//! the newest revision, because clients must still be served during a change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ const MAX_OF_HOST: usize = 16;
 /// Maximum number of endpoints per Gateway.
 const MAX_ENDPOINTS: usize = 5000;
 
-/// Adds the addresses at which a host serves, if it is allowed to serve there.
+/// Adds the addresses at which the host serves and may serve.
 pub(super) fn note(
     status: &GatewayAgentStatus,
     host: &str,
@@ -33,7 +33,7 @@ pub(super) fn note(
         let node = (permission == Permission::OfNode).then(|| host.to_owned());
         let draining = status.draining;
         if let Some(shared) = endpoints.get_mut(&ip) {
-            // If several hosts share the address, it is ready as long as one of them is ready.
+            // Hosts may share an address, which is ready as long as one of these hosts is ready.
             shared.node = shared.node.take().or(node);
             shared.draining &= draining;
         } else if endpoints.len() < MAX_ENDPOINTS {
@@ -87,7 +87,7 @@ mod tests {
             (ip("192.0.2.9"), host(None, true)),
         ];
         assert_eq!(found, expected.into());
-        // Another host has the same address and is not draining.
+        // Another host has this address and is not draining, so the address is ready.
         let other = status(AgentState::Serving, false, &["192.0.2.9"]);
         note(&other, "d", allow, &mut found);
         assert_eq!(found[&ip("192.0.2.9")], host(None, false));

@@ -1,8 +1,8 @@
-//! Writes Events for users of `kubectl describe`. They report conditions that turn bad or recover,
-//! and hosts that are lost or return. They also report certificates that expire soon, that clients
-//! would reject, or that do not cover a hostname. The leader writes each Event once; a new leader
-//! repeats Events that still apply. Statuses contain the same information, so nothing may depend on
-//! Events.
+//! Writes Events for users of `kubectl describe`. Events report conditions that turn bad or
+//! recover, and hosts that are lost or return. They also report certificates that expire soon, that
+//! clients would reject, or that do not cover a hostname. The leader writes each Event once; a new
+//! leader repeats Events that still apply. Statuses contain the same information, so nothing may
+//! depend on Events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -29,15 +29,15 @@ const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 const PACE: Duration = Duration::from_millis(100);
 /// Pause before retrying a failed Event.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
-/// Minimum interval between Events about one Gateway's hosts. Hosts that are lost in the meantime
-/// share the next Event.
+/// Minimum interval between Events about the hosts of one Gateway. All hosts that are lost during
+/// this interval share the next Event.
 const GATHER: Duration = Duration::from_secs(30);
-/// Time during which an Event about the same condition is not repeated, because a condition can
-/// flap with every change to another object.
+/// Minimum interval between Events about the same condition. A condition can flap with every change
+/// to another object.
 const REPEATED: Duration = Duration::from_secs(60);
 /// Maximum number of objects with pending Events about conditions.
 pub(crate) const MAX_UNTOLD: usize = 1000;
-/// Maximum length of an Event's note in characters (the API's limit is a kilobyte).
+/// Maximum length of an Event's note in characters. The API allows a kilobyte.
 const MAX_NOTE: usize = 900;
 
 /// Warnings about the certificates of each Gateway and ListenerSet.
@@ -76,11 +76,11 @@ pub(crate) struct Events {
     pub(crate) warnings: watch::Receiver<CertificateWarnings>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
-    /// Settings, including the time without a report after which a host counts as lost.
+    /// Settings, from which the time after which a silent host counts as lost is read.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
-/// Events that have already been written.
+/// Warnings for which an Event has been written.
 #[derive(Default)]
 struct Told {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
@@ -119,7 +119,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about an object's conditions. Failed Events are dropped.
+    /// Writes the Events about an object's conditions. Events that cannot be written are dropped.
     async fn tell_transitions(&self, turned: ObjectTransitions, told: &mut Told) {
         let ObjectTransitions {
             key,
@@ -142,7 +142,7 @@ impl Events {
         }
     }
 
-    /// Writes the Events about certificates. Returns false if some remain.
+    /// Writes the Events about certificates. Returns false if some have not been written.
     async fn tell_certificates(&self, warnings: &CertificateWarnings, told: &mut Told) -> bool {
         let is_so = |(object, warning): &(ObjectKey, CertificateWarning)| {
             let all = warnings.get(object);
@@ -161,7 +161,7 @@ impl Events {
         true
     }
 
-    /// Writes the Events about hosts. Returns false if some remain.
+    /// Writes the Events about hosts. Returns false if some have not been written.
     async fn tell_hosts(&self, presences: &AllPresences, told: &mut Told) -> bool {
         told.hosts
             .retain(|gateway, _| presences.contains_key(gateway));
@@ -193,8 +193,8 @@ impl Events {
         all_told
     }
 
-    /// Returns the time without a report after which a host counts as lost. Returns an error until
-    /// the first valid settings arrive.
+    /// Returns the time after which a silent host counts as lost. Returns an error if no valid
+    /// settings have arrived yet.
     fn host_lost(&self) -> Result<Duration, String> {
         let current = self.current.borrow();
         let known = current.as_ref();
@@ -203,7 +203,7 @@ impl Events {
             .map_err(Clone::clone)
     }
 
-    /// Writes an Event for a Gateway. Returns false on failure.
+    /// Writes an Event about a Gateway. Returns false if the write failed.
     async fn tell_gateway(&self, gateway: &NamespacedName, event: &Event) -> bool {
         let key = ObjectKey {
             kind: Kind::Gateway,
@@ -212,7 +212,7 @@ impl Events {
         self.tell(&key, API_VERSION, event).await
     }
 
-    /// Writes an Event. Returns false on failure.
+    /// Writes an Event. Returns false if the write failed.
     async fn tell(&self, key: &ObjectKey, api_version: &str, event: &Event) -> bool {
         if let Err(error) = self.write(key, api_version, event).await {
             tracing::warn!(object = %key, %error, "cannot write an Event");
@@ -247,8 +247,8 @@ impl Events {
             controller: CONTROLLER.to_owned(),
             instance: Some(self.replica.identity.clone()),
         };
-        // A reused recorder would extend its last Event with the same reason, and keep the first
-        // note.
+        // Use a new recorder for each Event. A reused recorder would count repetitions of an Event
+        // with the same reason, and keep the first note.
         Recorder::new(client, instance)
             .publish(event, &regarding)
             .await

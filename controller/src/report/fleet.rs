@@ -13,30 +13,31 @@ use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
-/// Time without a report after which a host is forgotten.
+/// Time without a report after which a host's report is deleted.
 const DEAD_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of entries in `status.addresses`.
 const MAX_ADDRESSES: usize = 16;
-/// Maximum number of foreign addresses listed in a condition.
+/// Maximum number of foreign addresses listed in a condition's message.
 const MAX_FOREIGN: usize = 8;
-/// Explanation of why addresses are ignored.
+/// Explains to users why foreign addresses are ignored.
 pub(super) const FOREIGN_ADDRESS: &str =
     "they belong neither to the host's Node nor to the controller's --host-addresses";
 
 /// Summary of the reports from one Gateway's hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FleetSummary {
-    /// Reports about the Gateway and its ListenerSets, with listeners by provenance.
+    /// Reports on the Gateway and its ListenerSets. Listeners are grouped by the object that
+    /// defines them.
     pub(super) programmed: Programmed,
     /// Names of the lost hosts.
     pub(super) lost: Vec<String>,
     /// Time without a report after which a host counts as lost.
     pub(super) lost_after: Duration,
-    /// Addresses that do not belong to the reporting host, as `ADDRESS of HOST`.
+    /// Reported addresses at which the host may not serve, as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
-    /// Serving hosts by address, regardless of their revision.
+    /// Serving hosts by address, whichever revision they serve.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
-    /// True if Pods are serving. Kubernetes routes to Pods itself, so they are not in `endpoints`.
+    /// True if Pods serve. Kubernetes maintains their endpoints, so they are not in `endpoints`.
     pub(super) pods: bool,
     /// Hosts that rejected the newest revision and serve an older revision, with reasons.
     pub(super) behind: Vec<(String, String)>,
@@ -47,7 +48,8 @@ pub(super) struct FleetSummary {
 }
 
 impl FleetSummary {
-    /// Counts a ready host that does not serve the newest generation of these ListenerSets yet.
+    /// Increments the count of each of these ListenerSets whose newest generation a ready host does
+    /// not serve yet.
     fn record_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
         self.programmed.hosts_ready += 1;
         for set in without {
@@ -55,8 +57,8 @@ impl FleetSummary {
         }
     }
 
-    /// Records addresses that the host may not claim, up to a limit across all hosts. Pods are
-    /// skipped, because the addresses in their reports do not receive traffic.
+    /// Records addresses at which the host may not serve, up to a limit for all hosts together.
+    /// Pods are skipped, because the addresses in their reports do not receive traffic.
     fn record_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
         if is_pod(host) {
             return;
@@ -68,8 +70,8 @@ impl FleetSummary {
     }
 }
 
-/// Returns true if a host rejected the newest revision that it has read. A host that is still
-/// applying the revision counts as ready.
+/// Returns true if the host rejected the newest revision that it has read. A host that is still
+/// applying a revision has not rejected it, and counts as ready.
 fn refuses_newest(status: &GatewayAgentStatus) -> bool {
     status.state == AgentState::Degraded
         && !status.draining
@@ -77,8 +79,8 @@ fn refuses_newest(status: &GatewayAgentStatus) -> bool {
         && status.wanted_revision != status.applied_revision
 }
 
-/// Summarizes one Gateway's agents, each given with the time since its last report. A host counts
-/// as lost after `lost_after` without a report.
+/// Summarizes the agents of one Gateway. Each agent comes with the time since its last report. A
+/// host counts as lost after `lost_after` without a report.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
@@ -136,7 +138,7 @@ pub(super) fn summarize<'a>(
     all.programmed.addresses = addresses.map(|ip| ip.to_string()).collect();
     all.programmed.refused_listeners = listeners.describe(heard);
     all.programmed.unshown_certificates = unshown.describe(heard);
-    // An address is usable if at least one host has it.
+    // The address is usable if at least one host serves at it.
     unusable
         .0
         .retain(|_, reasons| reasons.values().map(BTreeSet::len).sum::<usize>() >= heard as usize);
@@ -148,8 +150,8 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Returns the time without a report after which a host counts as lost. This time never ends before
-/// the host's next report is overdue.
+/// Returns the time without a report after which a host counts as lost. It is at least long enough
+/// for the host's next report to become overdue.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
     // Hosts delay reports by up to a quarter of the interval, so that they do not all report at the
@@ -157,8 +159,9 @@ pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Dur
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
 }
 
-/// Splits a report's addresses into allowed and foreign addresses. Invalid addresses are dropped,
-/// because a single one would make the API server reject the Gateway's whole status.
+/// Splits a report's addresses into addresses at which the host may serve, and foreign addresses.
+/// Invalid addresses are dropped, because a single one would make the API server reject the
+/// Gateway's whole status.
 fn addresses_of(
     status: &GatewayAgentStatus,
     may_have: impl Fn(IpAddr) -> bool,
@@ -168,8 +171,8 @@ fn addresses_of(
     parsed.partition(|ip| may_have(*ip))
 }
 
-/// Returns as many addresses as fit into a status: each host's first address, then each host's
-/// second address, and so on. This way, no host can take up all the space.
+/// Returns as many addresses as fit into a status: first one address of each host, then a second
+/// address of each host, and so on. This way, one host cannot take up all the space.
 fn shared_out(of_hosts: &[Vec<IpAddr>]) -> BTreeSet<IpAddr> {
     let most = of_hosts.iter().map(Vec::len).max().unwrap_or(0);
     let mut taken = BTreeSet::new();
@@ -214,8 +217,8 @@ fn has_ended(agent: &GatewayAgent) -> bool {
     status.is_some_and(|status| status.state == AgentState::Down)
 }
 
-/// Returns the agents to forget. An agent is forgotten if its Gateway is not ours, if it has not
-/// reported for a day, or if it is a Pod that has shut down or is lost. Pod names are never reused.
+/// Returns the agents whose reports are deleted: agents of foreign Gateways, agents that have been
+/// silent for a day, and Pods that have shut down or are lost. Pod names are never reused.
 pub(super) fn stale<'a>(
     agents: impl Iterator<Item = (&'a String, &'a GatewayAgent)>,
     is_ours: impl Fn(&NamespacedName) -> bool,
@@ -233,7 +236,7 @@ pub(super) fn stale<'a>(
         .collect()
 }
 
-/// Returns true if both reports differ at most in their heartbeat.
+/// Returns true if both reports are equal except for the heartbeat.
 pub(super) fn says_the_same(before: &GatewayAgent, now: &GatewayAgent) -> bool {
     let said = |agent: &GatewayAgent| {
         let status = agent.status.clone();
@@ -267,13 +270,13 @@ impl Refusals<'_> {
         RefusedRules {
             rules: self.rules.describe(heard),
             backends: self.backends.describe(heard),
-            // Hosts that do not report the route as rejected serve all of it.
+            // Hosts without an entry for the route serve all of it.
             works: self.works || self.hosts < heard,
         }
     }
 }
 
-/// Reasons by subject, each with the hosts that report the reason.
+/// Reasons by subject. Each reason comes with the hosts that report it.
 #[derive(Default)]
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
 
@@ -283,7 +286,7 @@ impl<'a, K: Ord> Reasons<'a, K> {
         reasons.entry(reason).or_default().insert(host);
     }
 
-    /// Describes the reasons, including the hosts unless all hosts report the same reason.
+    /// Describes the reasons. Names the hosts that report a reason, unless all hosts report it.
     fn describe(self, heard: u32) -> BTreeMap<K, String> {
         let describe = |reasons: BTreeMap<&str, BTreeSet<&str>>| {
             let each: Vec<String> = reasons
@@ -361,7 +364,7 @@ mod tests {
             !all.lost.is_empty()
         };
         assert!(!lost(None, 180) && lost(None, 181));
-        // A host that reports more often is still subject to the configured limit.
+        // If a host reports more often than required, the configured limit still applies.
         assert!(!lost(Some(10), 180) && lost(Some(10), 181));
         assert!(!lost(Some(600), 900) && lost(Some(600), 901));
         assert!(!lost(Some(u32::MAX), 5400) && lost(Some(u32::MAX), 5401));

@@ -1,10 +1,10 @@
 //! Distinguishes live from dead hosts by the time since their last report. Pure.
 //!
-//! The hosts' clocks and this machine's clock can be wrong and can jump, so they are not compared.
-//! A host is live as long as its reports change, and our monotonic clock measures the time since
-//! the last change. For the time before this process started, the API server's timestamp of an
-//! agent's last write is used. Only a report without such a timestamp is judged, once, by the
-//! host's clock and ours.
+//! The clocks of hosts and of this machine can be wrong and can jump, so they are not compared. A
+//! host is live as long as its reports change. This machine's monotonic clock measures the time
+//! since the last change. For the time before this process started, the API server's timestamp of
+//! an agent's last write is used. If a report has no such timestamp, the host's clock and this
+//! machine's wall clock are compared, but only once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use sesame_published::{GatewayAgent, STATUS_MANAGER};
 
-/// A moment in time on two clocks.
+/// A moment in time, as shown by both of this machine's clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClockReading {
     /// Monotonic clock.
@@ -32,7 +32,8 @@ impl ClockReading {
     }
 }
 
-/// Two times that distinguish a host's consecutive reports. They are compared only for equality.
+/// Two timestamps that distinguish a host's consecutive reports. They are only compared for
+/// equality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct ReportMark {
     heartbeat: Option<Timestamp>,
@@ -43,9 +44,9 @@ struct ReportMark {
 #[derive(Clone, Copy, Debug)]
 struct LastReport {
     mark: ReportMark,
-    /// Time at which the report arrived.
+    /// Time at which the report arrived, by the monotonic clock.
     since: Instant,
-    /// Time without a report before this report arrived.
+    /// Time for which the host had been silent when the report arrived.
     before: Duration,
 }
 
@@ -53,12 +54,13 @@ struct LastReport {
 #[derive(Debug, Default)]
 pub(super) struct AgentLiveness {
     heard: BTreeMap<String, LastReport>,
-    /// Latest known API server time, and the moment at which we learned it.
+    /// Latest known time of the API server's clock, and the moment at which it became known.
     server: Option<(Timestamp, Instant)>,
 }
 
 impl AgentLiveness {
-    /// Applies these agents' reports. Reports passed in one call are judged together.
+    /// Applies these agents' reports. Pass all reports of a list in one call: they arrived at the
+    /// same time, so the latest timestamp among them counts for all.
     pub(super) fn hear<'a>(
         &mut self,
         agents: impl Iterator<Item = (&'a str, &'a GatewayAgent)> + Clone,
@@ -78,7 +80,7 @@ impl AgentLiveness {
             };
             let before = match self.heard.get(name) {
                 Some(heard) if heard.mark == mark => continue,
-                // An agent without a status has not reported yet.
+                // Without a status, an agent has not reported yet.
                 Some(heard) if heard.mark.heartbeat.is_some() => Duration::ZERO,
                 _ => self.before(mark, now),
             };
@@ -104,7 +106,8 @@ impl AgentLiveness {
         })
     }
 
-    /// Returns how long an agent had been silent when it was first observed.
+    /// Returns for how long an agent had already been silent when this process first read its
+    /// report.
     fn before(&self, mark: ReportMark, now: ClockReading) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self
@@ -126,7 +129,7 @@ impl AgentLiveness {
     }
 }
 
-/// Returns the time at which the agent wrote its status, by the API server's clock.
+/// Returns the time of the agent's last status write, by the API server's clock.
 fn written(agent: &GatewayAgent) -> Option<Timestamp> {
     let fields = agent.metadata.managed_fields.iter().flatten();
     let notes = fields.filter(|entry| entry.manager.as_deref() == Some(STATUS_MANAGER));
@@ -150,8 +153,8 @@ mod tests {
         Timestamp::from_second(second).expect("a time")
     }
 
-    /// Returns an agent after a write at `written` by the API server's clock and `heartbeat` by the
-    /// host's clock.
+    /// Returns an agent that wrote its status at `written` by the API server's clock and at
+    /// `heartbeat` by its host's clock.
     fn agent(heartbeat: i64, written: Option<i64>) -> GatewayAgent {
         let mut agent = GatewayAgent::new("a", GatewayAgentSpec::default());
         agent.status = Some(GatewayAgentStatus {
@@ -183,7 +186,7 @@ mod tests {
             wall: second(3 * YEAR),
         };
         let mut silences = AgentLiveness::default();
-        // Both the hosts' clocks and ours are wrong.
+        // Both the host's clock and this machine's clock are wrong.
         let all = [
             ("live", agent(YEAR, Some(10_000))),
             ("dead", agent(9 * YEAR, Some(9_000))),
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!(seconds(&silences, "dead", now), 1_000);
         assert_eq!(seconds(&silences, "strange", now), 600);
         assert_eq!(seconds(&silences, "unknown", now), 0);
-        // A changed report shows that the host is live; a repeated report does not.
+        // Only a changed report proves that the host is live; a repeated report does not.
         let later = ClockReading {
             steady: now.steady + Duration::from_secs(100),
             wall: second(1),
@@ -229,8 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// A host that writes every minute never appears silent for longer than a minute,
-        /// regardless of its clock and ours.
+        /// A host that writes every minute never appears silent for more than a minute, even if
+        /// both clocks are wrong.
         #[test]
         fn writing_host_is_heard_whatever_clocks_say(
             jumps in prop::collection::vec((-YEAR..YEAR, -YEAR..YEAR), 1..40)

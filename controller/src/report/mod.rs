@@ -1,9 +1,9 @@
 //! Writes objects' statuses, computed from the resolution result and the hosts' reports.
 //!
 //! The desired status ([`compose`]), the stored status, and the change between them ([`patch`]) are
-//! plain values; only the `reporter` writes. Each write contains the version of the object from
-//! which it was computed, so that other controllers' entries in shared lists are not lost. Only our
-//! entries and conditions are changed, and a status that is already stored is not written again.
+//! plain values; only the `reporter` writes. Each write requires the object version from which it
+//! was computed, so that other controllers' entries in shared lists are not lost. Only our entries
+//! and conditions are changed. A status that is already stored is not written again.
 
 mod agent_objects;
 mod agents;

@@ -1,7 +1,8 @@
-//! Decides which addresses a host may report: its Node's addresses, and addresses that the
+//! Decides at which addresses a host may serve: its Node's addresses, and addresses that the
 //! administrator declared.
 //!
-//! A compromised host must not be able to redirect its Gateways' clients to foreign addresses.
+//! A compromised host must not be able to redirect its Gateways' clients to addresses of other
+//! hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -27,7 +28,7 @@ const MAX_ADDRESSES: usize = 64;
 /// Name of a Node, and its addresses.
 pub(super) type NamedNode = (String, NodeAddresses);
 
-/// A Node's addresses. Nothing else about the Node is kept.
+/// A Node's addresses. No other part of the Node is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeAddresses(BTreeSet<IpAddr>);
 
@@ -43,7 +44,7 @@ impl Keep for NodeAddresses {
 /// Reason why a host may serve at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// The Node with the host's name has the address.
+    /// The Node that has the host's name has the address.
     OfNode,
     /// The administrator declared the address.
     Declared,
@@ -63,12 +64,12 @@ impl Nodes {
         self.declared = declared.to_vec();
     }
 
-    /// Records that Nodes cannot be read. Known Nodes are kept.
+    /// Records that Nodes cannot be read. If some were already read, they are kept.
     pub(super) fn none(&mut self) {
         self.known.get_or_insert_default();
     }
 
-    /// Returns true once all existing Nodes are known.
+    /// Returns true once all existing Nodes have been listed, or if Nodes cannot be read.
     pub(super) fn listed(&self) -> bool {
         self.known.is_some()
     }

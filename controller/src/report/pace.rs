@@ -1,4 +1,4 @@
-//! Limits how often one object is written and how often reports are summarized. Pure.
+//! Limits how often an object's status is written and how often reports are summarized. Pure.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const SHORTEST: Duration = Duration::from_millis(100);
 /// Maximum time between writes while the object keeps changing.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Pace of writes to one object.
+/// Limits how often one object is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     last: Instant,
@@ -17,7 +17,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Returns the pace after a first write.
+    /// Returns the pace of an object that is first written at `now`.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             last: now,
@@ -30,7 +30,7 @@ impl Pace {
         self.last + self.pause
     }
 
-    /// Records a write. If the write came soon after it was allowed, the next pause is longer.
+    /// Records a write. If the write came soon after the pace allowed it, the next pause is longer.
     pub(super) fn wrote(&mut self, now: Instant) {
         let busy = now < self.next() + self.pause;
         self.pause = if busy {
@@ -41,18 +41,18 @@ impl Pace {
         self.last = now;
     }
 
-    /// Returns true if the pace can be forgotten.
+    /// Returns true if no write was recorded for so long that the pace can be discarded.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         now > self.next() + LONGEST
     }
 }
 
-/// While reports keep arriving, summaries use at most one part in `SHARE` of the elapsed time,
-/// unless that would delay a summary by more than [`LONGEST`].
+/// While reports keep arriving, summaries use at most one part in `SHARE` of the elapsed time. To
+/// achieve this, a summary is delayed by at most [`LONGEST`].
 const SHARE: u32 = 20;
 
-/// Pace of summaries. Each summary examines all hosts of a Gateway, so with more hosts, more
-/// reports share a summary. An isolated report is never delayed.
+/// Limits how often reports are summarized. A summary examines all hosts of a Gateway, so a larger
+/// fleet is summarized less often. An isolated report is never delayed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SummaryPace {
     next: Option<Instant>,
@@ -64,7 +64,7 @@ impl SummaryPace {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// Returns the earliest time of the next summary, if limited.
+    /// Returns the earliest time of the next summary, or `None` if it may start now.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }

@@ -12,12 +12,14 @@ use sesame_gateway_api::status::{
     ListenerSetStatus, ListenerStatus, ProxyDetail, merge,
 };
 
-/// Maximum message length that the API allows. Our messages are far shorter, but can quote Envoy.
+/// Maximum message length that the API allows. Our messages are usually far shorter, but can quote
+/// Envoy.
 const MAX_MESSAGE: usize = 4096;
 
-/// Returns the new `status` for a merge patch, or `None` if the stored status is the same.
+/// Returns the new `status` for a merge patch, or `None` if the stored status is already equal.
 ///
-/// `said` is `None` if the object is not ours. In that case, only our old entries are removed.
+/// `said` is the desired status. It is `None` if the object is not ours, in which case only our own
+/// old entries are removed.
 pub(super) fn patch(
     stored: &StoredStatus,
     said: Option<&Status>,
@@ -66,8 +68,8 @@ pub(super) fn patch(
         }
         Some(Status::Ingress(status)) => load_balancer(&stored, status),
         Some(Status::HttpProxy(status)) => http_proxy(&stored, status, now),
-        // If a Gateway or class now belongs to another controller, nothing needs to be removed:
-        // that controller overwrites the status.
+        // If another controller now owns a Gateway or class, that controller overwrites the status,
+        // so we do not remove anything.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
@@ -75,7 +77,7 @@ pub(super) fn patch(
     }
 }
 
-/// Returns the new status of an Ingress, or `None` if the stored status is the same.
+/// Returns the new status of an Ingress, or `None` if the stored status is already equal.
 fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
     let IngressStatus {
         addresses,
@@ -112,14 +114,14 @@ fn entry_of(address: &GatewayStatusAddress) -> Value {
     }
 }
 
-/// Messages of the `Valid` condition, on which other programs rely.
+/// Messages of the `Valid` condition, as in Contour. Other programs rely on them.
 const VALID: &str = "Valid HTTPProxy";
 const INVALID: &str = "At least one error present, see Errors for details";
-/// Value of `currentStatus` in an HTTPProxy without a controller.
+/// Value of `currentStatus` in an HTTPProxy that no controller serves.
 const NOT_RECONCILED: &str = "NotReconciled";
 
-/// Returns the new status of an HTTPProxy, or `None` if the stored status is the same. Conditions
-/// of other types are kept.
+/// Returns the new status of an HTTPProxy, or `None` if the stored status is already equal.
+/// Conditions of other types are kept.
 fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Value> {
     let ProxyStatus {
         valid,
@@ -198,8 +200,8 @@ fn shortened(message: &str) -> &str {
         .unwrap_or(message)
 }
 
-/// Returns the new status for a kind that only one controller writes: `said`, with transition times
-/// in its conditions. Returns `None` if the stored status is the same.
+/// Returns the new status for a kind with only one status writer: `said`, with transition times in
+/// its conditions. Returns `None` if the stored status is already equal.
 fn own(
     stored: &Value,
     mut said: Value,
@@ -218,11 +220,11 @@ fn own(
     (!holds(stored, &said)).then_some(said)
 }
 
-/// A list in a status that contains entries from several controllers.
+/// A list in a status, with entries from several controllers.
 #[derive(Clone, Copy)]
 struct SharedList {
     field: &'static str,
-    /// The field that identifies an entry's subject.
+    /// Name of the field that contains the reference to a parent or ancestor.
     of: &'static str,
     /// Maximum number of entries.
     most: usize,
@@ -239,7 +241,7 @@ const ANCESTORS: SharedList = SharedList {
     most: 16,
 };
 
-/// Our entry in a shared list.
+/// One of our entries in a shared list.
 struct OwnEntry<'a> {
     of: Value,
     conditions: &'a [Condition],
@@ -257,8 +259,8 @@ impl SharedList {
         let is_ours = |entry: &&Value| entry["controllerName"] == controller_name;
         let (old, foreign): (Vec<&Value>, Vec<&Value>) =
             entries.into_iter().flatten().partition(is_ours);
-        // If the list is full, existing entries take precedence, so that names that sort earlier do
-        // not displace them.
+        // If the list is full, our existing entries stay, even if new entries come first in the
+        // order of names.
         let room = self.most.saturating_sub(foreign.len());
         let known = |entry: &OwnEntry<'_>| old.iter().any(|before| before[self.of] == entry.of);
         let mut room_for_new =
@@ -292,7 +294,7 @@ impl SharedList {
     }
 }
 
-/// Returns the conditions with their transition times. Invalid old conditions are ignored and
+/// Returns the conditions with transition times. Invalid stored conditions are ignored and
 /// overwritten.
 fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
     let old = Vec::deserialize(old).unwrap_or_default();
@@ -383,7 +385,7 @@ mod tests {
         let before = stored(&json!({ "parents": foreign }));
         let written = patch(&before, Some(&said(&["m", "n"])), OURS, now(5)).expect("a change");
         let after = stored(&written);
-        // By name, `a` would come first.
+        // Sorted by name, `a` would come first.
         assert_eq!(
             patch(&after, Some(&said(&["a", "m", "n"])), OURS, now(9)),
             None

@@ -1,14 +1,14 @@
-//! Tracks each Gateway's lost and returned hosts, for Events. Pure.
+//! Tracks the lost and returned hosts of each Gateway, for Events. Pure.
 
 use std::collections::BTreeMap;
 
 use sesame_gateway_api::api::NamespacedName;
 
-/// Maximum number of hosts per Gateway that get separate Events. If there are more, they share one
-/// Event.
+/// Maximum number of hosts per Gateway that get separate Events. A larger number of hosts shares
+/// one Event.
 const MAX_ALONE: usize = 5;
 
-/// The state of a host that is or was lost.
+/// State of a host that is lost, or was lost and has returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum HostPresence {
     /// The host has stopped reporting.
@@ -17,12 +17,12 @@ pub(crate) enum HostPresence {
     Returned,
 }
 
-/// Hosts of one Gateway that are or were lost, by name.
+/// Lost and returned hosts of one Gateway, by name.
 pub(crate) type HostPresences = BTreeMap<String, HostPresence>;
-/// Hosts that are or were lost, for all Gateways.
+/// Lost and returned hosts of all Gateways.
 pub(crate) type AllPresences = BTreeMap<NamespacedName, HostPresences>;
 
-/// Returns a Gateway's lost hosts, and the hosts in `before` that report again.
+/// Returns a Gateway's lost hosts, and the hosts that are lost in `before` but report again.
 pub(super) fn follow(
     before: &HostPresences,
     lost: &[String],
@@ -41,7 +41,7 @@ pub(super) fn follow(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PresenceNews {
     pub(super) presence: HostPresence,
-    /// Affected hosts, in order: one, or more than [`MAX_ALONE`].
+    /// Affected hosts, sorted: exactly one, or more than [`MAX_ALONE`].
     pub(super) hosts: Vec<String>,
 }
 
@@ -65,8 +65,8 @@ impl PresenceNews {
     }
 }
 
-/// Returns the changes to one Gateway's hosts that no Event has reported, lost hosts first. A
-/// return is reported only if the loss was reported.
+/// Returns the changes to a Gateway's hosts for which no Event was written, lost hosts first. A
+/// return is included only if an Event reported the loss.
 pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
     let of = |wanted: HostPresence| {
         let is_news = move |(host, presence): &(&String, &HostPresence)| {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn presence_news_is_reported_once_for_many_hosts() {
         let now = presences(&[("a", HostPresence::Lost), ("b", HostPresence::Returned)]);
-        // The loss was never reported, so neither is the return.
+        // No Event reported the loss, so none reports the return.
         let news = untold(&now, &HostPresences::new());
         let lost = PresenceNews {
             presence: HostPresence::Lost,

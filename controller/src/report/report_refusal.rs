@@ -9,9 +9,9 @@ pub(super) const MAX_OF_HOST: usize = 256;
 /// Reason for ignoring a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportRefusal {
-    /// The host may not write an object with this name.
+    /// The object's name does not match the Gateway and host in the report.
     Name,
-    /// The host reports on too many Gateways.
+    /// The host already reports on the maximum number of other Gateways.
     TooMany,
 }
 

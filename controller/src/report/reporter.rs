@@ -1,4 +1,5 @@
-//! Writes statuses while this replica is the leader: a few concurrently, but only one per object.
+//! Writes statuses while this replica is the leader. A few writes run concurrently, but only one
+//! per object.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -36,8 +37,8 @@ const TICK: Duration = Duration::from_secs(5);
 /// State owned by the task.
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Settings, including the declared host networks and the time after which a silent host counts
-    /// as lost.
+    /// Settings. The declared host networks and the time after which a silent host counts as lost
+    /// are used.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
@@ -47,7 +48,7 @@ pub(crate) struct StatusReporter {
     pub(crate) warnings: watch::Sender<CertificateWarnings>,
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
-    /// Requests for the status page, which is rendered on demand.
+    /// Requests for the status page, which is built on demand.
     pub(crate) asked: mpsc::Receiver<PageAsk>,
 }
 
@@ -105,11 +106,12 @@ impl StatusReporter {
                 Some(ask) = self.asked.recv() => self.show(ask, &backlog, &agents),
                 Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
-            // Apply all changes that have arrived before comparing statuses.
+            // Apply all changes that have already arrived before comparing statuses.
             while let Ok(change) = self.changes.try_recv() {
                 backlog.take(change, &mut agents);
             }
-            // Certificates can change and change back between two ticks.
+            // A certificate warning or lapsed trust can appear and disappear again between two
+            // ticks.
             if std::mem::take(&mut backlog.is_unwarned) {
                 backlog.open_warned(write::now());
             }
@@ -124,7 +126,7 @@ impl StatusReporter {
         }
     }
 
-    /// Passes on the transitions from the previous to the written status.
+    /// Reports, for Events, the conditions that turned bad or recovered with this write.
     fn record_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
@@ -142,7 +144,8 @@ impl StatusReporter {
         self.pass_on(of_object);
     }
 
-    /// Passes on changed conditions of Ingresses if this replica is the leader.
+    /// Reports, for Events, the changed conditions of Ingresses. Does nothing unless this replica
+    /// is the leader.
     fn tell_ingresses(&self, backlog: &mut Backlog) {
         if *self.replica.leading.borrow() {
             for turned in backlog.take_turned() {
@@ -153,8 +156,8 @@ impl StatusReporter {
 
     fn pass_on(&self, turned: ObjectTransitions) {
         let object = turned.key.clone();
-        // If thousands of conditions turn bad at once, Events are dropped. The statuses still
-        // contain the conditions.
+        // If thousands of conditions turn bad at once, Events are dropped. The conditions are still
+        // in the statuses.
         if self.transitions.try_send(turned).is_err() {
             tracing::debug!(%object, "too many conditions have changed; not writing an Event");
         }
@@ -185,7 +188,7 @@ impl StatusReporter {
         let _ = answer.send(page);
     }
 
-    /// Passes the host rules to `agents`. Returns the objects whose summary changed.
+    /// Applies the settings that concern hosts. Returns the objects whose summary changed.
     fn apply_rules(&mut self, agents: &mut Agents) -> BTreeSet<ObjectKey> {
         match &*self.host_rules.borrow_and_update() {
             Ok(ControllerSettings {
@@ -197,7 +200,7 @@ impl StatusReporter {
         }
     }
 
-    /// Starts the writes that are allowed now. Returns the time of the next allowed write.
+    /// Starts the writes that are allowed now. Returns the time of the next allowed write, if any.
     fn start_writes(
         &self,
         backlog: &mut Backlog,

@@ -1,8 +1,7 @@
 //! Finds conditions that turned bad or recovered between the previous and the written status. Each
-//! becomes an Event about the object. Pure.
+//! of them becomes an Event about the object. Pure.
 //!
-//! A change only to the message is not a transition, because a message may contain the number of
-//! hosts.
+//! A changed message is not a transition, because a message may contain the number of hosts.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +10,8 @@ use serde_json::Value;
 use sesame_gateway_api::status::{ConditionStatus, ConditionType, Reason};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Maximum number of transitions per write, because a Gateway can lose hundreds of listeners at the
-/// same time.
+/// Maximum number of transitions per write. A Gateway can lose hundreds of listeners at the same
+/// time.
 const MAX_AT_ONCE: usize = 8;
 
 /// One condition that turned bad or recovered.
@@ -45,10 +44,10 @@ struct ConditionView<'a> {
     message: &'a str,
 }
 
-/// Conditions by the affected part of the object, and by type.
+/// Conditions by type, for each affected part of the object.
 type ConditionViews<'a> = BTreeMap<(String, ConditionType), ConditionView<'a>>;
 
-/// Returns the transitions from one status to the next, in order, at most [`MAX_AT_ONCE`]. Ignores
+/// Returns the transitions from one status to the next, in order, up to [`MAX_AT_ONCE`]. Ignores
 /// other controllers' conditions.
 pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) -> Vec<Transition> {
     let (before, after) = (
@@ -69,7 +68,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
             message: now.message.to_owned(),
         })
     });
-    // A removed part of the object does not need an Event.
+    // No Event is needed if the affected part itself was removed from the object.
     let is_there = |about: &str| after.keys().any(|(known, _)| known == about);
     let gone = before
         .iter()
@@ -84,7 +83,7 @@ pub(super) fn transitions(before: &Value, after: &Value, controller_name: &str) 
     all.take(MAX_AT_ONCE).collect()
 }
 
-/// Returns true if the reason means that the condition is undecided.
+/// Returns true if this reason means that the condition is still undecided.
 fn is_awaited(reason: &str) -> bool {
     reason == Reason::Pending.as_str()
 }
@@ -206,7 +205,7 @@ mod tests {
         let told = transitions(&before, &after, OURS);
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!((told[0].is_bad, &*told[0].about), (true, "listener a"));
-        // The condition is undecided, so nothing has recovered.
+        // The condition is undecided, which does not count as recovered.
         let bad = gateway("False", &[programmed("False", "AddressNotAssigned")]);
         assert_eq!(transitions(&bad, &before, OURS), []);
 

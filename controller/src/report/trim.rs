@@ -1,7 +1,7 @@
-//! Trims a GatewayAgent to the data needed for statuses and the status page. Pure.
+//! Reduces a GatewayAgent to the data needed for statuses and the status page. Pure.
 //!
-//! The author of a report controls its size, and an old CRD might not limit it. Therefore, unused
-//! fields are dropped on arrival, and the size of the remaining fields is limited.
+//! A host controls the size of its reports, and an old CRD might not limit it. Therefore, unused
+//! fields are dropped on arrival, and the size of the other fields is limited.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
@@ -13,8 +13,8 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Maximum total size of names and reasons kept from one report, in bytes. A condition message can
-/// contain a quarter of this amount.
+/// Maximum total size in bytes of the names and reasons kept from one report. A message for a
+/// condition may take a quarter of it.
 const MAX_BYTES: usize = 16 * 1024;
 /// Maximum lengths of Gateway names and host names.
 const MAX_GATEWAY: usize = 317;
@@ -160,11 +160,11 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
             })
             .take_while(|refused| {
                 let rules = refused.rules.iter().chain(&refused.backends);
-                // A rule without a reason also takes memory.
+                // A rule takes memory even without a reason.
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
             .collect(),
-        // The message comes last, because it is only shown to users.
+        // Keep the message last, because it is only shown to users.
         message: Some(short(&message, MAX_TEXT))
             .filter(|message| fits(message.len()))
             .unwrap_or_default(),
@@ -178,7 +178,7 @@ fn few<T>(all: Vec<T>, most: usize) -> impl Iterator<Item = T> {
     all.into_iter().take(most)
 }
 
-/// Copies the first characters, so that the memory of a longer string can be freed.
+/// Copies the first characters of a string, so that the memory of the whole string can be freed.
 fn short(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned(),
@@ -257,7 +257,7 @@ mod tests {
         assert!(managed[0].time.is_some() && managed[0].fields_v1.is_none());
     }
 
-    /// Generates arbitrary JSON that uses reports' field names.
+    /// Generates arbitrary JSON with the field names of reports.
     fn anything() -> impl Strategy<Value = serde_json::Value> {
         let leaf = prop_oneof![
             Just(json!(null)),
@@ -299,8 +299,7 @@ mod tests {
     }
 
     proptest! {
-        /// Regardless of the object's contents, the report watch continues, and the kept data is
-        /// limited.
+        /// For any object, the report watch continues and the kept data is limited.
         #[test]
         fn any_object_is_read_or_skipped_within_bounds(object in anything(), status in anything()) {
             let _ = trimmed(object);

@@ -11,9 +11,9 @@ use crate::connection::answer;
 use crate::watch::{Received, StoredStatus, api_resource};
 use sesame_gateway_api::world::ObjectKey;
 
-/// Field manager of the statuses that we write.
+/// Field manager of the statuses that this controller writes.
 pub(super) const FIELD_MANAGER: &str = "sesame-controller";
-/// Timeout per write.
+/// Timeout for each write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Outcome of a write.
@@ -21,16 +21,16 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) enum WriteOutcome {
     /// The status is stored.
     Stored {
-        /// Status before the write.
+        /// Status that was stored before the write.
         before: StoredStatus,
-        /// Status after the write.
+        /// Status that is stored after the write. It can differ from the status that was sent.
         stored: StoredStatus,
-        /// Status that was sent.
+        /// Status that was sent to the API server.
         change: Value,
     },
     /// The object was deleted.
     Gone,
-    /// Another writer changed the object.
+    /// Another writer changed the object first.
     Changed,
     /// The write was rejected or timed out.
     Failed,
@@ -42,7 +42,8 @@ pub(super) fn now() -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Merges `status` into the object unless the object has changed since the patch was computed.
+/// Merges `status` into the object. Fails with a conflict if the object has changed since the patch
+/// was computed.
 pub(super) async fn write(
     client: Client,
     key: ObjectKey,

@@ -1,7 +1,8 @@
-//! Opens a replica's addresses: one for probes, and a guarded one for metrics and the status page.
+//! Binds a replica's addresses: one for probes, and a guarded address for metrics and the status
+//! page.
 //!
-//! Sockets are reopened on every restart of the tasks, but the guard is kept. An error in the
-//! guard's files must neither stop the process nor disable access control.
+//! Sockets are reopened on every restart of the tasks, but the guard is kept. If a file of the
+//! guard becomes invalid, the process must not stop, and access control must stay enabled.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

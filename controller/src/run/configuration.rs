@@ -1,4 +1,4 @@
-//! Starts the task that follows the configuration. Never reads the configuration itself.
+//! Starts the task that follows the configuration.
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -7,7 +7,8 @@ use super::ProcessSettings;
 use crate::configuration::{ConfigurationFollower, ConfigurationSource, CurrentSettings, settings};
 use crate::replica::Replica;
 
-/// Starts following the configuration. The returned receiver treats the first settings as unseen.
+/// Starts following the configuration. The returned receiver reports the first settings as a
+/// change.
 pub(super) fn follow_configuration(
     replica: &Replica,
     process: &ProcessSettings,

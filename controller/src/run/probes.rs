@@ -1,4 +1,4 @@
-//! Serves probes. A replica is ready once it has a valid configuration and has resolved the
+//! Serves the probes. A replica is ready once it has a valid configuration and has resolved the
 //! cluster.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::replica::Replica;
 use crate::serve::{self, PageAsk, StatusPages, UnreadyReason};
 use crate::watch::kinds::AwaitedKinds;
 
-/// Initial reason why the replica is not ready.
+/// Reason why the replica is not ready if no particular kind is missing.
 const NOT_READ: &str = "the cluster's objects have not all been read yet";
 
 /// Receiver of the publications; `None` until the cluster has been read.
@@ -27,7 +27,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Describes the missing steps of the first resolution, or returns `None` if it is complete.
+    /// Describes what the first resolution is waiting for, or returns `None` if it is complete.
     fn missing(&self) -> Option<String> {
         let Self {
             publications,

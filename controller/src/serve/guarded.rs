@@ -1,7 +1,7 @@
 //! Serves metrics and the status page at the guarded address.
 //!
-//! Never show anything to a client that the guard does not admit. A page is rendered at most once
-//! per second, regardless of the number of clients.
+//! Never send any content to a client that the guard does not admit. A page is built at most once
+//! per second, however many clients request it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// Time for which a rendered page is reused.
+/// Maximum age of a page that is served again.
 const FRESH: Duration = Duration::from_secs(1);
-/// Timeout for rendering a page, which normally takes a few milliseconds.
+/// Timeout for building a page, which normally takes a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request for a status page.
@@ -26,11 +26,11 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct PageAsk {
     /// Reason why the replica is not ready, or `None` if it is ready.
     pub(crate) unready: Option<String>,
-    /// Sender for the page.
+    /// Sender for the finished page.
     pub(crate) answer: oneshot::Sender<Page>,
 }
 
-/// Source of status pages.
+/// Source of status pages. Clients that ask within a second get the same page.
 pub(crate) struct StatusPages {
     asks: mpsc::Sender<PageAsk>,
     readiness: UnreadyReason,
@@ -76,7 +76,7 @@ impl StatusPages {
     }
 }
 
-/// Returns the page for a replica that has no objects yet.
+/// Returns the page of a replica that cannot show any objects, e.g. because it is starting.
 fn without_objects(unready: Option<String>) -> Page {
     let mut page = Page::new("Sesame controller");
     let why = unready.unwrap_or_else(|| "its objects are currently unavailable".to_owned());
@@ -84,7 +84,7 @@ fn without_objects(unready: Option<String>) -> Page {
     page
 }
 
-/// Serves admitted clients until the task is dropped.
+/// Serves clients that the guard admits, until the task is dropped.
 pub(crate) async fn serve_guarded(
     callers: GuardedCallers,
     metrics: Arc<Metrics>,
@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn unreadable_replica_explains_why_it_is_unready() {
-        // The first channel never answers; the receiver of the second is dropped.
+        // The first channel has a receiver that never answers; the second channel has no receiver.
         let (silent, _unread) = mpsc::channel(1);
         let (gone, _) = mpsc::channel(1);
         for asks in [silent, gone] {

@@ -126,7 +126,7 @@ impl Metrics {
         }
     }
 
-    /// Records the build of this program.
+    /// Records the version and revision of this program.
     pub(crate) fn built_from(&self, revision: &'static str) {
         let version = env!("CARGO_PKG_VERSION");
         let labels = OfBuild { version, revision };
@@ -135,7 +135,8 @@ impl Metrics {
 
     /// Counts a list request for a kind.
     pub(crate) fn listed(&self, kind: &str) {
-        // If a counter appeared only with its first failure, `rate` would miss that failure.
+        // Create the error counter together with the first request. If it appeared only with its
+        // first error, `rate` would miss that error.
         self.watch_failures.get_or_create(&of_kind(kind)).inc_by(0);
         self.lists.get_or_create(&of_kind(kind)).inc();
     }
@@ -179,7 +180,7 @@ impl Metrics {
         }
     }
 
-    /// Sets the number of listener hostnames that none of the listener's certificates covers.
+    /// Sets the number of listener hostnames that no certificate of their listener covers.
     pub(crate) fn uncovered(&self, hostnames: &UncoveredHostnames) {
         self.uncovered
             .set(count(hostnames.values().map(Vec::len).sum()));
@@ -212,7 +213,7 @@ impl Metrics {
         self.published.get_or_create(&labels).inc();
     }
 
-    /// Counts a status write, before its result is known.
+    /// Counts a status write that is about to start.
     pub(crate) fn status_written(&self, kind: &str) {
         self.statuses.get_or_create(&of_kind(kind)).inc();
     }

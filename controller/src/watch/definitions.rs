@@ -1,4 +1,5 @@
-//! Detects the release of the installed Gateway API CRDs. Never guesses: failed reads are retried.
+//! Detects from which Gateway API release the installed CRDs are. Never guesses: a failed read is
+//! retried.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
@@ -21,8 +22,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(10);
 const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 
-/// Returns the newest version of `ClusterTrustBundle` that both the API server and Sesame support,
-/// or `None`. Many API servers define the kind but do not serve it.
+/// Returns the newest version of `ClusterTrustBundle` that the API server serves and Sesame
+/// supports, or `None`. Many API servers know the kind but do not serve it.
 async fn served_certificates(client: &Client) -> kube::Result<Option<&'static str>> {
     let groups = answer(TIMEOUT, client.list_api_groups()).await?;
     let group = groups
@@ -58,8 +59,8 @@ pub(super) enum UnreadCertificates {
     Forbidden,
 }
 
-/// Returns the newest readable version of `ClusterTrustBundle`. Checks the permission with a list
-/// request, which works regardless of how the permission is granted.
+/// Returns the newest readable version of `ClusterTrustBundle`. Tests the permission with a list
+/// request, which works however the permission is granted.
 pub(super) async fn readable_certificates(
     client: &Client,
 ) -> kube::Result<Result<&'static str, UnreadCertificates>> {
@@ -112,7 +113,7 @@ impl DefinitionReader {
         }
     }
 
-    /// Returns the CRD release of each installed Gateway API kind.
+    /// Returns the release of the CRD of each installed Gateway API kind.
     async fn read(&self) -> kube::Result<BTreeMap<Kind, DefinitionRelease>> {
         let api: Api<CustomResourceDefinition> = Api::all(self.replica.client.clone());
         let mut found = BTreeMap::new();
@@ -123,8 +124,8 @@ impl DefinitionReader {
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
         }
-        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy can reference it in
-        // newer releases. Therefore, it gets that policy's release.
+        // ClusterTrustBundle is not a Gateway API kind, but in newer releases BackendTLSPolicy can
+        // reference it. Therefore, its entry is the release of BackendTLSPolicy.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

@@ -1,4 +1,4 @@
-//! Reads only referenced Secrets and ConfigMaps. On startup, it first reads the previous
+//! Reads only the Secrets and ConfigMaps that are referenced. On startup, first reads the previous
 //! publications, which remain in use while a Secret or a Gateway's settings are broken.
 
 use std::collections::BTreeMap;
@@ -19,12 +19,13 @@ use crate::replica::Replica;
 use crate::retry::READS;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 
-/// Timeout per read.
+/// Timeout for each read.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum number of rejected attempts, with increasing pauses: about ten seconds in total.
+/// Number of rejected attempts after which a rejection counts as final. With the increasing pauses,
+/// this takes about ten seconds.
 const MAX_REFUSALS: u32 = 8;
-/// Pause before retrying an unreadable object.
+/// Pause before rereading an object that could not be read.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The result of reading an object.
@@ -34,7 +35,7 @@ pub(crate) enum FetchOutcome {
     Found(AnyObject),
     /// The object does not exist.
     Missing,
-    /// The object cannot be read; the known version is kept.
+    /// The object cannot be read. The last known version is kept.
     Unreadable,
 }
 
@@ -43,16 +44,16 @@ pub(crate) enum FetchOutcome {
 pub(crate) enum Touched {
     /// This object may have changed.
     Object(ObjectKey),
-    /// The kind was relisted, so any object may have changed.
+    /// The kind was listed again, so any of its objects may have changed.
     Kind(Kind),
 }
 
-/// Referenced objects, published by the engine, each with the number of its request. The fetcher
-/// can miss a version in which an object was not referenced. Since the engine has forgotten such an
-/// object, a new request number makes the fetcher read it again.
+/// Referenced objects, published by the engine, each with the number of its request. The engine
+/// forgets an object that is no longer referenced. If it is referenced again before the fetcher
+/// notices, the new request number makes the fetcher reread the object.
 pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
 
-/// Returns the objects that were requested since `before`.
+/// Returns the objects with a request that is not in `before`.
 pub(crate) fn newly_requested(before: &References, now: &References) -> Vec<ObjectKey> {
     let new = now
         .iter()
@@ -76,7 +77,8 @@ impl Fetcher {
             return;
         }
         let mut wanted = References::default();
-        // Objects being read; true if an event about the object has arrived in the meantime.
+        // Objects that are being read. The value is true if an event about the object has arrived
+        // in the meantime, so it must be read again.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
         let mut reads: JoinSet<(ObjectKey, FetchOutcome)> = JoinSet::new();
         loop {
@@ -120,8 +122,8 @@ impl Fetcher {
                     *again = true;
                     continue;
                 }
-                // Objects in other namespaces are treated as missing. The copies of key sets are in
-                // the controller's own namespace.
+                // Objects outside the watched namespaces are treated as nonexistent. The copies of
+                // key sets are in the controller's own namespace, which is always included.
                 let Replica {
                     watched, namespace, ..
                 } = &self.replica;
@@ -140,7 +142,7 @@ impl Fetcher {
     }
 }
 
-/// Reads an object, retrying until there is a result. A starting API server briefly rejects all
+/// Reads an object. Retries until the result is final. A starting API server briefly rejects all
 /// requests, so only repeated rejections are final.
 async fn read(replica: Replica, key: ObjectKey, delay: Duration) -> (ObjectKey, FetchOutcome) {
     tokio::time::sleep(delay).await;

@@ -1,5 +1,5 @@
-//! Follows one kind: passes on lists and changes, reduced to the parts of each object that the
-//! caller keeps.
+//! Watches one kind and delivers its lists and changes. Each object is reduced to the parts that
+//! the caller keeps.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::retry::{READS, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Duration of one watch in seconds. A frozen API server, or a network that drops all packets,
-/// looks like a quiet cluster. Only a responsive server ends the watch after this time.
+/// Duration of one watch in seconds, after which the API server ends it. A frozen API server, or a
+/// network that drops all packets, is thereby distinguished from a quiet cluster.
 const WATCH_SECONDS: u32 = 45;
 
-/// Pause before relisting after a watch's resource version has expired.
+/// Pause before listing again after a watch's resource version has expired.
 const FORGOTTEN: Duration = Duration::from_millis(100);
 
 /// Returns the configuration shared by all watches.
@@ -34,7 +34,7 @@ pub(crate) fn watch_config() -> Config {
 /// A watch event.
 #[derive(Debug)]
 pub(crate) enum WatchEvent<T> {
-    /// All existing objects; any other objects were deleted.
+    /// All existing objects. Objects that are not listed were deleted.
     Listed(Vec<T>),
     /// A new or changed object.
     Applied(T),
@@ -51,7 +51,7 @@ pub(crate) enum Unwatched {
     Forbidden,
 }
 
-/// A watch on objects of one kind. It lasts as long as a receiver exists.
+/// A watch on objects of one kind. It runs until its receiver is dropped.
 pub(crate) struct ObjectWatch<K> {
     apis: Vec<Api<K>>,
     config: Config,
@@ -86,9 +86,9 @@ where
         }
     }
 
-    /// Passes on events until `take` returns false. Failures are counted, logged and retried; known
-    /// objects are kept in the meantime. `pause` is the retry pause for a kind that is not served;
-    /// `keep` is the same as in [`follow`].
+    /// Passes events to `take` until it returns false. Failures are counted, logged and retried;
+    /// known objects are kept in the meantime. `pause` is the pause before retrying a kind that is
+    /// not served. For `keep`, see [`follow`].
     pub(crate) async fn run<T>(
         self,
         pause: Duration,
@@ -115,11 +115,11 @@ where
     }
 }
 
-/// Merges the watches of a kind and passes on their events until `take` returns false or the kind
-/// is not served. Returns true if the kind is not served.
+/// Merges the watches on a kind and passes their events to `take`. Ends if `take` returns false or
+/// the kind is not served. Returns true in the latter case.
 ///
-/// `keep` extracts the needed parts of each object on arrival, so that memory never holds two lists
-/// of whole objects. Errors are passed to `fail`, and each watch retries on its own.
+/// `keep` extracts the needed parts of each object on arrival, so that two lists of whole objects
+/// are never in memory. Errors are passed to `fail`, and each watch retries on its own.
 pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     watches: Vec<impl Stream<Item = Result<Event<K>, Error>>>,
     keep: impl Fn(K) -> T,
@@ -170,14 +170,14 @@ pub(crate) async fn follow<K: kube::Resource + OfName + Debug, T>(
     false
 }
 
-/// Drops the error for an expired resource version, e.g. after an API server restart. The watch
-/// relists, and should not back off as it does when the server is unreachable.
+/// Drops the error for an expired resource version, which occurs e.g. after an API server restart.
+/// The watch lists again, without the backoff that an unreachable server needs.
 fn forgotten_passed_over<K>(
     watch: impl Stream<Item = Result<Event<K>, Error>>,
 ) -> impl Stream<Item = Result<Event<K>, Error>> {
     watch.filter_map(async |event| match event {
         Err(Error::WatchError(status)) if status.code == 410 => {
-            // Prevents a tight loop, regardless of the server's response.
+            // Pause in any case, to prevent a tight loop.
             tokio::time::sleep(FORGOTTEN).await;
             None
         }

@@ -1,4 +1,4 @@
-//! Compares stored with desired objects. Pure.
+//! Compares desired objects with stored objects. Pure.
 
 use serde_json::Value;
 

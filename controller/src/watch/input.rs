@@ -1,4 +1,4 @@
-//! Defines the engine's input events: one type for everything that can change the world.
+//! Defines the engine's input events. A single type covers everything that can change the world.
 
 use std::time::SystemTime;
 
@@ -19,9 +19,9 @@ pub(crate) enum Input {
         /// Time at which the event arrived.
         seen: SystemTime,
     },
-    /// The installed Gateway API CRDs.
+    /// Releases of the installed Gateway API CRDs.
     Defined(Definitions),
-    /// The previous publications, read before referenced objects.
+    /// Content of the previous publications, which is read before any referenced object.
     Published(PublishedBefore),
     /// The controller's settings may have changed.
     Configured,
@@ -62,6 +62,6 @@ pub(crate) struct WatchedObject {
     pub(crate) name: NamespacedName,
     /// The object, or why it cannot be decoded.
     pub(crate) object: Result<AnyObject, String>,
-    /// Status of the object, if the controller writes statuses for this kind.
+    /// Stored status of the object, if the controller writes statuses for this kind.
     pub(crate) stored: Option<StoredStatus>,
 }

@@ -32,9 +32,9 @@ use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
 /// Pause before checking again whether a kind is installed.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Pause after "not found" for a kind that was served before.
+/// Pause before retrying if the API server returns "not found" for a kind that it served before.
 pub(super) const NOT_SERVED: Duration = Duration::from_secs(1);
-/// Number of rejections after which the ClusterRole is assumed not to permit a kind.
+/// Number of rejections after which the ClusterRole is assumed to lack the permission for a kind.
 const REFUSALS: usize = 5;
 /// Timeout for checking whether a kind is installed.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,14 +49,14 @@ const NOT_FOUND_OUT: &str = "the controller's ClusterRole does not let it look f
     definition; apply the ClusterRole of this release, and the kind is read within moments";
 const NONE_READ: &str = "its definition serves no supported version; install newer definitions";
 
-/// Kinds that resolution requires. A replica that has never seen their CRDs waits, because an empty
-/// result would withdraw all publications.
+/// Kinds that resolution requires. If their CRDs have never been found, the replica waits, because
+/// treating the kinds as empty would withdraw all publications.
 const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 
-/// Required kinds that have never been available, with reasons.
+/// Required kinds that have never been available, and why.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
-/// Returns true for kinds that the ClusterRoles of earlier releases do not include.
+/// Returns true for kinds that the ClusterRoles of earlier releases do not permit.
 fn is_newer(kind: Kind) -> bool {
     kind.is_experimental()
         || kind.is_contour()
@@ -73,9 +73,9 @@ pub(crate) struct Watches {
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
-    /// True to watch the kinds that define the mesh for a Gateway outside the cluster.
+    /// True to watch the kinds that define a mesh for out-of-cluster Gateways.
     pub(crate) extra_minimal_ocg: bool,
-    /// The existing XBackends.
+    /// XBackends that exist, for the Pod watch.
     pub(crate) x_backends: KnownXBackends,
 }
 
@@ -85,7 +85,7 @@ impl Watches {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
             if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
-                // If the engine has stopped, the other watches notice it.
+                // If the engine has stopped, the other watches will notice, too.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;
             }
@@ -125,7 +125,7 @@ impl Watches {
                 tokio::time::sleep(RECHECK_INTERVAL).await;
                 continue;
             };
-            // From now on, a missing CRD means that its objects were removed intentionally.
+            // From now on, treat a missing CRD as intentional removal of all its objects.
             needed = false;
             self.awaited
                 .send_if_modified(|all| all.remove(&kind).is_some());
@@ -145,7 +145,7 @@ impl Watches {
         }
     }
 
-    /// Watches only the metadata of a kind's objects, which are read individually.
+    /// Watches only the metadata of a kind's objects. Referenced objects are read one by one.
     async fn metadata<K>(&self, kind: Kind)
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
@@ -181,7 +181,7 @@ impl Watches {
         if kind.cluster_scoped() || kind == Kind::SesameConfiguration {
             return config;
         }
-        // Exclude Sesame's own publications.
+        // Exclude Sesame's own publications from the watch.
         config.fields(&format!("metadata.namespace!={}", self.replica.namespace))
     }
 
@@ -202,8 +202,8 @@ impl Watches {
     /// Returns the newest version of the kind that both the API server and Sesame support, or why
     /// there is none.
     ///
-    /// The CRD is read directly, because a starting API server responds with "not found" even for
-    /// existing kinds.
+    /// Read the CRD directly, because a starting API server returns "not found" even for existing
+    /// kinds.
     async fn served_version(&self, kind: Kind) -> Result<String, &'static str> {
         let known = kind.api_versions();
         if kind == Kind::ClusterTrustBundle {
@@ -232,7 +232,7 @@ impl Watches {
         let plural = api_resource(kind, "").plural;
         let name = format!("{plural}.{group}");
         let asked = async || match answer(TIMEOUT, definitions.get_opt(&name)).await {
-            // The ClusterRole predates support for this kind. Continue without the kind.
+            // The ClusterRole predates support for this kind, so continue without the kind.
             Err(kube::Error::Api(status)) if status.code == 403 && is_newer(kind) => {
                 Ok(Err(NOT_FOUND_OUT))
             }
@@ -245,8 +245,8 @@ impl Watches {
         Ok((*version).to_owned())
     }
 
-    /// Returns an error if the ClusterRole predates support for this kind. The kind is then left
-    /// out.
+    /// Returns an error if the controller may not list this kind, because the ClusterRole predates
+    /// support for it.
     async fn ask_for_ingresses(&self, kind: Kind) -> Result<(), &'static str> {
         let version = kind.api_versions().first().ok_or(NONE_READ)?;
         let apis: Vec<Api<Received>> = watched_apis(&self.replica, kind, version);
@@ -265,13 +265,14 @@ impl Watches {
             if answer.is_ok() {
                 break;
             }
-            // A starting API server rejects requests, too, and an empty list would withdraw routes.
+            // Retry, because a starting API server also rejects requests, and treating the kind as
+            // empty would withdraw routes.
             tokio::time::sleep(NOT_SERVED).await;
         }
         answer
     }
 
-    /// Repeats a request until it succeeds. Failures are recorded under `what`.
+    /// Repeats a request until it succeeds. `what` describes a failure.
     async fn ask<T, F>(&self, kind: Kind, what: &str, question: impl Fn() -> F) -> T
     where
         F: Future<Output = kube::Result<T>>,
@@ -303,8 +304,8 @@ fn serves(definition: &Value, api_version: &str) -> bool {
     })
 }
 
-/// Decodes a received object. The status is kept as a string, because the next write is based on
-/// it.
+/// Decodes a received object. Its status is kept as a JSON string, from which the next status write
+/// is computed.
 pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
     WatchedObject {
         name: received.name(),

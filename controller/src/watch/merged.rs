@@ -1,9 +1,9 @@
-//! Merges several watches on one kind, one per namespace. Pure.
+//! Merges the watches on one kind, one per namespace, into a single stream. Pure.
 //!
-//! The first list waits until every namespace has been listed, because an incomplete list would
-//! look like deletions. Afterwards, a relisted namespace changes only its own objects, and a
-//! namespace that cannot be listed keeps its known objects. Lists of a single watch are passed on
-//! unchanged.
+//! The first list is delivered only when every namespace has been listed, because objects that are
+//! missing in an incomplete list would count as deleted. Later, a new list for one namespace
+//! changes only objects of that namespace. If a namespace cannot be listed, its known objects are
+//! kept. If there is only one watch, its lists are passed on unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +14,10 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// An object that can be created from its name, because nothing else is known about a deleted
-/// object.
+/// An object that can be created from its name. It stands for a deleted object of which only the
+/// name is known.
 pub(crate) trait OfName {
-    /// Returns an object without content.
+    /// Returns an object with this name and no content.
     fn of_name(metadata: ObjectMeta) -> Self;
 }
 
@@ -27,7 +27,7 @@ impl<K> OfName for PartialObjectMeta<K> {
     }
 }
 
-/// The state that merges all watches on a kind.
+/// State of the merged watches on one kind.
 pub(super) struct MergedLists<T> {
     watches: Vec<NamespaceList<T>>,
     /// True once every watch has delivered its first list.
@@ -36,12 +36,12 @@ pub(super) struct MergedLists<T> {
 
 /// Objects of one watch.
 struct NamespaceList<T> {
-    /// The part of an unfinished list that has already arrived.
+    /// Objects of a list that has not been received completely yet.
     arriving: Vec<(NamespacedName, T)>,
-    /// Objects, until all watches have delivered their first lists. `None` until this watch has
-    /// delivered its own.
+    /// Objects that this watch has listed, or `None` until it has. Unused once all watches have
+    /// delivered their first lists.
     early: Option<BTreeMap<NamespacedName, T>>,
-    /// Names of the objects, once all watches have delivered their first lists.
+    /// Names of the watch's objects. Used once all watches have delivered their first lists.
     known: BTreeSet<NamespacedName>,
 }
 
@@ -59,7 +59,7 @@ impl<T> MergedLists<T> {
     }
 
     /// Applies an event from the watch with this index, and returns the resulting events. `gone`
-    /// creates an object from a name.
+    /// creates an object that stands for a deleted object with this name.
     pub(super) fn take(
         &mut self,
         index: usize,
@@ -147,8 +147,8 @@ impl<T> NamespaceList<T> {
 mod tests {
     use super::*;
 
-    /// Feeds events, given as `namespace/name` or as a marker for the start or end of a list.
-    /// Returns the resulting events.
+    /// Feeds a sequence of events. Each is `namespace/name`, or a marker for the start or end of a
+    /// list. Returns the resulting events.
     fn told(lists: &mut MergedLists<String>, index: usize, events: &[&str]) -> Vec<String> {
         let named = |text: &str| {
             let (namespace, name) = text.split_once('/').expect("namespace/name");
@@ -179,8 +179,8 @@ mod tests {
         let mut lists = MergedLists::new(2);
         let none: [&str; 0] = [];
         assert_eq!(told(&mut lists, 0, &["[", ":a/1", ":a/2", "]"]), none);
-        // The first list includes changes that arrive before the last list ends. A restarted list
-        // replaces the part that has already arrived.
+        // The first list includes changes that arrive before all watches have listed. If a list
+        // restarts, the part that has already arrived is discarded.
         assert_eq!(told(&mut lists, 0, &["+a/3", "-a/1"]), none);
         assert_eq!(told(&mut lists, 1, &["[", ":b/0", "[", ":b/1"]), none);
         assert_eq!(told(&mut lists, 1, &["]"]), ["all: a/2 a/3 b/1"]);

@@ -1,14 +1,15 @@
-//! Watches the cluster and passes on its objects as a stream of values.
+//! Watches the cluster and delivers its objects as a stream of values.
 //!
 //! Every kind has its own watch, or one per namespace if namespaces are configured ([`merged`]). A
-//! lost watch changes nothing: it is restarted with increasing pauses, and its new list replaces
-//! the known objects. An undecodable object is passed on as such. A kind without a CRD is treated
-//! as empty and checked again later; without the required kinds nothing is resolved ([`kinds`]).
+//! lost watch is restarted with increasing pauses. Known objects are kept until the new list
+//! replaces them. An undecodable object is delivered with the error. An optional kind without a CRD
+//! is treated as empty and checked again later. Nothing is resolved until all required kinds are
+//! available ([`kinds`]).
 //!
-//! Clusters contain many large, irrelevant Secrets and ConfigMaps. Only their metadata is watched,
-//! and it is not kept: an event about a referenced object triggers a read of the object itself
-//! ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications have separate
-//! watches, which keep digests.
+//! Clusters contain many large, irrelevant Secrets and ConfigMaps. Therefore, only their metadata
+//! is watched, and it is not kept. An event about a referenced object triggers a read of the object
+//! itself ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications have
+//! separate watches, which keep digests.
 
 pub(crate) mod definitions;
 pub(crate) mod fetch;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::kinds::{NOT_SERVED, Watches, observe};
 use super::{Received, WatchEvent, WatchedObject, api_resource, follow};
 
-/// The existing XBackends; `None` until they have been listed.
+/// Keys of all XBackends; `None` until they have been listed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownXBackends(watch::Sender<Option<BTreeSet<NamespacedName>>>);
 
@@ -33,8 +33,8 @@ impl KnownXBackends {
     }
 }
 
-/// Waits until the XBackends' namespaces differ from `namespaces`, and returns them. Returns `None`
-/// if the sender was dropped.
+/// Waits until the namespaces of the XBackends differ from `namespaces`, and returns them. Returns
+/// `None` if the sender was dropped.
 async fn other(
     known: &mut watch::Receiver<Option<BTreeSet<NamespacedName>>>,
     namespaces: Option<&BTreeSet<String>>,

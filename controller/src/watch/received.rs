@@ -1,8 +1,8 @@
-//! Defines the form of received objects. Every object can be parsed into it, so that no object
-//! stalls a watch.
+//! Defines the generic form in which objects are received. Every object can be parsed into it, so
+//! that no object stalls a watch.
 //!
-//! The author of an object controls its size. Therefore, each object is reduced on arrival, and no
-//! two whole objects are ever in memory at the same time.
+//! Users control the size of objects. Therefore, each object is reduced on arrival, and two
+//! unreduced objects are never in memory at the same time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ use sesame_gateway_api::api::NamespacedName;
 /// Page size of lists. It is small, because each object may be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;
 
-/// Name and version of an object, and its reduced content. `Debug` omits the content, because the
-/// object may be a Secret.
+/// Name, version and reduced content of an object. `Debug` omits the content, because the object
+/// may be a Secret.
 #[derive(Clone)]
 pub(crate) struct Received<T = Json> {
     /// Only name, namespace and resourceVersion.
@@ -35,7 +35,7 @@ pub(crate) trait Keep: Clone {
     fn keep(name: &NamespacedName, json: Json) -> Self;
 }
 
-/// A whole object.
+/// Keeps the whole object.
 #[derive(Clone)]
 pub(crate) struct Json {
     /// The object without `metadata.managedFields`.
@@ -79,7 +79,7 @@ impl Received {
         Some(self.value().pointer(pointer)?.as_str()?.to_owned())
     }
 
-    /// Returns the string values of a map, such as labels.
+    /// Returns the entries of a map with string values, such as labels.
     pub(crate) fn texts(&self, pointer: &str) -> BTreeMap<String, String> {
         let map = self.value().pointer(pointer).and_then(Value::as_object);
         map.into_iter()

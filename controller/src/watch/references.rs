@@ -1,7 +1,7 @@
 //! Finds the Secrets and ConfigMaps that resolution needs. Pure.
 //!
-//! Only Gateways of our classes are considered, so that unrelated Secrets are not read. Resolution
-//! checks whether a reference is permitted.
+//! Only objects that belong to this controller's Gateways are considered, so that unrelated Secrets
+//! are not read. Whether a reference is permitted is decided later, by resolution.
 
 use std::collections::BTreeSet;
 
@@ -127,7 +127,7 @@ impl Referenced {
         let of_policies = world.mesh_ocg_policies.iter().map(|it| &it.spec.ocg);
         let of_meshes = world.x_meshes.iter().filter_map(|it| it.spec.ocg.as_ref());
         for ocg in of_policies.chain(of_meshes) {
-            // A reference without a namespace is ignored.
+            // Ignore a reference without a namespace.
             self.trust_bundle("", &ocg.trust_bundle);
         }
     }
@@ -158,7 +158,7 @@ impl Referenced {
         }
     }
 
-    /// Adds a mesh's trust bundle ConfigMap.
+    /// Adds the ConfigMap that contains a mesh's trust bundle.
     fn trust_bundle(&mut self, from: &str, bundle: &TrustBundleRef) {
         let TrustBundleRef {
             name,
@@ -206,7 +206,7 @@ impl Referenced {
         self.add(kind, from, reference);
     }
 
-    /// Adds a reference if it names a kind.
+    /// Adds a reference that names its kind; ignores a reference without a kind.
     fn reference(&mut self, from: &str, reference: &ObjectRef) {
         if let Some(kind) = reference.kind.as_deref() {
             self.add(kind, from, reference);
@@ -220,7 +220,8 @@ impl Referenced {
             _ => return,
         };
         let namespace = reference.namespace.as_deref().unwrap_or(from);
-        // The name becomes part of a request path. Invalid names do not match any object.
+        // The name becomes part of a request path, so ignore invalid names, which no object can
+        // have.
         let named = is_dns_label(namespace) && is_dns_subdomain(&reference.name);
         if named && reference.group.as_deref().is_none_or(str::is_empty) {
             self.0.insert(ObjectKey {

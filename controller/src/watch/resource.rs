@@ -1,4 +1,4 @@
-//! Maps kinds to API resources, and watched namespaces to APIs.
+//! Maps kinds to API resources, and the watched namespaces to API handles.
 
 use kube::Api;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -13,7 +13,8 @@ pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()))
 }
 
-/// Returns the APIs for watching a kind: one for the whole cluster, or one for each namespace.
+/// Returns the API handles for watching a kind: one for the whole cluster, or one for each
+/// namespace.
 pub(crate) fn watched_apis<T: Keep>(
     replica: &Replica,
     kind: Kind,
@@ -27,7 +28,7 @@ pub(crate) fn watched_apis<T: Keep>(
     }
     let mut watched = replica.watched.clone();
     if kind == Kind::SesameConfiguration {
-        // Include the controller's own namespace.
+        // Include the controller's own namespace, even if it is not a watched namespace.
         watched.add(&replica.namespace);
     }
     watched.each(all, |namespace| {

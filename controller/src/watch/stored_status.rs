@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Received;
 use sesame_gateway_api::world::Kind;
 
-/// Status of one object, kept as a string, because most statuses are never parsed.
+/// Stored status of one object. It is kept as a string, because most statuses are never parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredStatus {
     /// `metadata.resourceVersion`.
@@ -44,7 +44,7 @@ impl StoredStatus {
         })
     }
 
-    /// Returns the resource version as a number, which increases with every write.
+    /// Returns the resource version as a number. It increases with every write.
     pub(crate) fn number(&self) -> u64 {
         self.version.parse().unwrap_or(0)
     }

@@ -1,8 +1,8 @@
 //! Generates the `SesameConfiguration` CRD from the types that resolution reads.
 //!
-//! The CRD around the schema is built by hand, because those types do not depend on a Kubernetes
-//! client. The schema must include every resolution check that it can express, so that most
-//! mistakes are rejected on write.
+//! The CRD around the schema is written by hand, because these types do not depend on a Kubernetes
+//! client. The schema must include every check of resolution that it can express, so that the API
+//! server rejects most mistakes.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use sesame_gateway_api::api::{SESAME_GROUP, SesameConfigurationSpec};
 
 use super::schema;
 
-/// Validation rules and their messages, by field of `spec`.
+/// Validation rules and their messages, grouped by the field of `spec` to which they apply.
 const RULES: &[(&str, &[(&str, &str)])] = &[
     (
         "publishing",

@@ -1,5 +1,6 @@
-//! Generates the `HTTPProxy` and `TLSCertificateDelegation` CRDs, for clusters without Contour,
-//! from the types that resolution reads. Fields that Sesame does not read are not validated.
+//! Generates the `HTTPProxy` and `TLSCertificateDelegation` CRDs from the types that resolution
+//! reads. They are for clusters without Contour. Fields that Sesame does not read are not
+//! validated.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

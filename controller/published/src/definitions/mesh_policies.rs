@@ -59,7 +59,7 @@ fn specification_of_ocg() -> Value {
         "rule": "!has(self.publish) || !self.publish || has(self.gateways) && size(self.gateways) > 0",
         "message": "publish: requires gateways, whose CA certificates are published",
     }]);
-    // A mesh has no namespace that could serve as the default.
+    // Meshes are cluster-scoped, so there is no default for the namespace.
     let bundle = &mut schema["properties"]["ocg"]["properties"]["trustBundle"];
     bundle["required"] = json!(["name", "namespace"]);
     if let Some(namespace) = bundle["properties"]["namespace"].as_object_mut() {
@@ -68,7 +68,7 @@ fn specification_of_ocg() -> Value {
     schema
 }
 
-/// Restricts a policy's targets to one kind.
+/// Requires that all targets of a policy are of this kind.
 fn only_target(schema: &mut Value, group: &str, kind: &str) {
     let targets = &mut schema["properties"]["targetRefs"]["items"];
     targets["x-kubernetes-validations"] = json!([{
@@ -81,7 +81,7 @@ fn specification() -> Value {
     let mut schema = schema::of::<GatewayMeshPolicySpec>();
     only_target(&mut schema, GATEWAY_GROUP, "Gateway");
     let mesh = &mut schema["properties"]["mesh"];
-    // Without these fields, resolution rejects all traffic.
+    // Require these fields, because resolution rejects all traffic without them.
     mesh["required"] = json!(["trustBundle", "labelSelector"]);
     let selector = &mut mesh["properties"]["labelSelector"];
     if let Some(selector) = selector.as_object_mut() {

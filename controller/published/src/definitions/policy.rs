@@ -8,7 +8,7 @@ use sesame_gateway_api::api::{GATEWAY_GROUP, SESAME_GROUP};
 
 use super::schema::{self, text};
 
-/// Returns a policy CRD with these printer columns and an `Age` column.
+/// Returns a policy CRD with these printer columns and an additional `Age` column.
 pub(crate) fn definition(
     names: &Value,
     scope: &str,
@@ -34,14 +34,15 @@ pub(crate) fn definition(
     Ok(definition)
 }
 
-/// Labels a CRD as inherited: its policies also affect objects below their targets (GEP-713).
+/// Labels a CRD as an inherited policy: its policies also apply to objects below their targets
+/// (GEP-713).
 pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let labels = definition.metadata.labels.get_or_insert_default();
     labels.insert(format!("{GATEWAY_GROUP}/policy"), "Inherited".to_owned());
     definition
 }
 
-/// Returns the schema for a status with one entry per controller and ancestor of this kind.
+/// Returns the schema for a status with one entry per ancestor of this kind and controller.
 pub(crate) fn status(of: &str, conditions: &str) -> Value {
     json!({
         "type": "object",
@@ -82,7 +83,7 @@ pub(super) fn status_of_gateways() -> Value {
     )
 }
 
-/// Restricts the targets of a request policy to Gateways, ListenerSets and routes.
+/// Requires that the targets of a request policy are Gateways, ListenerSets or routes.
 pub(super) fn of_requests(target: &mut Value) {
     target["x-kubernetes-validations"] = json!([{
         "rule": format!(

@@ -6,8 +6,8 @@ use sesame_gateway_api::api::{RouteFilterSpec, SESAME_GROUP};
 
 use super::schema;
 
-/// Returns the RouteFilter CRD. It has no status, because the routes that reference a filter report
-/// its errors.
+/// Returns the RouteFilter CRD. It has no status, because the errors of a filter appear in the
+/// status of the routes that reference it.
 pub fn route_filter_definition() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut specification = schema::of::<RouteFilterSpec>();
     specification["x-kubernetes-validations"] = json!([{

@@ -78,7 +78,8 @@ pub(crate) fn conditions(description: &str) -> Value {
     })
 }
 
-/// Adds a validation rule: a request key has a `name` unless its type is `ClientAddress`.
+/// Adds a validation rule for a request key: `name` is required, except with the type
+/// `ClientAddress`, which forbids it.
 pub(crate) fn check_request_key(schema: &mut Value) {
     schema["x-kubernetes-validations"] = json!([{
         "rule": "has(self.name) == (self.type != 'ClientAddress')",

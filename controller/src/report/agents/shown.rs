@@ -1,4 +1,4 @@
-//! Prepares the reports for display to users. Never decides which reports to accept.
+//! Prepares the reports for display to users. Does not decide which reports to accept.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(in crate::report) struct ShownReport<'a> {
     pub(in crate::report) agent: &'a GatewayAgent,
     /// Time since the host's last report.
     pub(in crate::report) silence: Duration,
-    /// True if the host counts as lost because of this silence.
+    /// True if the host counts as lost, because it has been silent for too long.
     pub(in crate::report) lost: bool,
 }
 
@@ -41,7 +41,7 @@ impl Agents {
         })
     }
 
-    /// Returns the names of ignored reports, with reasons.
+    /// Returns the names of agents whose reports are ignored, with reasons.
     pub(in crate::report) fn refusals(&self) -> impl Iterator<Item = (&String, &ReportRefusal)> {
         self.refused.iter()
     }

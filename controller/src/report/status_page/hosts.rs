@@ -1,4 +1,4 @@
-//! Shows hosts on the status page, with their served and rejected configuration. Pure.
+//! Shows hosts on the status page, with the configuration that they serve and reject. Pure.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use crate::report::agents::Agents;
 use crate::report::liveness::ClockReading;
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all hosts. `wanted` is the revision that the host has read, and `newest` is the current
-/// revision.
+/// Shows all hosts. `newest` are the current revisions; the host may not have read them yet.
 pub(super) fn hosts(
     page: &mut Page,
     resolved: &ResolvedStatuses,
@@ -89,7 +88,7 @@ fn age(silence: Duration) -> String {
     }
 }
 
-/// Shows the parts of the configuration that hosts do not serve because they are missing or
+/// Shows which parts of the configuration hosts do not serve. Such parts are missing on the host or
 /// rejected by Envoy.
 pub(super) fn refused(page: &mut Page, agents: &Agents, now: ClockReading) {
     let mut rows = Rows::default();

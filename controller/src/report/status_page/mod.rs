@@ -1,8 +1,7 @@
 //! Builds the controller's status page for browsers: what this replica knows about Gateways,
 //! routes, hosts and certificates. Pure.
 //!
-//! The page is read-only. It must never contain any part of a key; only the Secret's name may
-//! appear.
+//! The page is read-only. It must never contain any part of a key. It may contain names of Secrets.
 
 mod hosts;
 mod objects;
@@ -16,7 +15,7 @@ use super::compose::Reports;
 use super::liveness::ClockReading;
 use crate::statuses::{ProvisionReport, ResolvedStatuses};
 
-/// The contents of the page.
+/// Everything that the page shows.
 pub(super) struct ReplicaFacts<'a> {
     /// Name of this replica.
     pub(super) identity: &'a str,
@@ -24,7 +23,7 @@ pub(super) struct ReplicaFacts<'a> {
     pub(super) api_server_answers: bool,
     /// Reason why the replica is not ready, if any.
     pub(super) unready: Option<&'a str>,
-    /// Result of the last resolution; `None` before the first.
+    /// Result of the last resolution; `None` before the first resolution.
     pub(super) resolved: Option<&'a ResolvedStatuses>,
     pub(super) reports: Reports<'a>,
     pub(super) agents: &'a Agents,
@@ -72,7 +71,7 @@ fn summary(page: &mut Page, facts: &ReplicaFacts<'_>) {
     ));
 }
 
-/// Shows why Gateways are not published or lack their Service or fleet.
+/// Shows which Gateways are not published or lack their Service or fleet, and why.
 fn problems(page: &mut Page, resolved: &ResolvedStatuses, reports: &Reports<'_>) {
     let ProvisionReport {
         without_service,

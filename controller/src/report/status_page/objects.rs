@@ -15,7 +15,7 @@ use sesame_proto::digest::short;
 use crate::report::compose::{Reports, Status, compose};
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all our Gateways.
+/// Shows all Gateways of this controller.
 pub(super) fn gateways(
     page: &mut Page,
     resolved: &ResolvedStatuses,
@@ -78,7 +78,7 @@ fn gateway(
     ]
 }
 
-/// Returns how many hosts serve the current Gateway, and how many are lost.
+/// Describes how many hosts serve the current Gateway, and how many are lost.
 fn hosts(name: &NamespacedName, reports: &Reports<'_>) -> Cell {
     let Some(fleet) = reports.fleets.get(name) else {
         return "none".into();
@@ -163,7 +163,8 @@ pub(super) fn conditions(
     let fleets = reports.fleets.values();
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
-        // There may be thousands of routes, so compose statuses only for the few that hosts reject.
+        // There may be thousands of routes. Compose statuses only for the few routes that hosts
+        // reject.
         let is_layered = matches!(key.kind, Kind::Ingress | Kind::HttpProxy);
         if refused.is_empty() || is_layered || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
@@ -189,7 +190,7 @@ fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
                 add_conditions(rows, key, of, &ancestor.conditions);
             }
         }
-        // The conditions of these kinds are shown with the routes.
+        // These kinds are shown with the routes.
         Status::Ingress(_) | Status::HttpProxy(_) => {}
     }
 }
@@ -221,7 +222,7 @@ fn add_conditions(
     }
 }
 
-/// Returns the name in a reference, with its section and port.
+/// Describes a reference by the name, section and port of its target.
 fn reference(reference: &ParentRef) -> String {
     let ParentRef {
         group: _,
