@@ -1,15 +1,16 @@
-//! The subscription budget, which limits the number of files that Envoy watches.
+//! Limits the number of files that Envoy watches (subscriptions).
 //!
 //! Each file subscription needs one inotify instance, and Envoy aborts if the kernel has none left
-//! (the default is 128 per user). Each subscription is therefore granted here before it is written
-//! into a resource. LDS, CDS, RTDS and ECDS (four filters) come first, then route tables, session
+//! (the default is 128 per user). Therefore, a resource may use a file only if a subscription was
+//! granted here. LDS, CDS, RTDS and ECDS (four filters) come first, then route tables, session
 //! ticket keys, secrets and endpoints.
 //!
-//! A resource without a subscription is inlined: endpoints in their cluster, a route table or keys
-//! in their listener. It is still served, but updating it costs more.
+//! A resource without a subscription is inlined: endpoints into their cluster, a route table or
+//! keys into their listener. It is still served, but updating it costs more.
 //!
 //! When an Envoy is killed, the kernel takes 10 ms to release each watch, and the next Envoy cannot
-//! start until then. Only a few endpoint sets therefore have files, even if the budget is large.
+//! start until all are released. Therefore, only a few endpoint sets have files, even if the budget
+//! is large.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use crate::rendered::{Resource, find};
 /// 0.3 s.
 pub const MAX_ENDPOINT_FILES: usize = 24;
 
-/// The number of available subscriptions, and the host's preferences.
+/// The number of subscriptions that may be granted, and the host's preferences.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
-    /// True if the session ticket keys are in a file.
+    /// True if a file for session ticket keys exists.
     pub(crate) tickets: bool,
-    /// File names of the endpoint sets that get a subscription first.
+    /// File names of the endpoint sets that get subscriptions before all others.
     pub(crate) first: &'a BTreeSet<String>,
 }
 
@@ -38,8 +39,8 @@ pub(crate) struct SubscriptionBudget<'a> {
 pub(crate) struct Subscriptions<'a> {
     pub(crate) route_tables: Granted<'a>,
     pub(crate) secrets: Granted<'a>,
-    /// Names of clusters, not of endpoint sets: two clusters that read the same file need two
-    /// subscriptions.
+    /// Names of clusters rather than endpoint sets, because two clusters that read the same file
+    /// need two subscriptions.
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
@@ -48,13 +49,13 @@ pub(crate) struct Subscriptions<'a> {
 }
 
 impl Subscriptions<'_> {
-    /// Returns the names of the backends whose endpoints are in files.
+    /// Returns the names of the clusters whose endpoints are in files.
     pub(crate) fn in_files(&self) -> Arc<BTreeSet<String>> {
         let names = self.endpoints.iter().map(|&name| name.to_owned());
         Arc::new(names.collect())
     }
 
-    /// Returns the number of these backends whose endpoints are inline.
+    /// Returns how many of these backends have inline endpoints.
     pub(crate) fn inline_of(&self, backends: &[&Backend]) -> usize {
         let is_inline = |backend: &&&Backend| {
             !backend.endpoints.is_empty() && !self.endpoints.contains(backend.name.as_str())
@@ -63,7 +64,7 @@ impl Subscriptions<'_> {
     }
 }
 
-/// The names that have a subscription, and the names that do not.
+/// The names that have a subscription, and the names for which none was left.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Granted<'a> {
     files: BTreeSet<&'a str>,
@@ -71,7 +72,7 @@ pub(crate) struct Granted<'a> {
 }
 
 impl<'a> Granted<'a> {
-    /// Returns true if a resource must be inlined.
+    /// Returns true if this resource has no subscription, so it must be inlined.
     pub(crate) fn is_inline(&self, name: &str) -> bool {
         self.inline.contains(name)
     }
@@ -92,7 +93,7 @@ impl<'a> Granted<'a> {
 /// Number of subscriptions that every Envoy has: LDS, CDS, RTDS and four for ECDS.
 const ALWAYS: usize = 7;
 
-/// Grants subscriptions until the budget is used up.
+/// Grants subscriptions in order until the budget is used up.
 pub(crate) fn plan<'a>(
     ports: &'a [Port],
     backends: &'a [Backend],
@@ -108,8 +109,8 @@ pub(crate) fn plan<'a>(
             granted.route_tables.ask(route_table, &mut left);
         }
     }
-    // Without a file, Envoy generates these keys itself, and clients cannot resume sessions after a
-    // restart.
+    // Give the ticket keys a file. Without it, Envoy generates keys itself, and clients cannot
+    // resume sessions after a restart.
     let resumes = |listener: &Listener| listener.tls.as_ref().is_some_and(resumes);
     if budget.tickets && left > 0 && listeners().any(resumes) {
         granted.tickets = true;
@@ -130,8 +131,8 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // The host gives priority to the sets that change most. The others are ordered by hash, so that
-    // a new Service moves at most one other cluster across the limit.
+    // The host's preferred sets, which change most, come first. The others are ordered by hash, so
+    // that a new Service moves at most one other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()
         .map(|backend| {
@@ -163,7 +164,7 @@ fn resumes(tls: &TlsTermination) -> bool {
     !tls.asks_for_certificate()
 }
 
-/// Returns the names of the secrets that listeners use, followed by those that backends use.
+/// Returns the names of the secrets that listeners use, then of those that backends use.
 fn secrets_of<'a>(ports: &'a [Port], backends: &'a [Backend]) -> impl Iterator<Item = &'a String> {
     let listeners = ports.iter().flat_map(|port| &port.listeners);
     let of_listeners = listeners.filter_map(|listener| listener.tls.as_ref());
@@ -236,7 +237,7 @@ mod tests {
         assert!(outside.iter().all(|name| after.contains(name)));
         assert_eq!(after.len(), before.len());
         assert_eq!(before.difference(&after).count(), 3);
-        // Prioritizing more sets than there are subscriptions does no harm.
+        // Preferring more sets than there are subscriptions does no harm.
         let first = all.iter().map(|b| file_name(&b.name)).collect();
         assert_eq!(plan(&[], &all, &[], files(14, &first)).endpoints, before);
     }

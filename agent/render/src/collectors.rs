@@ -1,6 +1,7 @@
 //! Client configuration for collectors, which receive Envoy's spans and access logs.
 //!
-//! Never make a request wait for a collector: data that it does not accept in time is lost.
+//! Never make a request wait for a collector. Data that a collector does not accept in time is
+//! lost.
 
 use envoy_types::pb::envoy::config::core::v3::{
     GrpcService, HeaderValue, HttpService, HttpUri, grpc_service,
@@ -11,7 +12,7 @@ use sesame_proto::schema::Header;
 
 use crate::{header_checks, wrappers};
 
-/// Timeout in milliseconds for a collector to accept a message.
+/// Time in milliseconds within which a collector must accept a message.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Returns the gRPC client configuration for a collector's Backend.
@@ -35,7 +36,7 @@ pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     }
 }
 
-/// Returns the HTTP client configuration for a path at a collector's Backend.
+/// Returns the HTTP client configuration for this path at a collector's Backend.
 pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> HttpService {
     let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
     let added = usable(headers)
@@ -51,10 +52,12 @@ pub(crate) fn http_service(backend: &str, path: &str, headers: &[Header]) -> Htt
     }
 }
 
-/// Returns only the headers that Envoy accepts. Any other header would make it reject the listener.
+/// Returns only the headers that Envoy accepts, because any other header would make Envoy reject
+/// the listener.
 fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     headers.iter().filter(|Header { name, value, parts }| {
-        // Over gRPC, an escaped `%` would stay escaped, and an unescaped one might be rejected.
+        // Omit values with `%`. Over gRPC, an escaped `%` would stay escaped, and an unescaped `%`
+        // might be rejected.
         let is_plain = !value.contains('%') && parts.is_empty();
         is_plain
             && header_checks::check_writable(name).is_ok()
@@ -62,8 +65,7 @@ fn usable(headers: &[Header]) -> impl Iterator<Item = &Header> {
     })
 }
 
-/// Returns a host name for an object in the form `name.namespace`, like a Service's name in the
-/// cluster.
+/// Returns the host name for a Backend: `name.namespace`, as for a Service in the cluster.
 pub(crate) fn host(object: &str) -> String {
     match Provenance::parse(object) {
         Ok(Provenance {

@@ -1,4 +1,4 @@
-//! Configuration sources for Envoy, which are always watched files.
+//! Configuration sources for Envoy. All of them are files that Envoy watches.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 };
 
 /// Returns a file source. It has no `watched_directory`, so Envoy reloads the file when another
-/// file is renamed to exactly this path.
+/// file is renamed to exactly its path.
 pub(crate) fn file(path: &Path) -> ConfigSource {
     ConfigSource {
         resource_api_version: ApiVersion::V3.into(),

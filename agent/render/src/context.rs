@@ -1,6 +1,6 @@
-//! The host's options, and the rendering context that translators share.
+//! The host's options, and the context that all rendering functions share.
 //!
-//! Never translate anything here.
+//! This module only holds data; it does not render anything.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,57 +23,59 @@ use crate::rendered::{Resource, find};
 /// Rendering options that are set by the host, not by the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderOptions {
-    /// The addresses to listen on; each listener uses all of them.
+    /// The addresses to listen on. Each listener uses all of them.
     pub addresses: Vec<IpAddr>,
-    /// Ports to bind, by the port number that clients use; these override the snapshot.
+    /// Ports to bind instead of the snapshot's, by the port number that clients use.
     pub port_map: BTreeMap<u32, u32>,
     /// Maximum number of file subscriptions (inotify instances) that Envoy may use.
     pub subscription_budget: usize,
-    /// File names of the endpoint sets that get a subscription first.
+    /// File names of the endpoint sets that get subscriptions before all others.
     pub first_in_files: Arc<BTreeSet<String>>,
-    /// Limits on the resources that Envoy may use.
+    /// Limits on the resources of the host that Envoy may use.
     pub limits: Limits,
-    /// The files that Envoy watches, with paths as Envoy sees them.
+    /// Paths of the files that Envoy watches, as Envoy sees them.
     pub layout: XdsLayout,
-    /// The admin socket.
+    /// Path of the admin socket.
     pub admin_socket: PathBuf,
     /// Number of proxies in front of Envoy whose forwarding headers are trusted.
     pub trusted_hops: u32,
-    /// A PEM file with the system's certificate authorities, with the path as Envoy sees it.
+    /// Path, as Envoy sees it, of a PEM file with the system's certificate authorities.
     pub system_ca: PathBuf,
     /// Rules that decide which endpoints are served.
     pub endpoints: EndpointRules,
-    /// True if the layout has a file for session ticket keys.
+    /// Rules that decide which endpoints may be served.
     pub session_tickets: bool,
-    /// The host's session ticket keys, used if a listener refers to keys that are not on this host.
+    /// The host's own session ticket keys. They are used if a listener refers to keys that are
+    /// missing on this host.
     pub stand_in_tickets: Option<StandInTickets>,
     /// The destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
-    /// Additional trusted authorities, by trust bundle name.
+    /// Additional authorities that are trusted, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 
 impl RenderOptions {
-    /// Returns the port number to bind on this host.
+    /// Returns the port number that this host binds.
     pub fn bound(&self, port: &Port) -> u32 {
         let mapped = self.port_map.get(&port.port).copied();
         mapped.unwrap_or_else(|| port.opened())
     }
 }
 
-/// Concatenated session ticket keys, used if the keys of a Secret are missing. The first one
-/// encrypts.
+/// Concatenated session ticket keys. They are used if the keys of a Secret are missing. The first
+/// key encrypts new tickets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StandInTickets(pub Arc<[u8]>);
 
-// Implemented by hand, because these keys can decrypt recorded traffic.
+// `Debug` is implemented by hand, because these keys can decrypt recorded traffic.
 impl fmt::Debug for StandInTickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StandInTickets")
     }
 }
 
-/// Authorities that a rotation has removed from a trust bundle but that are still trusted.
+/// Authorities that a rotation has removed from a trust bundle, but that remain trusted for some
+/// time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RetainedAuthorities {
     /// The authorities' certificates.
@@ -91,26 +93,27 @@ pub enum AccessLogSink {
     Stdout,
 }
 
-/// Rules that decide which endpoints this host serves. The snapshot is not trusted here, because
-/// anyone with write access to an endpoint shard could direct requests to the host itself.
+/// Rules that decide which endpoints this host may serve. The snapshot is not trusted here: anyone
+/// who can write an endpoint shard could otherwise direct requests to the host itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointRules {
-    /// True to also serve the host's own, link-local and cloud metadata addresses.
+    /// True to allow endpoints at the host's own, link-local and cloud metadata addresses.
     pub local: bool,
-    /// Sockets on which Envoy and the agent listen; requests to them would loop.
+    /// Sockets on which Envoy and the agent listen. Requests to these sockets would loop.
     pub own: BTreeSet<SocketAddr>,
-    /// Addresses of this host that endpoints must not have, on any port.
+    /// Addresses of this host. Endpoints must not have them, on any port.
     pub host: BTreeSet<IpAddr>,
 }
 
-/// Maximum number of routes per Gateway that have separate statistics.
+/// Maximum number of routes per Gateway with separate statistics.
 pub(crate) const MAX_MEASURED: usize = 32;
 
-/// The snapshot's default filters, and the shared filters that virtual hosts and routes refer to.
+/// Default filters of the snapshot, and shared filters to which virtual hosts and routes refer.
 pub(crate) struct SnapshotFilters<'a> {
-    /// Filters for virtual hosts that set none. Each route table contains them once.
+    /// Default filters, for virtual hosts without filters of their own. Each route table contains
+    /// the default filters once.
     pub(crate) default: Option<&'a RequestFilters>,
-    /// The default filters by placeholder, or an error if Envoy would reject one of them.
+    /// Rendered default filters by placeholder, or an error if Envoy would reject one of them.
     pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
     pub(crate) shared: SharedPlaces<'a>,
 }
@@ -121,13 +124,13 @@ pub(crate) type SharedPlaces<'a> = BTreeMap<&'a str, SharedPlace<'a>>;
 /// A shared filter.
 pub(crate) struct SharedPlace<'a> {
     pub(crate) filter: &'a SharedFilter,
-    /// Placeholder for the filter, or an error if Envoy would reject the filter. Unset until a
-    /// route needs the filter.
+    /// Placeholder in which the filter runs, or an error if Envoy would reject the filter. Unset
+    /// until a route needs the filter.
     pub(crate) place: OnceCell<Result<&'static str, String>>,
 }
 
-/// The parts of the snapshot and the already rendered resources that any translator may use. Lists
-/// are sorted by name.
+/// Parts of the snapshot, and resources that have already been rendered, for use by all rendering
+/// functions. Lists are sorted by name.
 pub(crate) struct RenderContext<'a> {
     pub(crate) options: &'a RenderOptions,
     /// The name of the Gateway, for access logs.
@@ -139,7 +142,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) log_output: Option<&'a LogOutput>,
     /// The names of routes with separate statistics.
     pub(crate) measured_routes: &'a [String],
-    /// The usable rate limits, sorted by name.
+    /// The rate limits that can be applied, sorted by name.
     pub(crate) rate_limits: &'a [RateLimit],
     pub(crate) filters: SnapshotFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,
@@ -151,7 +154,7 @@ pub(crate) struct RenderContext<'a> {
 }
 
 impl<'a> RenderContext<'a> {
-    /// Returns a context in which only the secrets have been rendered.
+    /// Returns a context in which only the secrets have been rendered so far.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         secrets: &'a [Resource],
@@ -183,9 +186,9 @@ impl<'a> RenderContext<'a> {
         }
     }
 
-    /// Returns the name of a route in statistics, which is the name of its object. Returns `None`
-    /// if the route has no separate statistics. The number of names is limited here, because
-    /// neither the snapshot nor Envoy reliably limits it.
+    /// Returns the name under which a route appears in statistics, which is the name of its object.
+    /// Returns `None` if the route has no separate statistics. The number of names is limited here,
+    /// because neither the snapshot nor Envoy reliably limits it.
     pub(crate) fn measured_as(&self, route: &str) -> Option<String> {
         let measured = self.measured_routes.get(..MAX_MEASURED);
         let measured = measured.unwrap_or(self.measured_routes);

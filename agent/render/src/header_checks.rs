@@ -1,11 +1,11 @@
-//! Checks whether a snapshot may set a header and whether Envoy accepts it.
+//! Checks whether a snapshot may set a header, and whether Envoy accepts the header.
 //!
-//! Never assume that the resolver has checked a header, because a snapshot may come from anyone.
+//! A snapshot may come from anyone, so never assume that the resolver has checked a header.
 
 use sesame_proto::field_names;
 
-/// Checks that a route may write a header field. The snapshot may contain fields that frame a
-/// message, so it is not trusted.
+/// Checks that a route may write this header field. The snapshot is not trusted, because it may
+/// contain fields that frame a message.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));
@@ -22,7 +22,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that Envoy accepts a value: no line break, no NUL, and at most 16,384 bytes.
+/// Checks that Envoy accepts a header value: no line break, no NUL, and at most 16,384 bytes.
 pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     if value.len() > 16_384 {
         return Err("the value is longer than 16384 bytes");
@@ -33,7 +33,7 @@ pub(crate) fn check_value(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks a value that a route writes into a request line or into `Host`. Such a value must not be
+/// Checks a value that a route writes into a request line or into `Host`. The value must not be
 /// able to end the line.
 pub(crate) fn check_target(value: &str) -> Result<(), &'static str> {
     check_value(value)?;

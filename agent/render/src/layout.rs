@@ -1,9 +1,9 @@
 //! Paths of the files that one Envoy watches.
 //!
-//! Each subscription has its own directory, because each event in a directory wakes all of Envoy's
-//! watchers for that directory. File names are hashes, because an object's name is never used as a
-//! path. There is a staging directory on the same file system, so every file can be moved into
-//! place with `rename(2)`.
+//! Each subscription has its own directory, because any event in a directory wakes all watchers
+//! that Envoy has for it. File names are hashes, because an object's name is never used as a path.
+//! A staging directory on the same file system allows every file to be moved into place with
+//! `rename(2)`.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub struct XdsLayout {
 }
 
 impl XdsLayout {
-    /// Returns a layout under `root`. Does not create any files.
+    /// Returns a layout under `root`. Does not create any file or directory.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -72,7 +72,7 @@ impl XdsLayout {
         self.leaf("ecds", name)
     }
 
-    /// Returns the directory in which files are written before they are renamed into place.
+    /// Returns the directory in which a file is written before it is renamed into place.
     pub fn staging(&self) -> PathBuf {
         self.root.join("tmp")
     }
@@ -85,7 +85,8 @@ impl XdsLayout {
     }
 }
 
-/// Returns a safe file name for any name: the first 32 hexadecimal digits of its SHA-256 digest.
+/// Returns a safe file name for an arbitrary name: the first 32 hexadecimal digits of its SHA-256
+/// digest.
 pub fn file_name(name: &str) -> String {
     let mut digest = sha256(name.as_bytes());
     digest.truncate(32);

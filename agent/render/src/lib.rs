@@ -3,8 +3,8 @@
 //!
 //! Rendering is a pure function of a snapshot, its private keys and the host's options, such as the
 //! addresses to listen on. The result contains encoded resources by name, ready to be written to
-//! the files that Envoy watches. If Envoy cannot express a part of a snapshot, that part is left
-//! out and reported as a [`RenderProblem`]; all other parts are rendered.
+//! the files that Envoy watches. If Envoy cannot express a part of a snapshot, only that part is
+//! left out, and it is reported as a [`RenderProblem`].
 //!
 //! ```
 //! use sesame_proto::schema::{Listener, Port, RouteTable, Snapshot};
@@ -51,7 +51,8 @@
 //! The same snapshot produces the same bytes in every process. Each resource is encoded as soon as
 //! it is built, because the unencoded form of five thousand clusters is many times larger.
 //!
-//! Never read a file, a clock or the environment here. Rendering as a whole must never fail.
+//! Never read a file, a clock or the environment in this crate. Rendering as a whole must never
+//! fail.
 
 mod access_log;
 mod bootstrap;

@@ -1,37 +1,39 @@
-//! Limits for one Envoy, computed from the limits of its process.
+//! Computes the limits of one Envoy from the limits of its process.
 //!
 //! An Envoy that runs out of file descriptors crashes: its TCP and UDP proxies abort the process if
-//! they cannot open a socket to a backend. Everything that clients can make Envoy open is therefore
-//! limited, and the total stays below the process limit.
+//! they cannot open a socket to a backend. Therefore, everything that clients can make Envoy open
+//! is limited, and the total stays below the process limit.
 //!
-//! Connections are divided among namespaces first, then among the listeners or backends in each
-//! namespace. A tenant with many listeners or backends therefore cannot reduce the shares of other
+//! Connections are divided among namespaces first, then among the listeners or backends of each
+//! namespace. Therefore, a tenant with many listeners or backends cannot reduce the shares of other
 //! tenants.
 
 use std::collections::BTreeMap;
 
-/// Number of bytes that Envoy buffers per connection. Its default of 1 MiB is meant for trusted
+/// Number of bytes that Envoy buffers per connection. Envoy's default of 1 MiB is meant for trusted
 /// clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Maximum and minimum number of request body bytes that Envoy keeps for a retry. At 1 Gbit/s,
-/// these take 2 ms and 1 ms to arrive.
+/// Maximum and minimum number of request body bytes that Envoy keeps for a retry. At 1 Gbit/s, so
+/// many bytes arrive within 2 ms and 1 ms.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
-/// A single request body may use the heap size divided by this number.
+/// Divisor of the heap size. The result is the memory that a single request body may use.
 const BODIES: u64 = 8_192;
 
-/// Maximum number of descriptors to divide, because a host does not serve a million connections.
+/// Maximum number of file descriptors that are divided, because a host does not serve a million
+/// connections.
 const MAX_FILES: u64 = 1 << 20;
-/// Minimum number of descriptors with which an Envoy can serve.
+/// Minimum number of file descriptors with which an Envoy can serve.
 const FEWEST_FILES: u64 = 512;
-/// Minimum number of descriptors reserved for watched files, listening sockets, logs, workers, the
-/// admin socket and a hot restart.
+/// Minimum number of file descriptors that are reserved for watched files, listening sockets, logs,
+/// workers, the admin socket and a hot restart.
 const LEAST_RESERVE: u64 = 192;
 /// Bytes of heap per connection, including its buffers in both directions.
 const HEAP_OF_A_CONNECTION: u64 = 64 << 10;
-/// Returns the heap size for an Envoy on a host, or in a control group, with this much memory. The
-/// rest is for the agent, for the kernel's buffers, and for Envoy's memory outside the heap.
+/// Returns the heap size of an Envoy on a host, or in a control group, with this much memory. The
+/// remaining memory is for the agent, for the kernel's buffers, and for Envoy's memory outside the
+/// heap.
 pub fn heap_of(memory: u64) -> u64 {
     memory / 4 * 3
 }
@@ -40,7 +42,7 @@ pub fn heap_of(memory: u64) -> u64 {
 const HEAP_OF_A_REQUEST: u64 = 64 << 10;
 /// Maximum number of waiting requests, which is more than any healthy backend needs.
 const MAX_WAITING: u32 = 100_000;
-/// Number of connections below which a listener or backend is hardly usable.
+/// Number of connections below which a listener or backend is practically unusable.
 pub(crate) const FEW: u32 = 16;
 
 /// Resource limits for one Envoy.
@@ -59,7 +61,7 @@ pub struct Limits {
     pub heap: u64,
 }
 
-/// Error if the process may not open enough files.
+/// Error if the process is not allowed to open enough files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "this process and the Envoys that it starts may open {files} files each; at least {FEWEST_FILES} are needed to serve: raise the hard limit (`LimitNOFILE=` of the unit, `ulimit -Hn`)"
@@ -69,10 +71,10 @@ pub struct TooFewFiles {
 }
 
 impl Limits {
-    /// Divides `files` descriptors. After the reserve, three eighths are for client connections.
-    /// Another three eighths are for backend connections, because most client connections need one.
-    /// One eighth is for UDP client sessions. The last eighth is for the first connection to each
-    /// endpoint, which each of Envoy's workers may open beyond any limit.
+    /// Divides `files` file descriptors. First, some are reserved. Of the others, three eighths are
+    /// for client connections, and three eighths for backend connections, because most client
+    /// connections need one. One eighth is for UDP client sessions. The last eighth is for the
+    /// first connection to each endpoint, which every worker of Envoy may open beyond any limit.
     pub fn new(files: u64, heap: u64) -> Result<Self, TooFewFiles> {
         if files < FEWEST_FILES {
             return Err(TooFewFiles { files });
@@ -90,9 +92,10 @@ impl Limits {
         })
     }
 
-    /// Returns the total connection limit for Gateways' ports. `own` is the number of these ports,
-    /// and `added` is the number of ports that only ListenerSets declare. Gateways get at least
-    /// half, or more in proportion to their ports, but leave one connection for each added port.
+    /// Returns how many client connections the ports of Gateways get in total. `own` is the number
+    /// of these ports, and `added` is the number of ports that only ListenerSets declare. Gateways
+    /// get at least half, or more in proportion to their ports. At least one connection remains for
+    /// each added port.
     pub(crate) fn of_gateways(&self, own: u32, added: u32) -> u32 {
         if own == 0 || added == 0 {
             return if own == 0 { 0 } else { self.from_clients };
@@ -103,20 +106,20 @@ impl Limits {
         count(part.min(all.saturating_sub(added)))
     }
 
-    /// Returns how many bytes of a request body Envoy keeps for a retry. Once more than this has
-    /// arrived, the request cannot be retried. A refused connection is detected earlier.
+    /// Returns how many bytes of a request body Envoy keeps for a retry. If more has arrived, the
+    /// request can no longer be retried. A refused connection is detected earlier than that.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }
 
     /// Returns how many requests may wait for a connection to one backend. Together, they may use
-    /// an eighth of the heap.
+    /// one eighth of the heap.
     pub fn waiting(&self) -> u32 {
         count(self.heap / 8 / HEAP_OF_A_REQUEST).clamp(FEW, MAX_WAITING)
     }
 }
 
-/// Limits for a host with ample resources, used for rendering without a host.
+/// Limits for a host with ample resources, for rendering without a host.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -129,10 +132,10 @@ impl Default for Limits {
     }
 }
 
-/// Divides connections among users, given the namespaces that each user belongs to. Each namespace
-/// gets an equal part, which its users share equally. A user in several namespaces gets a part from
-/// each. Every user gets at least one connection, so the sum exceeds `all` if there are more users
-/// than connections.
+/// Divides connections among users, each given by its namespaces. Each namespace gets an equal
+/// part, which its users share equally. A user in several namespaces gets a part from each of them.
+/// Every user gets at least one connection, so the sum exceeds `all` if there are more users than
+/// connections.
 pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     let mut users: BTreeMap<&'n str, u32> = BTreeMap::new();
     for &namespace in namespaces_of.iter().flatten() {
@@ -180,8 +183,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    /// Returns the namespaces of each user. `mix` contains the number of users per namespace;
-    /// `shared` more users belong to the first two.
+    /// Returns the namespaces of each user. `mix` contains the number of users of each namespace.
+    /// In addition, `shared` users belong to the first two namespaces.
     fn users(mix: &[usize], shared: usize) -> Vec<Vec<&'static str>> {
         const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         let of_one = NAMES.iter().zip(mix);
@@ -206,7 +209,7 @@ mod tests {
             let limits = Limits::new(files, 64 * GIB).unwrap();
             let (own, added) = (users(&own, 0), users(&added, shared));
             let size = |users: &[Vec<&str>]| u32::try_from(users.iter().flatten().count()).unwrap();
-            // If there are more users than connections, each gets one.
+            // If there are more users than connections, each user gets one.
             let most = |all: u32, users: u32| u64::from(all.max(users));
             let of_gateways = limits.of_gateways(size(&own), size(&added));
             let gateways = shares(of_gateways, &own);

@@ -1,7 +1,7 @@
-//! The result of rendering: encoded resources by name, and the parts of the snapshot that were left
-//! out.
+//! The result of rendering: encoded resources by name, and the problems with the parts of the
+//! snapshot that were left out.
 //!
-//! Never print a resource's contents, because they may include a private key.
+//! Never print the content of a resource, because it may include a private key.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,13 +12,13 @@ use bytes::Bytes;
 /// An encoded resource.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// The name that the resource itself contains.
+    /// The name, which the resource itself also contains.
     pub name: String,
-    /// The encoded message, not wrapped in `Any`.
+    /// The encoded message, without a wrapping `Any`.
     pub bytes: Bytes,
 }
 
-// Implemented by hand, because a secret's bytes contain a private key.
+// `Debug` is implemented by hand, because a secret's bytes contain a private key.
 impl fmt::Debug for Resource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Resource")
@@ -28,7 +28,8 @@ impl fmt::Debug for Resource {
     }
 }
 
-/// All resources for one Envoy, in lists sorted by name. Renderings share lists that are identical.
+/// All resources for one Envoy, in lists sorted by name. Different renderings share identical
+/// lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
     /// LDS, in one file.
@@ -37,7 +38,8 @@ pub struct Rendered {
     pub route_tables: Arc<[Resource]>,
     /// CDS, in one file.
     pub clusters: Arc<[Resource]>,
-    /// EDS, in one file per endpoint set. Only for clusters whose endpoints have a subscription.
+    /// EDS, in one file per endpoint set. Contains only sets of clusters with a subscription for
+    /// their endpoints.
     pub endpoints: Arc<[Resource]>,
     /// SDS, in one file per key pair or trust bundle, with mode 0600.
     pub secrets: Arc<[Resource]>,
@@ -46,7 +48,8 @@ pub struct Rendered {
     pub filters: Arc<[Resource]>,
     /// RTDS, in one file: a `Runtime` with the connection limits of listeners and clusters.
     pub shares: Bytes,
-    /// The parts of the snapshot that Envoy cannot express, in the snapshot's order.
+    /// Problems with the parts of the snapshot that Envoy cannot express, in the order of the
+    /// snapshot.
     pub problems: Vec<RenderProblem>,
     /// Number of backends whose endpoints are inlined in their clusters because the subscription
     /// budget is used up.
@@ -58,7 +61,7 @@ pub struct Rendered {
 }
 
 impl Rendered {
-    /// Shares identical lists with another rendering, so they occupy memory only once.
+    /// Shares identical lists with another rendering, so that they take memory only once.
     pub fn share_with(&mut self, other: &Self) {
         for (list, same) in [
             (&mut self.listeners, &other.listeners),
@@ -102,8 +105,8 @@ impl RenderProblems {
         });
     }
 
-    /// Returns the value. If there is an error instead, returns `None` and adds a problem with the
-    /// reason and the consequence.
+    /// Returns the value of `result`. For an error, returns `None` and adds a problem with the
+    /// error and the consequence.
     pub(crate) fn value<T>(
         &mut self,
         object: &str,
@@ -123,8 +126,8 @@ impl RenderProblems {
         self.0.is_empty()
     }
 
-    /// Returns each problem only once. A route can be in several tables, and be invalid in each of
-    /// them.
+    /// Returns the problems without duplicates. A route can be in several tables, and cause the
+    /// same problem in each of them.
     pub(crate) fn distinct(mut self) -> Vec<RenderProblem> {
         let mut seen = BTreeSet::new();
         self.0.retain(|problem| seen.insert(problem.clone()));
@@ -132,7 +135,7 @@ impl RenderProblems {
     }
 }
 
-/// Sorts resources by name. If several have the same name, keeps only the first.
+/// Sorts resources by name. If several resources have the same name, keeps only the first.
 pub(crate) fn by_name(
     mut resources: Vec<Resource>,
     problems: &mut RenderProblems,

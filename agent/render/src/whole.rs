@@ -1,4 +1,5 @@
-//! Renders a complete snapshot in dependency order: secrets, clusters, route tables and listeners.
+//! Renders a complete snapshot. The order follows the dependencies: secrets, clusters, route
+//! tables, listeners.
 //!
 //! The same snapshot must always produce the same bytes.
 
@@ -34,9 +35,10 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
 }
 
 /// Renders an encoded snapshot, with the same result as [`render`]. Virtual hosts make up most of a
-/// snapshot and are decoded one at a time, because decoded values take seven times as much memory.
+/// snapshot. They are decoded one at a time, because decoded values take seven times as much
+/// memory.
 pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
-    // If the encoding is unexpected, decode the complete snapshot.
+    // If the encoding is not canonical, decode the complete snapshot.
     by_hosts(encoded, options)
         .unwrap_or_else(|| render(&encoded.snapshot(), encoded.keys(), options))
 }
@@ -55,17 +57,17 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     render_around(tables, &snapshot, encoded.keys(), options).ok()
 }
 
-/// Renders everything except the route tables, which `tables` renders in the given context. It must
-/// return them sorted by name.
+/// Renders everything except the route tables. `tables` renders those in the context that it
+/// receives, and must return them sorted by name.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
     snapshot: &Snapshot,
     keys: &[KeyPair],
     options: &RenderOptions,
 ) -> Result<Rendered, E> {
-    // `addresses` is only a request: `options` contains the addresses that the host listens on. It
-    // also contains the certificates that the host still trusts after `rotation`. `edge`,
-    // `tracing`, `log_output` and `measured_routes` are in the context.
+    // The snapshot's `addresses` are only a request. `options` contains the addresses that the host
+    // listens on, and the certificates that the host still trusts after a `rotation`. The context
+    // contains `edge`, `tracing`, `log_output` and `measured_routes`.
     let Snapshot {
         gateway: _,
         addresses: _,
@@ -73,7 +75,7 @@ pub(crate) fn render_around<E>(
         route_tables: _,
         backends,
         endpoints,
-        // Secrets are rendered directly from the snapshot.
+        // Secrets are rendered directly from the snapshot's lists.
         keys: _,
         trust_bundles: _,
         edge: _,
@@ -124,7 +126,7 @@ pub(crate) fn render_around<E>(
     })
 }
 
-/// Returns the resources that are written to files rather than inlined.
+/// Returns the resources that are written to files. All others are inlined.
 fn in_files(resources: &[Resource], granted: &Granted<'_>) -> Arc<[Resource]> {
     let in_files = resources.iter().filter(|it| !granted.is_inline(&it.name));
     in_files.cloned().collect()

@@ -35,7 +35,8 @@ pub(crate) fn percent(percent: u32) -> Option<FractionalPercent> {
     })
 }
 
-/// 100 years in seconds. Envoy's maximum duration in nanoseconds is only a little longer.
+/// 100 years in seconds. Envoy stores durations in nanoseconds, and its maximum is only a little
+/// longer.
 const MAX_SECONDS: i64 = 100 * 365 * 24 * 3600;
 
 pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
@@ -45,7 +46,7 @@ pub(crate) fn milliseconds(milliseconds: u64) -> Option<Duration> {
 }
 
 pub(crate) fn regex(regex: impl Into<String>) -> RegexMatcher {
-    // `engine_type` is unset, because RE2 is the only engine, and setting the field is deprecated.
+    // Leave `engine_type` unset: RE2 is the only engine, and setting the field is deprecated.
     RegexMatcher {
         regex: regex.into(),
         engine_type: None,
@@ -67,13 +68,13 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
-/// Returns a case-insensitive matcher for every non-empty string that is not in `words`, which must
-/// be in lower case.
+/// Returns a case-insensitive matcher for every non-empty string that is not one of `words`. These
+/// must be in lower case.
 pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
     matching(format!("(?i:{})", none_of(words)))
 }
 
-/// Returns a regular expression for every non-empty string that is not in `words`. RE2 has no
+/// Returns a regular expression for every non-empty string that is not one of `words`. RE2 has no
 /// negative lookahead, so the expression branches at each character.
 fn none_of(words: &[&str]) -> String {
     let mut rests: BTreeMap<char, Vec<&str>> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Derives `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed, and
-//! compares it with the stored file.
+//! Generates `data/envoy-api.binpb.zst`, the descriptors with which Envoy resources are printed,
+//! and compares the result with the stored file.
 //!
-//! The `envoy-types` crate ships descriptors for the whole Envoy API, including all comments. The
-//! derived file contains only the types that rendered messages need, without comments, options,
+//! The `envoy-types` crate contains descriptors of the whole Envoy API, including all comments. The
+//! generated file contains only the types that rendered messages need, without comments, options,
 //! services and unused imports. After updating that crate, or after adding a message to `ROOTS`,
 //! run `make regenerate`.
 
@@ -94,7 +94,8 @@ const ROOTS: [&str; 62] = [
 fn envoy_descriptors_are_current() -> Result<(), Box<dyn Error>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/envoy-api.binpb.zst");
     let derived = derive()?;
-    // Different versions of the compressor may write different bytes.
+    // Compare the decompressed bytes, because different versions of the compressor may write
+    // different bytes.
     if zstd::decode_all(&*std::fs::read(&file)?)? != derived {
         assert!(
             is_requested(),
@@ -147,7 +148,7 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
         open.extend(&needed);
         imports.insert(name, needed);
     }
-    // Keeps the source order, in which imports come first.
+    // Keep the order of the source, in which imports come first.
     let file = all
         .file
         .iter()
@@ -168,8 +169,8 @@ fn derive() -> Result<Vec<u8>, Box<dyn Error>> {
 /// Returns the path of `types.bin` in the `envoy-types` crate used by this build.
 fn source() -> Result<PathBuf, Box<dyn Error>> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        // No `--offline`, which could fail because crates for other systems may not be downloaded
-        // yet.
+        // Do not use `--offline`: it could fail, because crates for other systems may not have been
+        // downloaded yet.
         .args(["metadata", "--format-version", "1", "--locked"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()?;

@@ -1,4 +1,5 @@
-//! Log fields for requests, connections and UDP sessions, with the Envoy format of each value.
+//! Fields that can be logged for requests, connections and UDP sessions, with the Envoy format of
+//! each value.
 //!
 //! Never include a header that may contain a credential, and never log text from clients without a
 //! length limit.
@@ -13,7 +14,7 @@ pub(super) const REQUEST: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::Method, "%REQ(:METHOD):32%"),
     (Fact::Host, "%REQ(:AUTHORITY):256%"),
-    // As sent by the client, without the query.
+    // The path as sent by the client, without the query.
     (Fact::Path, "%PATH(NQ):1024%"),
     (Fact::Protocol, "%PROTOCOL%"),
     (Fact::Status, "%RESPONSE_CODE%"),
@@ -22,10 +23,10 @@ pub(super) const REQUEST: Fields = &[
     (Fact::Details, "%RESPONSE_CODE_DETAILS%"),
     (Fact::TerminationDetails, "%CONNECTION_TERMINATION_DETAILS%"),
     (Fact::DurationMs, "%DURATION%"),
-    // Time until the response starts.
+    // Time from the start of the request until the response starts.
     (Fact::ResponseDurationMs, "%RESPONSE_DURATION%"),
-    // Consecutive phases of the total duration. If a request is retried, all phases except the
-    // first describe the last attempt.
+    // The total duration, divided into consecutive phases. If a request is retried, all phases
+    // except the first describe the last attempt.
     (
         Fact::BeforeBackendMs,
         "%COMMON_DURATION(DS_RX_BEG:US_TX_BEG:ms)%",
@@ -36,7 +37,7 @@ pub(super) const REQUEST: Fields = &[
         Fact::DownloadMs,
         "%COMMON_DURATION(US_RX_BEG:DS_TX_END:ms)%",
     ),
-    // Uses the filter names from `external_auth`.
+    // Envoy stores these times under the filter names from `external_auth`.
     (
         Fact::AuthorizationUs,
         "%FILTER_STATE(external_auth:FIELD:latency_us)%",
@@ -50,7 +51,8 @@ pub(super) const REQUEST: Fields = &[
     (Fact::UserAgent, "%REQ(USER-AGENT):256%"),
     (Fact::RequestId, "%REQ(X-REQUEST-ID):64%"),
     (Fact::Traceparent, "%REQ(TRACEPARENT):64%"),
-    // The client as reported by trusted proxies; `PeerAddress` is the direct peer.
+    // The client address as reported by trusted proxies. `PeerAddress` is the direct peer's
+    // address.
     (Fact::ClientAddress, "%DOWNSTREAM_REMOTE_ADDRESS%"),
     (Fact::PeerAddress, "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS%"),
     (Fact::ConnectionId, "%CONNECTION_ID%"),
@@ -69,7 +71,7 @@ pub(super) const REQUEST: Fields = &[
     ),
 ];
 
-/// Fields logged for a connection that is proxied as is.
+/// Fields logged for a connection that is proxied without interpreting its content.
 pub(super) const CONNECTION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::ResponseFlags, "%RESPONSE_FLAGS%"),
@@ -92,7 +94,8 @@ pub(super) const CONNECTION: Fields = &[
     ),
 ];
 
-/// Fields logged for a UDP session, that is, for datagrams from one client address and port.
+/// Fields logged for a UDP session, which consists of all datagrams from one client address and
+/// port.
 pub(super) const SESSION: Fields = &[
     (Fact::Time, "%START_TIME%"),
     (Fact::BytesReceived, "%BYTES_RECEIVED%"),
@@ -121,7 +124,7 @@ mod tests {
                     "{fact:?}: {format}"
                 );
             }
-            // Text from clients has a length limit.
+            // Client-controlled text has a length limit.
             let chosen = ["%REQ(", "%PATH("];
             if chosen.iter().any(|start| format.starts_with(start)) {
                 let end = format

@@ -1,7 +1,7 @@
 //! Envoy filters that select which lines are written to an access log.
 //!
-//! Never drop a line that no rule excludes. A rule has no effect on traffic to which it does not
-//! apply.
+//! Never drop a line unless a rule excludes it. A rule does not affect kinds of traffic to which it
+//! does not apply.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, ComparisonFilter, DurationFilter, HeaderFilter, OrFilter,
@@ -16,7 +16,7 @@ use sesame_proto::schema::AccessLog as AccessLogRules;
 
 use crate::wrappers;
 
-/// The kind of traffic that a line describes.
+/// The kind of traffic that a log line describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrafficKind {
     Requests,
@@ -24,7 +24,7 @@ pub(super) enum TrafficKind {
     Sessions,
 }
 
-/// Returns the filter for these rules, or `None` if everything is logged.
+/// Returns the Envoy filter for the snapshot's log filter, or `None` if everything is logged.
 pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLogFilter> {
     let AccessLogRules {
         off: _,
@@ -32,7 +32,8 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
         min_duration_ms,
         percent,
     } = rules;
-    // Only requests have a status. UDP sessions end by timeout, so their duration is meaningless.
+    // Only requests have a status. The duration of a UDP session is meaningless, because sessions
+    // end by timeout.
     let min_status = min_status.filter(|_| traffic == TrafficKind::Requests);
     let min_duration_ms = min_duration_ms.filter(|_| traffic != TrafficKind::Sessions);
     let status = min_status.map(|least| {
@@ -53,7 +54,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
                 numerator: percent.min(100),
                 denominator: DenominatorType::Hundred.into(),
             }),
-            // Otherwise, Envoy samples by request ID, which a client can choose.
+            // By default, Envoy samples by request ID, which a client can choose.
             use_independent_randomness: true,
         })
     });
@@ -61,7 +62,8 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
     any(filters.map(specified).collect())
 }
 
-/// Returns a filter that logs a line if all of these filters do, or `None` if there are none.
+/// Returns a filter that logs a line if all of these filters accept it. Returns `None` if there are
+/// no filters.
 pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -69,7 +71,8 @@ pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that logs a line if any of these filters does, or `None` if there are none.
+/// Returns a filter that logs a line if any of these filters accepts it. Returns `None` if there
+/// are no filters.
 pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -77,8 +80,8 @@ pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that selects requests whose header is ASCII or missing. Selects all other
-/// requests instead if `expected` is false.
+/// Returns a filter that accepts a request if this header is ASCII or missing. If `expected` is
+/// false, the filter accepts all other requests instead.
 pub(super) fn is_ascii(header: &str, expected: bool) -> AccessLogFilter {
     let ascii = wrappers::matching("[\\t -~]*");
     specified(FilterSpecifier::HeaderFilter(HeaderFilter {
@@ -97,8 +100,8 @@ fn specified(filter: FilterSpecifier) -> AccessLogFilter {
     }
 }
 
-/// Returns a comparison with a minimum. Envoy requires a runtime key, but no runtime layer defines
-/// this one.
+/// Returns a comparison with a minimum. Envoy requires a runtime key for it, but no runtime layer
+/// sets this key.
 fn at_least(value: u32, key: &str) -> ComparisonFilter {
     ComparisonFilter {
         op: Op::Ge.into(),

@@ -1,6 +1,6 @@
 //! The contents of a log line, independent of its output format.
 //!
-//! Never log a value under a fact's name if a client can forge the value.
+//! If clients can forge a value, never log it under the name of a fact.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::wrappers;
 /// Maximum number of bytes logged per header.
 const HEADER_BYTES: usize = 256;
 
-/// Value of a fact or of a configured extra field.
+/// Value of a fact, or of an extra field that the user configures.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum LoggedValue {
-    /// An Envoy format.
+    /// A format that Envoy expands.
     Format(String),
     /// Literal text.
     Literal(String),
@@ -36,8 +36,7 @@ impl LoggedValue {
         }
     }
 
-    /// Returns the name of the request header that is logged, if clients can put arbitrary bytes
-    /// into it.
+    /// Returns the name of the logged request header, if clients can put arbitrary bytes into it.
     pub(super) fn request_header(&self) -> Option<String> {
         let Self::Format(format) = self else {
             return None;
@@ -46,7 +45,7 @@ impl LoggedValue {
             return Some(":path".to_owned());
         }
         let (name, _) = format.strip_prefix("%REQ(")?.split_once(')')?;
-        // Envoy rejects requests with a non-ASCII method or host.
+        // Envoy rejects requests with a non-ASCII method or host, so these values are always ASCII.
         (!name.starts_with(':')).then(|| name.to_ascii_lowercase())
     }
 
@@ -56,7 +55,7 @@ impl LoggedValue {
     }
 }
 
-/// The facts available for one kind of traffic at one place in the Gateway.
+/// The facts that are known for one kind of traffic at one place in the Gateway.
 pub(super) struct LogLine {
     facts: BTreeMap<Fact, LoggedValue>,
     traffic: TrafficKind,
@@ -90,7 +89,8 @@ impl LogLine {
         ];
         for (fact, text) in known {
             if let Some(text) = text.filter(|text| !text.is_empty()) {
-                // If the fact also has a format, keep the format, because it is more precise.
+                // If the fact also has a format, the format is more precise than the literal, so
+                // keep it.
                 let literal = || LoggedValue::Literal(text.to_owned());
                 facts.entry(fact).or_insert_with(literal);
             }
@@ -99,7 +99,7 @@ impl LogLine {
         Self { facts, traffic }
     }
 
-    /// Returns the fields of a structured log line by name.
+    /// Returns the fields of a structured log line, by name.
     pub(super) fn object(&self, form: &LineForm) -> BTreeMap<String, LoggedValue> {
         let LineForm {
             text: _,
@@ -123,7 +123,7 @@ impl LogLine {
     }
 
     /// Returns the values of a text line, in column order. A value is `None` if it is unknown or
-    /// could break the line.
+    /// could break the line format.
     pub(super) fn text<'l>(
         &'l self,
         form: &'l LineForm,
@@ -134,8 +134,8 @@ impl LogLine {
         })
     }
 
-    /// Returns the value of a configured extra field. Returns `None` if Envoy would reject it, if
-    /// it may be a secret, or if this kind of traffic has no headers.
+    /// Returns the value of a configured extra field. Returns `None` if Envoy would reject the
+    /// field, if it may contain a secret, or if this kind of traffic has no headers.
     fn extra(&self, source: &Source) -> Option<LoggedValue> {
         let (operator, header) = match source {
             Source::RequestHeader(header) => ("REQ", header),

@@ -1,10 +1,10 @@
 //! Access logs: one line for each request, connection or session, on the host and to remote
 //! receivers.
 //!
-//! Never log a possible secret. Paths are logged without their query. Only headers that are listed
-//! in [`fields`] or explicitly configured are read, and never credential headers.
+//! Never log anything that may be secret. Paths are logged without their query. Only headers that
+//! are listed in [`fields`] or explicitly configured are read, and never credential headers.
 //!
-//! A client cannot inject a field or a line. Envoy escapes every value in JSON objects, and text
+//! A client cannot inject a field or a line: Envoy escapes every value in JSON objects, and text
 //! lines contain only values that need no escaping.
 
 mod fields;
@@ -23,11 +23,12 @@ use self::filter::TrafficKind;
 use self::line::LogLine;
 use crate::context::RenderContext;
 
-/// The part of the Gateway at which logged traffic arrives, as far as it is known before a client
+/// The part of the Gateway that receives the logged traffic, as far as it is known before a client
 /// connects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoggedPlace<'a> {
-    /// The listener's protocol, used only if the line does not record a protocol itself.
+    /// The listener's protocol. It is used only if Envoy does not supply the protocol for each
+    /// line.
     pub(crate) protocol: &'static str,
     /// Port number as seen by clients.
     pub(crate) port: u32,
@@ -35,7 +36,7 @@ pub(crate) struct LoggedPlace<'a> {
     pub(crate) listener: Option<&'a str>,
     /// Route name, or `None` if it can differ between requests.
     pub(crate) route: Option<&'a str>,
-    /// Backend name, or `None` if there is none or the line records the name itself.
+    /// Backend name, or `None` if there is none or if Envoy supplies the name for each line.
     pub(crate) backend: Option<&'a str>,
 }
 
@@ -44,8 +45,8 @@ pub(crate) fn of_requests(place: LoggedPlace<'_>, context: &RenderContext<'_>) -
     logs(REQUEST, TrafficKind::Requests, place, context)
 }
 
-/// Returns the access logs for connections that are proxied as is: one line per connection, when it
-/// ends.
+/// Returns the access logs for connections that are proxied without interpreting their content.
+/// Each connection produces one line, when it ends.
 pub(crate) fn of_connections(
     place: LoggedPlace<'_>,
     context: &RenderContext<'_>,
@@ -53,7 +54,7 @@ pub(crate) fn of_connections(
     logs(CONNECTION, TrafficKind::Connections, place, context)
 }
 
-/// Returns the access logs for UDP: one line per session, when it ends.
+/// Returns the access logs for UDP. Each session produces one line, when it ends.
 pub(crate) fn of_sessions(place: LoggedPlace<'_>, context: &RenderContext<'_>) -> Vec<AccessLog> {
     logs(SESSION, TrafficKind::Sessions, place, context)
 }

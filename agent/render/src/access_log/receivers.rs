@@ -1,7 +1,7 @@
-//! Access logs sent to remote receivers, as OpenTelemetry log records or through Envoy's access log
-//! service.
+//! Access logs that are sent to remote receivers, as OpenTelemetry log records or with Envoy's
+//! access log service.
 //!
-//! Never make a request wait for a receiver, and never buffer lines without a limit.
+//! Never make a request wait for a receiver, and never buffer an unlimited number of lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,16 +28,16 @@ use super::line::{LogLine, LoggedValue};
 use super::logger;
 use crate::{collectors, wrappers};
 
-/// Path to which OTLP/HTTP log records are sent.
+/// Path of a receiver that accepts log records over OTLP/HTTP.
 const PATH: &str = "/v1/logs";
 /// Interval in milliseconds at which buffered lines are sent.
 const FLUSH_MS: u64 = 1_000;
-/// Maximum number of bytes buffered per worker. Beyond this, lines are sent immediately, or dropped
-/// if the receiver is unavailable.
+/// Maximum number of bytes that each worker buffers. Once it is reached, lines are sent
+/// immediately, or dropped if the receiver is unavailable.
 const MAX_GATHERED: u32 = 64 * 1024;
 
-/// Returns the access logs for a receiver. The list is empty if this version does not support the
-/// receiver's protocol.
+/// Returns the access logs for a receiver. Returns an empty list if this version does not support
+/// the receiver's protocol.
 pub(super) fn logs(
     sink: &LogSink,
     traffic: TrafficKind,
@@ -60,10 +60,10 @@ pub(super) fn logs(
 
 /// Returns the OTLP access logs: one record per line, with the fields as attributes.
 ///
-/// Envoy sends non-UTF-8 bytes unchanged, and receivers then reject the whole message, including
-/// other lines. Requests with a non-ASCII value in a logged header are therefore logged separately,
-/// without such headers. Response headers are never sent, because no access log filter can match on
-/// them.
+/// Envoy would send non-UTF-8 bytes unchanged, and receivers would then reject the whole message,
+/// including other lines. Therefore, a request with a non-ASCII value in a logged header is logged
+/// by a separate log, which omits such headers. Response headers are never sent, because access log
+/// filters cannot check whether they are ASCII.
 fn records(
     sink: &LogSink,
     http: bool,
@@ -114,13 +114,13 @@ fn of_attributes(
     let attributes = fields
         .iter()
         .map(|(name, value)| attribute(name, value.format()));
-    // Plain text, not a format: resource attributes are literal.
+    // Resource attributes are literal text, not formats.
     let service = attribute("service.name", collectors::host(gateway));
     let config = OpenTelemetryAccessLogConfig {
         grpc_service,
         http_service,
         log_name: gateway.to_owned(),
-        // The built-in labels describe Envoy's node, which is not configured.
+        // The built-in labels describe Envoy's node, which is not configured, so omit them.
         disable_builtin_labels: true,
         resource_attributes: Some(KeyValueList {
             values: vec![service],
@@ -149,8 +149,8 @@ fn attribute(name: &str, value: String) -> KeyValue {
     }
 }
 
-/// Returns the log for Envoy's access log service. Messages contain Envoy's own request fields;
-/// facts about the place in the Gateway are added as tags.
+/// Returns the log for Envoy's access log service. Messages contain Envoy's own request fields.
+/// Tags add the Gateway, listener and other facts that are known in advance.
 fn messages(
     sink: &LogSink,
     traffic: TrafficKind,

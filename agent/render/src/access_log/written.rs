@@ -1,4 +1,4 @@
-//! Access logs that Envoy writes on its host: JSON or text, to a file or to standard output.
+//! Access logs that Envoy writes on its own host, as JSON or text, to a file or to standard output.
 //!
 //! Never put a value into a text line that could end the line.
 
@@ -44,14 +44,14 @@ fn object(line: &LogLine, form: &LineForm) -> LineFormat {
         json_format: Some(LineObject {
             fields: fields.collect(),
         }),
-        // Omits unknown values.
+        // Omits fields whose value is unknown.
         omit_empty_values: true,
         text_format_source: None,
     }
 }
 
-/// Returns a format of tab-separated values. Each value stays in its column even if others are
-/// unknown.
+/// Returns a format with tab-separated values. Each value stays in its column even if other values
+/// are unknown.
 fn text(line: &LogLine, form: &LineForm) -> LineFormat {
     let values = line.text(form);
     let values = values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), LoggedValue::format));
@@ -89,8 +89,9 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// The fields of `FileAccessLog` that are used. This message and the ones below match the Envoy
-/// API, but keep the JSON object sorted by key. Prost would write a map's entries in random order.
+/// The fields of `FileAccessLog` that are used. This message and the messages below have the same
+/// encoding as in the Envoy API, but keep the entries of the JSON object sorted by key. Prost would
+/// write the entries of a map in random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]

@@ -1,6 +1,6 @@
 //! The bootstrap configuration that Envoy starts with: file paths, admin socket and limits.
 //!
-//! Changing it requires a restart, so it contains nothing from a snapshot.
+//! Bootstrap changes require a restart of Envoy, so the bootstrap contains nothing from a snapshot.
 
 mod overload;
 pub(crate) mod static_bootstrap;
@@ -29,12 +29,12 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// Maximum size of a regular expression, in RE2 instructions. A route's origins together, and its
-/// longest prefix, need less than this.
+/// Maximum size of a regular expression, in RE2 instructions. The largest expressions that are
+/// rendered are smaller: all origins of a route, and the longest prefix.
 const MAX_OF_RE2: f64 = 20_000.0;
 
-/// Returns the bootstrap configuration for an Envoy that reads everything else from files. The file
-/// must have the extension `.pb`.
+/// Returns the bootstrap configuration for an Envoy that reads everything else from files. Its own
+/// file must have the extension `.pb`.
 pub fn bootstrap(options: &RenderOptions) -> Bytes {
     let RenderOptions {
         addresses: _,
@@ -61,7 +61,8 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
                     mode: 0o660,
                 })),
             }),
-            // The agent needs access even when clients have used up all connections.
+            // The agent needs access to the admin socket even if clients have used up all
+            // connections.
             ignore_global_conn_limit: true,
             ..Default::default()
         }),
@@ -74,7 +75,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
             layers: vec![settings(), shares(layout)],
         }),
         stats_config: Some(statistics()),
-        // Allocates a cluster's statistics only on its first request or connection.
+        // Allocate the statistics of a cluster only on its first request or connection.
         deferred_stat_options: Some(DeferredStatOptions {
             enable_deferred_creation_stats: true,
         }),
@@ -85,7 +86,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Returns the node, which Envoy requires even though nothing reads it.
+/// Returns the node, which Envoy requires. Nothing uses its values.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
@@ -94,7 +95,7 @@ fn node() -> Node {
     }
 }
 
-/// Returns the runtime configuration used when validating.
+/// Returns the runtime configuration for validating a configuration.
 fn runtime() -> LayeredRuntime {
     LayeredRuntime {
         layers: vec![settings()],
@@ -112,11 +113,13 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
     }
 }
 
-/// Returns a runtime layer with a single key, because prost writes several keys in random order.
+/// Returns a runtime layer with a single key. With several keys, prost would write them in random
+/// order.
 fn settings() -> RuntimeLayer {
-    // Rendered expressions are already limited by an estimate that is never below RE2's own count.
-    // This limit is a safety net, because one larger expression makes Envoy reject the whole route
-    // table. Envoy's default limit of 100 rejects ordinary expressions.
+    // Expressions are rendered only if an estimate of their size, which is never below RE2's own
+    // count, is low enough. This limit is only a safety net: a single larger expression would make
+    // Envoy reject the whole route table. Envoy's default limit of 100 rejects ordinary
+    // expressions.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
@@ -129,16 +132,16 @@ fn settings() -> RuntimeLayer {
     }
 }
 
-/// Keeps only statistics that the agent needs to verify an update, or that show the host's state.
-/// Each cluster exports its version and, once used, a few more. Five thousand clusters with a
-/// hundred series each would take more memory than Envoy itself.
+/// Keep only statistics that show the state of the host, or that the agent needs to verify an
+/// update. Each cluster exports its version and, once used, a few more. Five thousand clusters with
+/// a hundred series each would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
-        // These confirm an update.
+        // The agent uses these to verify an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Clusters are excluded, because Envoy would keep a series for each, even if it is never
-        // updated.
+        // Exclude clusters here, because Envoy would keep a series for each cluster, even if it is
+        // never updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),
@@ -146,16 +149,16 @@ fn statistics() -> StatsConfig {
         MatchPattern::Prefix("server.".to_owned()),
         MatchPattern::Prefix("overload.".to_owned()),
         MatchPattern::Prefix("runtime.".to_owned()),
-        // Traffic to backends. The last part of a cluster's name contains no dot, unlike
-        // `80.external`, for which Envoy keeps additional counters.
+        // Traffic to backends. The pattern requires that the last part of a cluster's name contains
+        // no dot, which excludes additional counters such as `80.external`.
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),
-        // Traffic per route with separate statistics, for each virtual host.
+        // Traffic of each route that has separate statistics, for each virtual host.
         MatchPattern::SafeRegex(wrappers::regex(
             r"vhost\..*\.route\.(HTTP|GRPC)Route/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
         )),
-        // Traffic per port, summed over all workers.
+        // Traffic per port, as the sum over all workers.
         MatchPattern::SafeRegex(wrappers::regex(
             r"listener\.(\[[^]]*\]|[0-9.]+)_[0-9]+\.(downstream_cx_(total|active|overflow)|downstream_global_cx_overflow|no_filter_chain_match|ssl\.(handshake|connection_error|no_certificate|fail_verify_.*))",
         )),
@@ -173,8 +176,8 @@ fn statistics() -> StatsConfig {
         stats_matcher: Some(StatsMatcher {
             stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(list)),
         }),
-        // Names of virtual hosts and routes contain dots, so Envoy's own rules cannot extract the
-        // route.
+        // The names of virtual hosts and routes contain dots, so Envoy's built-in tag rules cannot
+        // extract the route.
         stats_tags: vec![TagSpecifier {
             tag_name: "sesame.route".to_owned(),
             tag_value: Some(TagValue::Regex(

@@ -1,8 +1,9 @@
-//! The overload manager: how Envoy sheds load when clients need more than its limits allow.
+//! The overload manager, which sheds load when clients need more resources than Envoy's limits
+//! allow.
 //!
 //! As the heap fills, Envoy first shortens idle timeouts, then releases cached memory, then
-//! disables keep-alive. Finally, it stops accepting connections and requests. Requests in progress
-//! continue. Connections beyond the connection limit are closed on accept.
+//! disables keep-alive. Finally, it stops accepting connections and requests. Requests that are
+//! already in progress continue. Connections above the connection limit are closed on accept.
 
 use envoy_types::pb::envoy::config::overload::v3::{
     OverloadAction, OverloadManager, ResourceMonitor, ScaleTimersOverloadActionConfig,
@@ -19,7 +20,8 @@ use crate::limits::Limits;
 
 const HEAP: &str = "envoy.resource_monitors.fixed_heap";
 const CONNECTIONS: &str = "envoy.resource_monitors.global_downstream_max_connections";
-/// Interval at which the heap is measured. A few hundred clients can fill a gigabyte in a second.
+/// Interval at which the heap size is measured. A few hundred clients can fill a gigabyte within a
+/// second.
 const EVERY: Duration = Duration {
     seconds: 0,
     nanos: 50_000_000,
@@ -63,7 +65,7 @@ pub(super) fn manager(limits: &Limits) -> OverloadManager {
     }
 }
 
-/// Returns the minimum idle timeouts, in seconds, which apply when the heap is exhausted.
+/// Returns the minimum idle timeouts, in seconds. They apply when the heap is exhausted.
 fn timers() -> ScaleTimersOverloadActionConfig {
     let timer = |timer: TimerType, seconds| ScaleTimer {
         timer: timer.into(),

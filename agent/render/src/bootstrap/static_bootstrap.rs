@@ -1,8 +1,8 @@
-//! Renders a configuration into one static bootstrap, because `envoy --mode validate` does not read
+//! Renders a configuration as one static bootstrap for `envoy --mode validate`, which does not read
 //! the files of dynamic resources.
 //!
-//! Accepts any subset of the rendered resources, so the cause of a rejection can be found by
-//! bisection. Keys are inline, so the caller must write the file with mode 0600.
+//! Any subset of the rendered resources can be validated, so that bisection can find the cause of a
+//! rejection. Keys are inline, so the caller must write the file with mode 0600.
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{Bootstrap, bootstrap::StaticResources};
@@ -27,8 +27,8 @@ use prost::{DecodeError, Message, Name};
 
 use crate::rendered::{Rendered, Resource, find};
 
-/// Returns the rendered resources as one static bootstrap. Returns an error only for bytes that
-/// `render` did not write.
+/// Returns the rendered resources as one static bootstrap. Returns an error only if `render` did
+/// not write the bytes.
 pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     let Rendered {
         listeners,
@@ -37,7 +37,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         endpoints,
         secrets,
         filters,
-        // Validation does not depend on the shares.
+        // Whether a configuration is valid does not depend on the shares.
         shares: _,
         problems: _,
         inline: _,
@@ -86,7 +86,7 @@ fn listener(
                         return Ok(());
                     };
                     let name = rds.route_config_name.as_str();
-                    // The table is not in this subset, so an empty table replaces it.
+                    // If the subset does not contain the table, replace it with an empty table.
                     let table = match find(tables, name) {
                         Some(table) => RouteConfiguration::decode(&*table.bytes)?,
                         None => RouteConfiguration {
@@ -122,8 +122,8 @@ fn cluster(resource: &Resource, endpoints: &[Resource]) -> Result<Cluster, Decod
     Ok(cluster)
 }
 
-/// Removes the file sources from a TLS context. Envoy looks up a secret without a source among the
-/// static secrets.
+/// Removes the file sources from a TLS context, because Envoy looks up a secret without a source
+/// among the static secrets.
 fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeError> {
     let Some(transport_socket::ConfigType::TypedConfig(config)) =
         socket.and_then(|socket| socket.config_type.as_mut())
@@ -150,7 +150,7 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
         Ok(())
     };
     change(config, |tls: &mut DownstreamTlsContext| {
-        // These keys belong to the host, so there is nothing to validate.
+        // The session ticket keys belong to the host, so there is nothing to validate.
         tls.session_ticket_keys_type = None;
         without_files(&mut tls.common_tls_context)
     })?;
@@ -162,7 +162,7 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
     })
 }
 
-/// Applies the change to the packed message if it has type `M`.
+/// If the packed message has type `M`, applies the change to it.
 fn change<M: Message + Name + Default>(
     config: &mut Any,
     change: impl FnOnce(&mut M) -> Result<(), DecodeError>,

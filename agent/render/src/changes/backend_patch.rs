@@ -1,8 +1,10 @@
-//! Patches the clusters when only a few backends were added or removed, and reuses the others.
+//! Renders a change that adds or removes only a few backends. Reuses the clusters of all other
+//! backends.
 //!
-//! When a route moves to another backend, one cluster of thousands changes. Rendering the others
-//! would dominate the cost. Never guess: return `None` if anything except these clusters, their
-//! endpoints and some virtual hosts might differ. The caller then renders more.
+//! When a route moves to another backend, one cluster out of thousands changes. Rendering the
+//! others would dominate the cost. Never guess: return `None` if anything except these clusters,
+//! their endpoints and some virtual hosts might differ. The caller then renders more of the
+//! snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::context::{RenderContext, RenderOptions};
 use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// Renders `now`, whose route tables are `new`. `rendered` is the rendering of `before`, which had
-/// the route tables `old` and no problems.
+/// Renders `now`, whose rendered route tables are `new`. `rendered` is the rendering of `before`,
+/// without problems; its route tables are `old`.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -74,8 +76,9 @@ pub(crate) fn render(
     })
 }
 
-/// Returns true if adding or removing these backends affects no unchanged resource. This requires
-/// that they do not use TLS, and that no virtual host, listener or log receiver refers to them.
+/// Returns true if adding or removing these backends cannot affect other resources. This is the
+/// case if the backends do not use TLS, and no unchanged virtual host, listener or log receiver
+/// refers to them.
 fn concerns_nobody_else(
     changes: &BackendChanges,
     before: &EncodedSnapshot,
@@ -86,13 +89,13 @@ fn concerns_nobody_else(
         snapshot.is_in_route_tables(&backend.name) || snapshot.is_in_rest(&backend.name)
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
-        // An unchanged virtual host may still refer to a removed backend, or may already have
-        // referred to an added one.
+        // An unchanged virtual host must not refer to a removed backend, and must not have referred
+        // to an added backend while it was missing.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }
 
-/// Returns true if the endpoints of all remaining backends stay in a file or inline, as before.
+/// Returns true if no remaining backend's endpoints move between a file and its cluster.
 fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &BackendChanges) -> bool {
     let BackendChanges { come, gone, .. } = changes;
     let is_of = |backends: &[Backend], name: &str| backends.iter().any(|it| it.name == name);
@@ -102,7 +105,7 @@ fn others_stay(rendered: &Rendered, granted: &Subscriptions<'_>, changes: &Backe
     before.eq(now.filter(|name| !is_of(come, name)))
 }
 
-/// Returns all clusters. Renders only clusters that were added or whose endpoints changed.
+/// Returns all clusters. Renders only the clusters that were added or whose endpoints changed.
 fn clusters(
     rendered: &Rendered,
     changes: &BackendChanges,
@@ -134,7 +137,7 @@ fn clusters(
     Some(merged(&rendered.clusters, &gone, rendered_now))
 }
 
-/// Updates a list sorted by name. Removes the entries named in `without`, then adds or replaces the
+/// Updates a list sorted by name: removes the entries named in `without`, then adds or replaces the
 /// entries in `with`.
 fn merged(
     list: &Arc<[Resource]>,

@@ -1,6 +1,7 @@
-//! Incremental rendering: reuses and shares the unaffected parts of the previous rendering.
+//! Incremental rendering: reuses the parts of the previous rendering that a change does not affect.
 //!
-//! Never return a result that differs from a full rendering. If that is not certain, return `None`.
+//! Never return a result that differs from a full rendering. If the results might differ, return
+//! `None`.
 
 pub(crate) mod backend_patch;
 mod route_table_patch;
@@ -17,8 +18,8 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
-/// Maximum number of clusters to look up in all route tables. With more, a full rendering costs
-/// little more.
+/// Maximum number of clusters to search for in all route tables. With more clusters, a full
+/// rendering costs little more.
 const MAX_LOOKED_FOR: usize = 16;
 
 /// Renders a Gateway if only its route tables have changed. Reuses everything else, including
@@ -30,8 +31,7 @@ pub fn routes_after(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, a part was left out, and this may have affected how routes were
-    // rendered.
+    // After a problem, a part was left out, which may have affected how routes were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -40,7 +40,7 @@ pub fn routes_after(
         // Routes do not use the name.
         gateway: "",
         edge: now.edge(),
-        // Only listeners use these, and the listeners are unchanged.
+        // Only listeners use these two, and the listeners have not changed.
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),
@@ -67,7 +67,7 @@ pub fn backends_after(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, a part was left out, and this may have affected other resources.
+    // After a problem, a part was left out, which may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -77,7 +77,7 @@ pub fn backends_after(
         .or_else(|| around_tables(rendered, snapshots, tables, options))
 }
 
-/// Renders everything except the route tables, and reuses resources that did not change.
+/// Renders everything except the route tables. Reuses the resources that did not change.
 fn around_tables(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
@@ -86,8 +86,8 @@ fn around_tables(
 ) -> Option<Rendered> {
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
         let [gone, come] = differ(&rendered.clusters, context.clusters).ok_or(())?;
-        // A virtual host that refers to one of these clusters would now be rendered differently,
-        // but unchanged virtual hosts are not rendered again.
+        // Virtual hosts that refer to these clusters would now be rendered differently. However,
+        // unchanged virtual hosts are not rendered again.
         if gone.iter().any(|name| now.is_in_route_tables(name))
             || come.iter().any(|name| before.is_in_route_tables(name))
         {
@@ -104,8 +104,8 @@ fn around_tables(
     after.problems.is_empty().then_some(after)
 }
 
-/// Compares two lists that are sorted by name. Returns the names that are only in `before` and
-/// those that are only in `now`. Returns `None` if there are too many to look up.
+/// Compares two lists that are sorted by name. Returns the names that are only in `before` and the
+/// names that are only in `now`. Returns `None` if there are too many to search for.
 fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r str>; 2]> {
     let in_one_alone = |one: &'r [Resource], other: &[Resource]| {
         let mut left = other.iter().peekable();
@@ -124,15 +124,15 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
 }
 
 /// Renders a Gateway if only these endpoint sets have changed. Reuses everything else. `backends`
-/// are all backends that use one of the sets, in the snapshot's order. Returns `None` if anything
-/// else might be affected; otherwise the result equals [`render`](crate::render).
+/// are all backends that use one of the sets, in the order of the snapshot. Returns `None` if
+/// anything else might be affected; otherwise the result equals [`render`](crate::render).
 pub fn endpoints_after(
     rendered: &Rendered,
     changed: &[EndpointSet],
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // If there were problems, a part was left out, and this may have affected other resources.
+    // After a problem, a part was left out, which may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -143,7 +143,7 @@ pub fn endpoints_after(
     }
     let sets = endpoints::sets(changed);
     let mut clusters = Vec::new();
-    // The selection of sets for files depends on all backends, and the backends are unchanged.
+    // All backends decide together which sets get files, and the backends have not changed.
     let mut subscriptions = Subscriptions::default();
     for backend in backends {
         let known = find(&rendered.clusters, &backend.name)?;
@@ -157,7 +157,7 @@ pub fn endpoints_after(
         options,
         subscriptions,
         clusters: &rendered.clusters,
-        // Endpoints use none of these.
+        // Endpoints do not depend on any of these.
         gateway: "",
         edge: Edge::default(),
         tracing: None,
@@ -178,7 +178,7 @@ pub fn endpoints_after(
 }
 
 /// Replaces entries in a list sorted by name. Returns `None` if one of `others` is not in the list.
-/// Shares the list if nothing changes.
+/// If nothing changes, returns the same shared list.
 fn replaced(list: &Arc<[Resource]>, others: Vec<Resource>) -> Option<Arc<[Resource]>> {
     let mut list = Arc::clone(list);
     for other in others {

@@ -1,7 +1,7 @@
-//! Patches route tables, and reuses the unchanged virtual hosts as they were rendered before.
+//! Patches route tables. Reuses the rendered form of unchanged virtual hosts.
 //!
 //! If one or two virtual hosts in a table of thousands change, decoding and rendering the others
-//! would dominate the cost. Virtual hosts are therefore compared in encoded form. Never guess:
+//! would dominate the cost. Therefore, virtual hosts are compared in encoded form. Never guess:
 //! return `None` if anything is unexpected. The caller then renders the complete table.
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,7 +16,7 @@ use crate::context::RenderContext;
 use crate::http::route_tables::{self, MAX_TABLE_BYTES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
-/// Renders the route tables `new`. `rendered` is the rendering of `old`, which had no problems.
+/// Renders the route tables `new`. `rendered` is the rendering of `old`, without problems.
 pub(super) fn render(
     rendered: &[Resource],
     old: &[EncodedTable<'_>],
@@ -40,7 +40,8 @@ pub(super) fn render(
     };
     let tables: Arc<[Resource]> = tables.map(table).collect::<Option<_>>()?;
     let size: usize = tables.iter().map(|table| table.bytes.len()).sum();
-    // Beyond the limit, a full rendering reports which virtual hosts are rejected.
+    // If the limit is exceeded, leave it to a full rendering to report which virtual hosts are
+    // rejected.
     (size <= MAX_TABLE_BYTES).then_some(tables)
 }
 
@@ -57,15 +58,14 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep every domain in its position. In that case, all domains are already
-    // validated.
+    // Most changes keep every domain in its position. The domains need not be checked again then.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()
     } else {
         old.domains().zip(0..).collect()
     };
-    // Leave room for a virtual host to grow, because a reallocation would copy everything again.
+    // Leave room for a virtual host to grow. Otherwise, a reallocation would copy everything again.
     bytes.reserve(rendered.bytes.len() + rendered.bytes.len() / 64);
     let mut seen = BTreeSet::new();
     let mut problems = RenderProblems::default();

@@ -18,10 +18,10 @@ use sesame_proto::schema::{HashPolicy, LoadBalancer, MAX_BACKEND_MS, SlowStart};
 use super::hashing;
 use crate::wrappers;
 
-/// Runtime key that Envoy requires, even though nothing sets it.
+/// Runtime key that Envoy requires. Nothing sets it.
 const AGGRESSION_KEY: &str = "backends.slow_start_aggression";
 
-/// Sets the load balancing policy of a cluster. Returns an error if Envoy would reject it.
+/// Sets the load balancing policy of a cluster. Returns an error if Envoy would reject the policy.
 pub(super) fn into(cluster: &mut Cluster, balancer: &LoadBalancer) -> Result<(), String> {
     let LoadBalancer {
         strategy: _,

@@ -25,20 +25,21 @@ use crate::wrappers;
 /// Default timeout for connecting to an endpoint, in milliseconds.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
-/// Maximum number of response headers, and their maximum size in KiB; beyond these limits, clients
-/// get 502. Envoy's defaults of 100 and 60 reject responses that clients accept without a proxy.
+/// Maximum number of response headers, and their maximum total size in KiB. If a response exceeds
+/// either, the client gets 502. Envoy's defaults of 100 and 60 reject responses that clients accept
+/// without a proxy.
 const MAX_RESPONSE_HEADERS: u32 = 1_000;
 const MAX_RESPONSE_HEADERS_KIB: u32 = 256;
 
-/// Default TCP keep-alive. It detects within about 90 s that an endpoint has vanished silently, for
-/// example because its node lost power.
+/// Default TCP keep-alive settings. They detect within about 90 s that an endpoint has vanished
+/// silently, for example because its node lost power.
 const KEEPALIVE: Keepalive = Keepalive {
     idle_seconds: 60,
     interval_seconds: 10,
     probes: 3,
 };
 
-/// Sets the connection options of a cluster whose transport socket is already set. An
+/// Sets the connection options of a cluster. Its transport socket must already be set. An
 /// `idle_timeout_ms` of 0 disables the timeout.
 pub(super) fn into(
     cluster: &mut Cluster,
@@ -104,7 +105,7 @@ fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol)
         ..Default::default()
     };
     let name = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
-    // A single entry, because prost writes several entries in random order.
+    // Use only one entry, because prost writes several entries in random order.
     cluster.typed_extension_protocol_options =
         HashMap::from([(name.to_owned(), pack_any(options))]);
 }
@@ -123,7 +124,7 @@ fn probes(keepalive: Keepalive) -> TcpKeepalive {
     }
 }
 
-/// Returns a transport that sends the PROXY protocol header before anything else.
+/// Returns a transport socket that sends the PROXY protocol header before all other data.
 fn with_header(version: Version, inner: Option<TransportSocket>) -> TransportSocket {
     let plain = || TransportSocket {
         name: "envoy.transport_sockets.raw_buffer".to_owned(),

@@ -1,4 +1,4 @@
-//! Endpoint sets, each in its own EDS file or inlined in its cluster.
+//! Endpoint sets. Each set is in its own EDS file or inlined in its cluster.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ pub(crate) fn render(
     sets: &Sets<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<Resource> {
-    // Keyed by name, so clusters that use the same set share its file.
+    // Collect them by name, so that clusters with the same endpoint set share its file.
     let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
     for backend in backends.iter().filter(|b| {
         context.subscriptions.endpoints.contains(b.name.as_str()) && context.has_cluster(&b.name)
@@ -56,7 +56,7 @@ pub(crate) fn render(
 }
 
 /// Reports the endpoints that are left out. An invalid endpoint would make Envoy reject the whole
-/// set, and a forbidden one must not receive requests.
+/// set, and a forbidden endpoint must not receive requests.
 pub(crate) fn check(
     endpoints: &[EndpointSet],
     rules: &EndpointRules,
@@ -109,8 +109,8 @@ fn socket(endpoint: &Endpoint, rules: &EndpointRules) -> Result<(IpAddr, u32), S
     Ok((ip, *port))
 }
 
-/// Returns an endpoint set as an Envoy message, which has no endpoints if the snapshot lacks the
-/// set. Unless `session_key` is empty, each endpoint includes its session value.
+/// Returns an endpoint set as an Envoy message. If the snapshot lacks the set, the message has no
+/// endpoints. Unless `session_key` is empty, each endpoint includes its session value.
 pub(super) fn assignment(
     name: &str,
     set: Option<&EndpointSet>,
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Returns the number of endpoints served from a set, and the problems.
+    /// Returns the number of served endpoints in a set, and the problems with the other endpoints.
     fn served(set: &EndpointSet, rules: &EndpointRules) -> (usize, Vec<String>) {
         let mut problems = RenderProblems::default();
         check(std::slice::from_ref(set), rules, &mut problems);

@@ -1,4 +1,4 @@
-//! Hash policies: the request values that select an endpoint.
+//! Hash policies: they define which values of a request select its endpoint.
 
 use envoy_types::pb::envoy::config::route::v3::route_action::{
     HashPolicy as EnvoyPolicy,
@@ -28,7 +28,7 @@ fn policy_of(policy: &HashPolicy) -> Result<EnvoyPolicy, String> {
         Some(Kind::QueryParameter(name)) if !name.is_empty() => {
             PolicySpecifier::QueryParameter(QueryParameter { name: name.clone() })
         }
-        // Without a TTL, Envoy reads the cookie but never sets it.
+        // The cookie has no TTL, so Envoy reads it but never sets it.
         Some(Kind::Cookie(name)) => {
             headers::check_name(name).map_err(|why| format!("hash cookie: {why}"))?;
             PolicySpecifier::Cookie(Cookie {

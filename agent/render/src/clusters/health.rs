@@ -1,7 +1,8 @@
-//! Detects unhealthy endpoints, by health check requests and by the responses to client requests.
+//! Detects unhealthy endpoints with health check requests, and by the responses to client requests.
 //!
-//! Envoy's panic threshold stays at 50 % unless the backend sets another value. If fewer endpoints
-//! are healthy, all of them get requests, because a wrong check must not cause an outage.
+//! If too few endpoints are healthy, all endpoints get requests, because a wrong check must not
+//! cause an outage. The limit is Envoy's default panic threshold of 50 %, unless the backend sets
+//! another value.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};
@@ -19,7 +20,7 @@ use super::balance::percent;
 use crate::http::headers::check_value;
 use crate::wrappers;
 
-/// The Host header of health checks.
+/// Value of the Host header in health checks.
 const HOST: &str = "health-check";
 
 /// Adds a health check to a cluster, or returns an error if Envoy would reject it.
@@ -54,15 +55,15 @@ pub(super) fn into(
     cluster.health_checks = vec![EnvoyCheck {
         timeout: wrappers::milliseconds((*timeout_ms).clamp(1, HealthCheck::MAX_TIMEOUT_MS)),
         interval,
-        // With Envoy's default of 60 s, the first requests after an idle period would go to
-        // endpoints that have failed.
+        // Check idle backends as often as others. With Envoy's default of 60 s, the first requests
+        // after an idle period could go to failed endpoints.
         no_traffic_interval: interval,
         healthy_threshold: threshold(*healthy_threshold),
         unhealthy_threshold: threshold(*unhealthy_threshold),
         health_checker: Some(checker),
         ..Default::default()
     }];
-    // Otherwise, Envoy keeps a removed endpoint until it fails a health check.
+    // By default, Envoy would keep a removed endpoint until it fails a health check.
     cluster.ignore_health_on_host_removal = true;
     Ok(())
 }
@@ -94,7 +95,7 @@ fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthChec
         _ => CodecClientType::Http1,
     };
     Ok(HttpHealthCheck {
-        // Envoy's default is the name of the cluster, which is not a valid Host.
+        // By default, Envoy sends the name of the cluster, which is not a valid Host.
         host: match host.as_str() {
             "" => HOST.to_owned(),
             host => host.to_owned(),
@@ -119,7 +120,7 @@ fn range(range: StatusRange) -> Result<Int64Range, String> {
     })
 }
 
-/// Returns the conditions under which responses eject an endpoint. No other failure ejects it.
+/// Returns the outlier detection settings. Only the configured failures eject an endpoint.
 pub(super) fn ejection(outlier: &OutlierDetection) -> Ejection {
     let OutlierDetection {
         consecutive_5xx,

@@ -1,8 +1,8 @@
 //! Renders one cluster per backend.
 //!
-//! A backend has no cluster at all if Envoy could not connect to it as required. For example, its
-//! trust bundle or the names to verify may be missing. Its share of requests is rejected, never
-//! sent unverified.
+//! A backend has no cluster at all if Envoy could not connect to it in the required way. For
+//! example, its trust bundle or the names to verify may be missing. The requests for such a backend
+//! are rejected, and never sent to an unverified server.
 
 mod balance;
 mod breakers;
@@ -41,7 +41,7 @@ pub(crate) fn render(
     by_name(clusters, problems)
 }
 
-/// Returns the clusters for one backend, or an error if it cannot have any.
+/// Returns the clusters for one backend, or an error if the backend cannot have any.
 pub(crate) fn of_backend(
     backend: &Backend,
     sets: &Sets<'_>,
@@ -59,7 +59,7 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
-/// Returns a backend's cluster, preceded by its additional clusters for sessions.
+/// Returns a backend's main cluster. The additional clusters for sessions, if any, come before it.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {
@@ -69,15 +69,15 @@ fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     clusters
 }
 
-/// Returns a backend's endpoints, to be inlined in its cluster.
+/// Returns a backend's endpoints for inlining in its cluster.
 fn inline(backend: &Backend, sets: &Sets<'_>, rules: &EndpointRules) -> ClusterLoadAssignment {
     let set = sets.get(backend.endpoints.as_str()).copied();
     let protocol = backend.protocol();
     endpoints::assignment(&backend.name, set, protocol, &backend.session_key, rules)
 }
 
-/// Updates the endpoints in a backend's previously rendered clusters. The list is empty if the
-/// endpoints are in a file. Returns `None` if `known` cannot be decoded.
+/// Returns a backend's previously rendered clusters, `known`, with new endpoints. Returns an empty
+/// list if the endpoints are in a file. Returns `None` if `known` cannot be decoded.
 pub(crate) fn with_endpoints(
     known: &Resource,
     backend: &Backend,
@@ -146,8 +146,8 @@ fn cluster(
     }
     let connections = connections.as_deref().copied().unwrap_or_default();
     connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
-    // The resolver adds every set, but a snapshot from another source may lack one. Such a backend
-    // has no endpoints and responds with 503; this is not an error.
+    // The resolver adds every set, but a snapshot from another source may lack one. This is not an
+    // error: such a backend has no endpoints and responds with 503.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {
         cluster.cluster_discovery_type = Some(cluster::ClusterDiscoveryType::Type(
             cluster::DiscoveryType::Eds.into(),
@@ -157,7 +157,7 @@ fn cluster(
             service_name: endpoints.clone(),
         });
     } else {
-        // Without a discovery type, Envoy uses `STATIC`.
+        // A cluster without a discovery type is `STATIC` in Envoy.
         cluster.load_assignment = Some(inline(backend, sets, &context.options.endpoints));
     }
     Ok(cluster)

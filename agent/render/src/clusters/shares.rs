@@ -1,9 +1,10 @@
-//! Divides Envoy's connection limits among listeners and among backends. Each limit is divided
-//! among namespaces first. Gateways' ports get at least half of the client connections in total.
+//! Divides Envoy's connection limits into shares for listeners and for backends. Each limit is
+//! divided among namespaces first. All ports of Gateways together get at least half of the client
+//! connections; the rest is for ports that only ListenerSets declare.
 //!
-//! Envoy reads the shares as runtime values from a separate file, because each share depends on the
-//! number of others. If shares were fields of listeners and clusters, adding or removing one would
-//! drain all others.
+//! Envoy reads the shares as runtime values from a separate file, because each share depends on how
+//! many others there are. If the shares were fields of listeners and clusters, adding or removing
+//! one would change and drain all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +21,11 @@ use crate::rendered::Resource;
 
 /// Name of the runtime layer, and of the only resource in its file.
 pub(crate) const LAYER: &str = "limits";
-/// The kind of a listener owner that tenants cannot create.
+/// The kind of listener owner that tenants cannot create.
 const GATEWAY: &str = "Gateway";
 
-/// `envoy.service.runtime.v3.Runtime` with a layer that is sorted by key, because prost writes the
-/// entries of other maps in random order.
+/// `envoy.service.runtime.v3.Runtime` with a layer that is sorted by key. Prost writes the entries
+/// of other maps in random order.
 #[derive(Clone, PartialEq, Message)]
 struct Runtime {
     #[prost(string, tag = "1")]
@@ -45,7 +46,7 @@ const OF_LISTENER: (&str, &str) = ("envoy.resource_limits.listener.", ".connecti
 const OF_CLUSTER: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
 /// Returns the encoded `Runtime` with the shares of these listeners and clusters. `ports` and
-/// `backends` are their sources in the snapshot.
+/// `backends` are the parts of the snapshot from which they were rendered.
 pub(crate) fn render(
     options: &RenderOptions,
     ports: &[Port],
@@ -61,11 +62,12 @@ pub(crate) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
-        // A cluster that delegates opens no connections; they count against the cluster that it
-        // selects.
+        // Skip clusters that only delegate to other clusters. The selected cluster counts the
+        // connections.
         .filter(|cluster| !sessions::opens_nothing(&cluster.name))
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
-    // UDP sessions are not connections; they count against their backend's share.
+    // Skip UDP listeners: their sessions are not connections, and count against the share of their
+    // backend.
     let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));
     let owners = owners(ports, options);
     let owners_of = |listener: &Resource| {
@@ -104,7 +106,7 @@ pub(crate) fn render(
 }
 
 /// Returns the connection limits that backends set themselves, by backend name. If such a limit is
-/// not above the share, the share is omitted, because the cluster already contains the limit.
+/// at or below the share, no share is written, because the cluster already contains the limit.
 fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     let limits = backends.iter().filter_map(|backend| {
         let most = backend.breaker.as_ref()?.max_connections;
@@ -122,7 +124,7 @@ struct Owners<'s> {
 }
 
 impl Owners<'_> {
-    /// Returns placeholder owners for a port whose listener names reveal no owner.
+    /// Returns placeholder owners, for a port whose listener names do not identify owners.
     fn unknown() -> Self {
         Self {
             gateways: false,
@@ -131,13 +133,13 @@ impl Owners<'_> {
     }
 }
 
-/// Returns the owners of each TCP port, by the port number that is bound.
+/// Returns the owners of each TCP port. The key is the port number that the host binds.
 fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owners<'s>> {
     let tcp = ports.iter().filter(|it| it.transport() == Transport::Tcp);
     let owners = tcp.map(|port| {
         let names = port.listeners.iter().map(|it| it.name.as_str());
         let parsed: Vec<_> = names.filter_map(|it| Provenance::parse(it).ok()).collect();
-        // A port shared by Gateways and ListenerSets belongs to the Gateways.
+        // If Gateways and ListenerSets share a port, it belongs to the Gateways.
         let gateways = parsed.iter().any(|it| it.kind == GATEWAY);
         let owners = parsed.iter().filter(|it| !gateways || it.kind == GATEWAY);
         let mut namespaces: Vec<&str> = owners.map(|it| it.namespace).collect();

@@ -1,5 +1,5 @@
-//! Descriptors for the part of the Envoy API that is rendered. The test `envoy_descriptors` writes
-//! them.
+//! Descriptors for the types of the Envoy API that are rendered. The test `envoy_descriptors`
+//! generates them.
 
 use std::sync::OnceLock;
 
@@ -9,11 +9,11 @@ use super::DumpError;
 
 static COMPRESSED: &[u8] = include_bytes!("../../data/envoy-api.binpb.zst");
 
-/// Maximum decompressed size in bytes, about three times the actual size.
+/// Maximum decompressed size of the descriptors in bytes, about three times the actual size.
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Returns the descriptor pool. The first use builds it in about 10 ms; serving traffic never needs
-/// it.
+/// Returns the descriptor pool. The first call builds it in about 10 ms. It is not needed for
+/// serving traffic.
 pub(super) fn pool() -> Result<&'static DescriptorPool, DumpError> {
     static POOL: OnceLock<Result<DescriptorPool, String>> = OnceLock::new();
     POOL.get_or_init(|| {

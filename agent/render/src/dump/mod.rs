@@ -1,8 +1,8 @@
-//! Prints Envoy's resources in readable form, also for golden files.
+//! Prints Envoy's resources in readable form, for users and for golden files.
 //!
 //! On disk, resources are `.pb` files. Here they become JSON or YAML, with the field names of the
 //! proto files and every `Any` expanded. Keys are sorted, so the same resources always produce the
-//! same text. Never print a private key unless requested.
+//! same text. Never print a private key unless the caller requests it.
 
 mod descriptors;
 
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 use crate::rendered::{Rendered, Resource};
 
-/// Redaction of private keys. Certificates are public and never redacted.
+/// Whether private keys are redacted. Certificates are public and never redacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redact {
     /// Prints `<redacted>` for each private key.
@@ -35,7 +35,7 @@ pub enum Redact {
     Nothing,
 }
 
-/// Errors for bytes that do not match their declared type, and for types that the descriptors lack.
+/// Error for bytes that do not match their declared type, and for types that the descriptors lack.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     /// The bytes of a resource are malformed.
@@ -58,10 +58,10 @@ pub enum DumpError {
         /// Serialization error.
         source: serde_json::Error,
     },
-    /// The built-in descriptors are broken.
+    /// The descriptors that are built into the program are broken.
     #[error("the Envoy descriptors of this build are broken: {0}")]
     Descriptors(String),
-    /// YAML output failed.
+    /// The YAML output failed.
     #[error("cannot be written as YAML: {0}")]
     Yaml(String),
 }
@@ -76,7 +76,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         endpoints,
         secrets,
         filters,
-        // The shares belong to the host, not to the served configuration.
+        // Omit the shares, which belong to the host and not to the served configuration.
         shares: _,
         problems: _,
         inline: _,
@@ -133,7 +133,8 @@ fn value<M: Name>(name: &str, bytes: &[u8]) -> Result<Value, DumpError> {
             message,
             source,
         })?;
-    // Convert to `Value`, whose maps are sorted, because proto map entries have random order.
+    // Convert to `Value` first, because its maps are sorted. The entries of proto maps have a
+    // random order.
     dynamic
         .serialize_with_options(
             serde_json::value::Serializer,
@@ -178,7 +179,8 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
     value
 }
 
-/// Converts a secret's PEM data from bytes to text, and removes private keys unless requested.
+/// Converts the PEM data in a secret from bytes to text. Removes private keys unless they are
+/// requested.
 fn readable(mut secret: Secret, redact: Redact) -> Secret {
     match &mut secret.r#type {
         Some(Type::TlsCertificate(TlsCertificate {

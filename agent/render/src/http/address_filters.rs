@@ -1,5 +1,5 @@
-//! Filters that allow or deny clients by IP address. If a policy rejects a request, the access log
-//! contains its name.
+//! Filters that allow or deny clients by IP address. The access log names the policy that rejects a
+//! request.
 
 use std::collections::HashMap;
 
@@ -16,11 +16,11 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 use super::composite;
 use crate::wrappers;
 
-/// Name of the placeholder filter, and key of a route's configuration for it.
+/// Name of the placeholder filter, which is also the key of a route's configuration for it.
 pub(crate) const FILTER: &str = "addresses";
 
 /// Returns the configuration for these filters, or `None` if there are none. A request must pass
-/// all of them.
+/// all of the filters.
 pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     let refused = filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
@@ -31,8 +31,8 @@ pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
     Ok(rejecting(refused))
 }
 
-/// Returns a configuration that responds with 403 to requests that match any of these principals.
-/// Each policy has a name and its principals. Returns `None` if `policies` is empty.
+/// Returns a configuration that responds with 403 if a policy's principals match the request. Each
+/// policy is given by its name and its principals. Returns `None` if `policies` is empty.
 pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
     if policies.is_empty() {
         return None;
@@ -72,7 +72,7 @@ fn rules(rules: Rules) -> Vec<u8> {
     filter.encode_to_vec()
 }
 
-/// Returns principals that match the clients that a filter denies.
+/// Returns principals that match all clients that a filter denies.
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let (allowed, mut refused) = (networks(allow)?, networks(deny)?);
     if !allowed.is_empty() {
@@ -87,7 +87,7 @@ fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principa
     Ok(refused)
 }
 
-/// Returns one principal per network, which matches the clients in it.
+/// Returns one principal per network. It matches the clients in the network.
 pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let ids = ranges.iter().map(|AddressRange { network, peer }| {
         let network = range(network)?;

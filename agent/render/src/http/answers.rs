@@ -1,4 +1,4 @@
-//! Direct responses, which Envoy generates itself.
+//! Direct responses, which Envoy generates without a backend.
 
 use envoy_types::pb::envoy::config::core::v3::{
     DataSource, SubstitutionFormatString, data_source, substitution_format_string::Format,
@@ -25,8 +25,8 @@ pub(super) fn answer(status: u32) -> route::Action {
     })
 }
 
-/// Returns an action that responds with a status and a body. A body that is too long would make
-/// Envoy reject the whole route table, so it is an error.
+/// Returns an action that responds with a status and a body. Returns an error if the body is too
+/// long, because Envoy would reject the whole route table.
 pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String> {
     let DirectResponse {
         status,
@@ -45,7 +45,8 @@ pub(super) fn direct(response: &DirectResponse) -> Result<route::Action, String>
         response.body = (!body.is_empty()).then(|| inline(body));
         if !content_type.is_empty() {
             headers::check_value(content_type).map_err(|why| format!("content type: {why}"))?;
-            // Envoy overwrites a header of this name with `text/plain`.
+            // Set the content type here, because Envoy overwrites a header of this name with
+            // `text/plain`.
             response.body_format = Some(SubstitutionFormatString {
                 content_type: content_type.clone(),
                 format: Some(Format::TextFormatSource(inline("%LOCAL_REPLY_BODY%"))),
@@ -63,11 +64,11 @@ fn inline(text: &str) -> DataSource {
     }
 }
 
-/// Statuses for the share of requests that an invalid backend would receive.
+/// Statuses for requests that would go to an invalid backend.
 pub(super) struct RefusalAnswer {
     /// Status for a route that responds directly.
     pub(super) status: u32,
-    /// Envoy's response code for requests to a cluster that never exists.
+    /// Envoy's response code for a request whose cluster does not exist.
     pub(super) not_found: ClusterNotFoundResponseCode,
 }
 

@@ -1,9 +1,10 @@
-//! Removes request headers that an authorization service sets for the backend, so clients cannot
+//! Removes request headers that authorization services set for the backend, so that clients cannot
 //! forge them.
 //!
-//! Envoy overwrites only the headers that the service's response contains. A filter therefore
-//! removes all configured headers from the request before the service is called. One such filter
-//! precedes the routes' authorization, and another precedes all filters of a listener.
+//! Envoy overwrites a header only if the service's response contains it. Therefore, a filter
+//! removes all headers that the service may set from the request before the service is called. One
+//! such filter runs before the authorization of routes. Another one runs before all filters of a
+//! listener.
 
 use std::collections::BTreeSet;
 
@@ -20,22 +21,22 @@ use sesame_proto::schema::{ExternalAuth, external_auth::Protocol};
 
 use super::headers;
 
-/// Name of the filter for routes in the connection manager, and key of a route's configuration for
-/// it.
+/// Name of the filter for routes in the connection manager. It is also the key of a route's
+/// configuration for the filter.
 pub(crate) const FILTER: &str = "authorization_headers";
 
-/// Names of the filter for listeners and of the filter after it. The latter makes Envoy select the
-/// route again, because the first selection may have matched a removed header.
+/// Names of the filter for listeners, and of the filter that follows it. The second filter makes
+/// Envoy select the route again, because the first selection may have matched a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 
-/// Returns a mutation that removes the headers that these services set. Returns `None` if they set
-/// none. `auths` is in the order in which the services are called.
+/// Returns a mutation that removes the headers that these services set, or `None` if they set none.
+/// `auths` must be in the order in which the services are called.
 ///
-/// A header that is also sent to a service keeps the client's value, unless an earlier service sets
-/// it.
+/// A service that receives a header can check it. Such a header keeps the client's value, unless an
+/// earlier service may set it.
 pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
-    // HTTP services always get this header.
+    // HTTP services always receive this header.
     let mut shown = BTreeSet::from(["authorization".to_owned()]);
     let mut removed = BTreeSet::new();
     for auth in auths {
@@ -68,12 +69,12 @@ pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
     })
 }
 
-/// Returns a route configuration for [`FILTER`] that removes nothing.
+/// Returns a route configuration with which [`FILTER`] removes nothing.
 pub(crate) fn idle() -> Any {
     pack_any(HeaderMutationPerRoute::default())
 }
 
-/// Returns an empty configuration for [`REROUTE`], which only enables the filter.
+/// Returns an empty route configuration for [`REROUTE`]. It enables the filter.
 pub(crate) fn reroute() -> Any {
     pack_any(SetFilterState::default())
 }
@@ -127,7 +128,7 @@ mod tests {
             removed(&[http(&[], &["X-User", "x-role"])]),
             ["x-role", "x-user"]
         );
-        // The service needs these headers.
+        // The services receive these headers, so the headers are kept.
         let credentials = ["authorization", "Cookie", "x-user"];
         assert_eq!(removed(&[http(&["cookie"], &credentials)]), ["x-user"]);
         // Framing headers are never removed.

@@ -1,5 +1,5 @@
-//! Authorization rules for requests that have passed all other checks. If a policy rejects a
-//! request, the access log contains its name.
+//! Authorization rules, which apply to requests that have passed all other checks. The access log
+//! names the policy that rejects a request.
 
 use envoy_types::pb::envoy::config::rbac::v3::{
     MetadataSource, Principal, SourcedMetadata, principal,
@@ -19,10 +19,10 @@ use super::address_filters::{self, of};
 use super::{headers, matches, tokens};
 use crate::wrappers;
 
-/// Name of the placeholder filter, and key of a route's configuration for it.
+/// Name of the placeholder filter, which is also the key of a route's configuration for it.
 pub(crate) const FILTER: &str = "authorization";
 
-/// Returns the configuration for these authorizations, or `None` if there are none. Each of them
+/// Returns the configuration for these authorizations, or `None` if there are none. All of them
 /// must allow a request.
 pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
     let rejected = all.iter().map(|authorization| {
@@ -35,7 +35,8 @@ pub(crate) fn render(all: &[Authorization]) -> Result<Option<Any>, String> {
 }
 
 /// Returns a principal that matches the requests that an authorization rejects. It is built from
-/// the last rule to the first: a deny rule adds matching requests, and an allow rule removes them.
+/// the last rule to the first, because earlier rules take precedence. A deny rule adds the requests
+/// that it matches, and an allow rule removes them.
 fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     let Authorization {
         name: _,
@@ -57,7 +58,7 @@ fn rejected(authorization: &Authorization) -> Result<Principal, String> {
     })
 }
 
-/// Returns a principal that matches the requests that a rule matches.
+/// Returns a principal that matches the same requests as a rule.
 fn matched(rule: &AuthorizationRule) -> Result<Principal, String> {
     let AuthorizationRule {
         allow: _,
@@ -135,7 +136,7 @@ fn of_claim(claim: &ClaimValues) -> Result<Principal, String> {
         ))),
     };
     let value = one_of(values.iter().map(text).collect());
-    // A claim is a string or a list of strings.
+    // The claim may be a string or a list of strings.
     let value = one_of(vec![
         value.clone(),
         ValueMatcher {

@@ -1,22 +1,23 @@
-//! Backends that rewrite requests. Envoy cannot rewrite per weighted backend within one route, so
-//! each backend gets a separate route. Envoy draws one random number per request and uses it for
-//! all of these routes, so they split the requests by weight.
+//! Rules in which a backend rewrites requests. Envoy cannot rewrite per weighted backend within one
+//! route, so each backend gets a separate route. Envoy draws one random number per request and
+//! compares it with the limits of all of these routes, so the routes split the requests by weight.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 use sesame_proto::schema::{Forward, UrlRewrite, WeightedBackend};
 
-/// Denominator of each route's limit. All routes for a rule share it, because the limits are
+/// Denominator of each route's limit. All routes of a rule share it, because the limits are
 /// cumulative.
 const MILLION: u128 = 1_000_000;
 
-/// Selects the requests that a route handles, among those left by earlier routes. `None` selects
-/// all; otherwise, requests are selected if their random number is below the limit.
+/// Selects the requests that a route handles, out of the requests that no earlier route handles.
+/// With a limit, a request is selected if its random number is below the limit. `None` selects all
+/// requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RequestPart(pub(super) Option<RuntimeFractionalPercent>);
 
-/// Returns the selected requests and the action for each backend with a positive weight, in order.
-/// The list is empty if no backend rewrites requests.
+/// Returns, for each backend with a positive weight, the selected requests and the action, in
+/// order. Returns an empty list if no backend rewrites requests.
 pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let weighted = || forward.backends.iter().filter(|it| it.weight > 0);
     if weighted().all(|it| it.rewrite.is_none()) {
@@ -27,7 +28,7 @@ pub(super) fn parts(forward: &Forward) -> Vec<(RequestPart, Forward)> {
     let mut before = 0;
     let part = |(i, backend): (usize, &WeightedBackend)| {
         before += u128::from(backend.weight);
-        // The last backend gets the rest.
+        // The last backend gets the remaining requests.
         let below = (i < last).then(|| share(before, total));
         let forward = Forward {
             backends: vec![WeightedBackend {
@@ -54,8 +55,8 @@ fn share(part: u128, total: u128) -> RuntimeFractionalPercent {
     }
 }
 
-/// Merges a backend's rewrite with its rule's rewrite. The rule's rewrite supplies the parts that
-/// the backend does not set.
+/// Merges a backend's rewrite with the rewrite of its rule. The rule supplies the parts that the
+/// backend does not set.
 fn merged(rule: Option<&UrlRewrite>, backend: Option<&UrlRewrite>) -> Option<UrlRewrite> {
     let (Some(backend), Some(rule)) = (backend, rule) else {
         return backend.or(rule).cloned();

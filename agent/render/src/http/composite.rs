@@ -1,11 +1,11 @@
-//! Placeholder filters that virtual hosts and routes configure.
+//! Placeholder filters. Virtual hosts and routes decide which actual filter runs in them.
 //!
-//! The connection manager has one composite filter per place in its filter chain. Such a filter
-//! does nothing by itself. A route or its virtual host supplies the actual filter, or refers to one
-//! in a file. A route's configuration replaces the virtual host's.
+//! The filter chain of a connection manager has a composite filter at each place where a filter may
+//! run. A composite filter does nothing by itself. A route or its virtual host supplies the actual
+//! filter, or refers to a filter in a file. If both do, only the route's configuration applies.
 //!
-//! Once a filter waits, Envoy never calls another filter of the same place. Therefore, only the
-//! last filter of a place may wait.
+//! If one of a place's filters pauses a request, Envoy does not call the filters after it at the
+//! same place. Therefore, only the last filter of a place may wait.
 
 use std::collections::HashMap;
 
@@ -34,8 +34,8 @@ use crate::config_sources;
 use crate::layout::XdsLayout;
 use crate::rendered::Resource;
 
-/// Returns the placeholder for filters in a file. If Envoy cannot read the file, routes that use
-/// one of its filters respond with 500, and other routes are still served.
+/// Returns the placeholder for filters that are in a file. If Envoy cannot read the file, routes
+/// that use one of these filters respond with 500. Other routes are still served.
 pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpFilter {
     HttpFilter {
         name: name.to_owned(),
@@ -51,12 +51,12 @@ pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpF
     }
 }
 
-/// Returns the type URL of a place whose filters are in a file.
+/// Returns the type URL of the file for a place whose filters are in a file.
 pub(crate) fn type_url() -> String {
     Composite::type_url()
 }
 
-/// Returns a place's file with these filters.
+/// Returns the file for a place, with these filters.
 pub(crate) fn file(
     place: &str,
     filters: impl IntoIterator<Item = (String, Vec<TypedExtensionConfig>)>,
@@ -99,9 +99,9 @@ pub(crate) fn inline(name: &str, config: Any) -> Any {
     }))
 }
 
-/// Returns a route configuration that runs these filters, except for upgrades, whose body has no
-/// end. Only the last filter may wait. For requests that are not upgrades, Envoy has already
-/// removed the `upgrade` header.
+/// Returns a route configuration that runs these filters. Only the last filter may wait. The
+/// filters do not run for upgrades, whose body has no end. For all other requests, Envoy has
+/// already removed the `upgrade` header.
 pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
     let upgrade = HttpRequestHeaderMatchInput {
         header_name: "upgrade".to_owned(),

@@ -1,7 +1,7 @@
 //! CORS: cross-origin requests and their preflights.
 //!
-//! Envoy's CORS filter adds headers only to forwarded requests. If Envoy itself responds, the route
-//! adds them, because browsers also expect them on redirects and errors.
+//! Envoy's CORS filter adds headers only to responses from backends. If Envoy itself responds, the
+//! route must add the headers, because browsers also expect them on redirects and errors.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,11 @@ use crate::l4::weights::REFUSED_CLUSTER;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Name of the filter in the connection manager, and key of a route's configuration for it.
+/// Name of the filter in the connection manager. It is also the key of a route's configuration for
+/// the filter.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
-/// Returns a route configuration that neither allows nor rejects anything.
+/// Returns a route configuration with which the filter neither allows nor rejects anything.
 pub(crate) fn idle() -> Any {
     pack_any(CorsPolicy::default())
 }
@@ -57,7 +58,7 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         allow_origin_string_match: origins,
         allow_methods: list("allow_methods", allow_methods),
         allow_headers: list("allow_headers", allow_headers),
-        // In the other lists, Envoy expands `*` to the requested values, with or without
+        // In the other lists, Envoy replaces `*` with the requested values, with or without
         // credentials.
         expose_headers: list(
             "expose_headers",
@@ -66,24 +67,24 @@ pub(crate) fn render(object: &str, cors: &Cors, problems: &mut RenderProblems) -
         max_age: max_age_seconds.map_or_else(String::new, |seconds| seconds.to_string()),
         allow_credentials: wrappers::boolean(true).filter(|_| *allow_credentials),
         allow_private_network_access: wrappers::boolean(true).filter(|_| *allow_private_network),
-        // Envoy itself responds to preflights from other origins, without CORS headers. They never
-        // reach the backend.
+        // Envoy itself must respond to preflights from other origins, without CORS headers. Such
+        // preflights must not reach the backend.
         forward_not_matching_preflights: wrappers::boolean(false),
         ..Default::default()
     })
 }
 
-/// Returns a `Vary` header that makes caches distinguish origins, unless the backend already sends
-/// one.
+/// Returns a `Vary` header that makes caches distinguish origins. The proxy omits the header if the
+/// backend already sends one.
 pub(crate) fn vary() -> HeaderValueOption {
-    // Envoy omits an empty header.
+    // Envoy omits a header whose value is empty.
     let value = "%CEL('vary' in response.headers && response.headers['vary'].matches('(?i)(^|[, ])(origin|[*])($|[, ])') ? '' : 'Origin')%";
     let action = HeaderAppendAction::AppendIfExistsOrAdd;
     wrappers::header("vary", value.to_owned(), action)
 }
 
-/// Returns the usable origins. The snapshot is not trusted to limit their cost. If requests are not
-/// forwarded, one expression contains all origins.
+/// Returns the origins that can be used. Their cost is limited here, because the snapshot is not
+/// trusted to limit it. If Envoy itself responds, a single expression contains all origins.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
@@ -113,13 +114,13 @@ fn usable<'c>(
     usable
 }
 
-/// Returns true if an origin is an expression whose states RE2 may be unable to cache.
+/// Returns true if RE2 may be unable to cache all states of an origin's expression.
 fn is_costly(origin: &cors_origin::Kind) -> bool {
     matches!(origin, cors_origin::Kind::Regex(pattern) if !expressions::is_of_origins(pattern))
 }
 
-/// Returns the exposed headers. With credentials, browsers interpret `*` as a literal header name,
-/// and Gateway API forbids it.
+/// Returns the exposed headers. `*` is omitted with credentials: browsers would take it as a
+/// literal header name, and Gateway API forbids it.
 fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     if allow_credentials && expose_headers.iter().any(|name| name == "*") {
         &[]
@@ -138,8 +139,8 @@ fn joined(object: &str, field: &str, values: &[String], problems: &mut RenderPro
     values.map(String::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// Returns a route that responds to the preflights of requests that are not forwarded. It has no
-/// backend, because the filter responds before Envoy forwards anything.
+/// Returns a route that responds to the preflights of requests that are not forwarded. The route
+/// needs no backend, because the CORS filter responds first.
 pub(crate) fn preflight_route(
     name: &str,
     route_match: &RouteMatch,
@@ -163,13 +164,13 @@ pub(crate) fn preflight_route(
     }
 }
 
-/// Returns a copy of a route that matches only allowed origins and adds the headers that browsers
-/// expect. Returns `None` if no origin is allowed.
+/// Returns a copy of a route that matches only requests from allowed origins, and adds the headers
+/// that browsers expect. Returns `None` if no origin is allowed.
 pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<EnvoyRoute> {
     let Cors {
         allow_origins,
         allow_credentials,
-        // Only preflights get these headers.
+        // Only responses to preflights need these headers.
         allow_methods: _,
         allow_headers: _,
         expose_headers,
@@ -177,17 +178,17 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         allow_private_network: _,
         ignores_matched_headers: _,
     } = cors;
-    // The omitted origins have been reported with the filter's configuration.
+    // The omitted origins were already reported when the filter's configuration was built.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
-        // Envoy compares every request with these routes, but compares the filter's origins only
-        // with requests for this route.
+        // Limit the cost more strictly here: Envoy compares every request with this match, but
+        // compares the origins in the filter only for requests of this route.
         .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),
             cors_origin::Kind::Regex(origin) => format!("(?:{origin})"),
         })
-        // No request has an empty origin, and Envoy rejects an empty match.
+        // Omit empty origins: no request has one, and Envoy rejects an empty match.
         .filter(|origin| !origin.is_empty())
         .collect();
     if origins.is_empty() {
@@ -202,7 +203,7 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
             "origin",
             wrappers::matching(origins.join("|")),
         ));
-    // The omitted values have been reported with the filter's configuration.
+    // The omitted values were already reported when the filter's configuration was built.
     let exposed = joined(
         "",
         "",
@@ -210,7 +211,8 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
         &mut RenderProblems::default(),
     );
     let said = [
-        // The only value with a format operator. It expands to an origin that has matched.
+        // This is the only value that contains a format operator. It expands to the request's
+        // origin, which has matched.
         ("access-control-allow-origin", "%REQ(origin)%".to_owned()),
         (
             "access-control-allow-credentials",

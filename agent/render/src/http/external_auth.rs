@@ -1,13 +1,12 @@
-//! External authorization: a service that must allow each request before Envoy forwards it.
+//! External authorization: a service must allow a request before Envoy forwards it.
 //!
-//! Envoy's own filter cannot be fully configured per route. The connection manager therefore has
-//! composite filters, which do nothing by themselves. The route, or the virtual host of a listener,
-//! supplies the complete configuration.
+//! Envoy's external authorization filter cannot be fully configured per route. Therefore, the
+//! connection manager has composite filters, which do nothing by themselves. The route, or the
+//! virtual host of a listener, supplies the complete filter configuration.
 //!
-//! There is one composite filter for each authorization of a route, and one for each filter of a
-//! listener. After a filter
-//! that waits for a response, a composite filter never calls another one. Never let a request
-//! bypass a required check.
+//! Each authorization of a route, and each filter of a listener, has its own composite filter: a
+//! composite filter does not call another filter after one that waits for a response. Never let a
+//! request bypass a required check.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
@@ -28,7 +27,7 @@ use crate::context::RenderContext;
 use crate::wrappers;
 
 /// Names of the filters for routes in the connection manager, in the order in which a request
-/// passes through them, and keys of a route's configurations for them.
+/// passes through them. They are also the keys of a route's configurations for these filters.
 pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth",
     "external_auth/1",
@@ -36,27 +35,28 @@ pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth/3",
 ];
 
-/// Timeout in milliseconds for the service's response. The client waits for the response, and the
-/// API has no field for this timeout.
+/// Time in milliseconds within which the service must respond. The client waits for it, and the API
+/// has no field for it.
 const TIMEOUT_MS: u64 = 5_000;
 
-/// Headers that the service's response must never change. They include framing and connection
-/// headers, as well as `host` and the pseudo-headers, on which routing depends.
+/// Headers that a service's response must never change: framing and connection headers, and `host`
+/// and the pseudo-headers, on which routing depends.
 const NOT_ITS_OWN: &str = "(?i):.*|host|connection|content[-_]length|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade";
 
-/// Header with the service's response time. Envoy adds it to the service's response.
+/// Header with the service's response time, which Envoy adds to the service's response.
 const SERVICE_TIME: &str = "x-envoy-upstream-service-time";
 
-/// Maximum number of body bytes buffered for the service, even if the snapshot sets more.
+/// Maximum number of body bytes that are buffered for a service, even if the snapshot sets a higher
+/// limit.
 const MAX_BODY: u32 = 1024 * 1024;
 
-/// Returns the name of a listener's filter, given its index.
+/// Returns the name of a listener's filter with this index.
 pub(crate) fn of_listener(place: usize) -> String {
     format!("listener_external_auth/{place}")
 }
 
-/// Returns the configuration of a listener's filter. Headers that its service sets may change which
-/// route is selected.
+/// Returns the configuration of a listener's filter. The headers that its service sets may affect
+/// which route is selected.
 pub(crate) fn before_routes(
     auth: &ExternalAuth,
     context: &RenderContext<'_>,
@@ -99,7 +99,8 @@ fn config(
         allowed_headers: named(allowed_headers)?,
         with_request_body: (*max_body_bytes > 0).then(|| BufferSettings {
             max_request_bytes: (*max_body_bytes).min(MAX_BODY),
-            // The service would mistake a partial body for a complete one.
+            // Reject longer bodies, because the service would mistake a partial body for a complete
+            // one.
             allow_partial_message: false,
             pack_as_bytes: true,
         }),
@@ -151,8 +152,8 @@ fn authority(backend: &str) -> String {
 fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, String> {
     let ExternalAuthHttp {
         path_prefix,
-        // Configured outside the HTTP service. The names are checked here, because a client must
-        // not control the framing of requests to the service.
+        // Set these headers outside the HTTP service's own configuration. Check the names here,
+        // because a client must not control how requests to the service are framed.
         request_headers,
         response_headers,
     } = http;
@@ -165,15 +166,15 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }
     let copied = match named(response_headers)? {
         Some(some) => some,
-        // Allow any header here; the mutation rules reject forbidden headers.
+        // Allow all headers here, because the mutation rules reject forbidden headers.
         None => ListStringMatcher {
             patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
         },
     };
     Ok(Services::HttpService(HttpService {
         server_uri: Some(HttpUri {
-            // Envoy requires this field but does not use it, because requests keep the client's
-            // host.
+            // Envoy requires this field but does not use it. Requests to the service keep the
+            // client's host.
             uri: format!("http://{}", authority(backend)),
             timeout: wrappers::milliseconds(TIMEOUT_MS),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
@@ -181,7 +182,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
         path_prefix: path_prefix.clone(),
         authorization_response: Some(AuthorizationResponse {
             allowed_upstream_headers: Some(copied),
-            // Allow any header except the one that Envoy adds.
+            // Allow all headers except the header that Envoy adds.
             allowed_client_headers: Some(ListStringMatcher {
                 patterns: vec![wrappers::matching_none_of(&[SERVICE_TIME])],
             }),
@@ -191,7 +192,7 @@ fn http_service(backend: &str, http: &ExternalAuthHttp) -> Result<Services, Stri
     }))
 }
 
-/// Returns a matcher for exactly these names, or `None` if there are none.
+/// Returns a matcher for exactly these header names, or `None` if there are none.
 fn named(names: &[String]) -> Result<Option<ListStringMatcher>, String> {
     let mut patterns: Vec<StringMatcher> = Vec::with_capacity(names.len());
     for name in names {

@@ -19,11 +19,11 @@ use crate::rendered::RenderProblems;
 use crate::wrappers;
 
 /// Returns the actions that forward requests for `route`, each with the requests that it handles.
-/// Usually there is one action. If backends rewrite requests, each backend gets a separate action,
-/// because weighted clusters within one action cannot rewrite.
+/// Usually, a single action handles all requests. If a backend rewrites requests, each backend gets
+/// its own action, because weighted clusters within one action cannot rewrite.
 ///
 /// `rule_request` contains the rule's header changes if any backend changes request headers. Each
-/// backend applies them before its own.
+/// backend then applies the rule's changes before its own.
 pub(super) fn render_all(
     route: &Route,
     forward: &Forward,
@@ -42,7 +42,7 @@ pub(super) fn render_all(
     actions.collect()
 }
 
-/// Returns an action that forwards requests for `route`. Backends must have no rewrites.
+/// Returns an action that forwards requests for `route`. No backend may have a rewrite.
 fn render(
     route: &Route,
     forward: &Forward,
@@ -65,15 +65,16 @@ fn render(
     } = forward;
     let shares = weights::shares(&route.name, backends, context, problems);
     let mut action = RouteAction {
-        // Always set, because Envoy's default is 15 s.
+        // Always set a timeout, because Envoy's default is 15 s.
         timeout: wrappers::milliseconds(*request_timeout_ms),
         retry_policy: retries::render(retry.as_deref(), *backend_timeout_ms),
         request_mirror_policies: mirrors::render(&route.name, mirrors, context, problems),
         internal_redirect_policy: internal_redirect.as_deref().map(internal_redirect::render),
         ..Default::default()
     };
-    // Otherwise, the connection manager's idle timeout would cut off a longer request without
-    // traffic. The request timeout replaces it, even if the route disables the request timeout.
+    // By default, the connection manager's idle timeout would end a request without traffic before
+    // its own timeout. Therefore, the request timeout replaces the idle timeout. If the route
+    // disables the request timeout, both are disabled.
     if let Some(timeout) = stream_idle_timeout_ms {
         action.idle_timeout = wrappers::milliseconds(*timeout);
     } else if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
@@ -89,7 +90,7 @@ fn render(
         return Err("no backend has weight".to_owned());
     }
     if shares.iter().all(is_refused) {
-        // Responds directly, which is simpler than routing to a missing cluster.
+        // Respond directly, which is simpler than forwarding to a cluster that does not exist.
         return Ok(answer(status));
     }
     if shares.iter().any(is_refused) {
@@ -107,15 +108,16 @@ fn render(
     Ok(route::Action::Route(action))
 }
 
-/// Returns the cluster that keeps sessions for `cluster`, or `cluster` itself if it has none.
+/// Returns the cluster with sessions for the backend of `cluster`, or `cluster` itself if there is
+/// none.
 fn cluster_of_sessions(cluster: &str, context: &RenderContext<'_>) -> String {
     Some(sessions::cluster(cluster))
         .filter(|name| context.has_cluster(name))
         .unwrap_or_else(|| cluster.to_owned())
 }
 
-/// Returns the only cluster, or weighted clusters. A backend that changes headers needs a weighted
-/// cluster even if it is the only one.
+/// Returns a single cluster, or weighted clusters. If a backend changes headers, weighted clusters
+/// are needed even for a single backend.
 fn clusters(
     name: &str,
     shares: &[Share<'_>],
@@ -202,7 +204,7 @@ fn weighted(
         weight: _,
         request_headers,
         response_headers,
-        // Backends that rewrite requests have separate actions.
+        // Backends with rewrites never get here, because they have separate actions.
         rewrite: _,
     } = share.backend;
     let request = rule_request.then(&headers::changes(

@@ -1,8 +1,8 @@
-//! Renders the HTTP connection manager, which processes all requests before and after routing.
+//! Renders the HTTP connection manager, which processes all requests and responses of a listener.
 //!
-//! It refers to its route table by file. It contains nothing specific to a route or tenant, unless
-//! the budget of watched files is used up. Its defaults suit an edge proxy, which does not trust
-//! clients.
+//! A connection manager refers to its route table by file. It contains nothing specific to a route
+//! or tenant, unless the subscription budget is used up. Its defaults suit an edge proxy, which
+//! does not trust clients.
 
 use std::iter;
 
@@ -43,21 +43,20 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::{config_sources, wrappers};
 
-/// Encoded tag of the field `HttpConnectionManager.route_config`, which is a message.
+/// Encoded tag of the field `HttpConnectionManager.route_config`, which contains a message.
 const ROUTE_CONFIG: u8 = 4 << 3 | 2;
 
 /// Location of a listener's route table.
 #[derive(Clone, Copy)]
 pub(crate) enum Table<'a> {
-    /// In the file for the table with this name.
+    /// In a file, for the route table with this name.
     File(&'a str),
-    /// Inline in the listener, in encoded form, because the budget of watched files is used up.
+    /// In the listener itself, in encoded form, because the subscription budget is used up.
     Inline(&'a [u8]),
 }
 
 /// Returns a connection manager for one route table. Its statistics are named after the protocol
-/// and port of `place`. `forwarded` selects which parts of a client's certificate are sent to
-/// backends.
+/// and port of `place`. `forwarded` selects which parts of a client's certificate backends receive.
 pub(crate) fn render(
     place: LoggedPlace<'_>,
     table: Table<'_>,
@@ -71,28 +70,28 @@ pub(crate) fn render(
         stat_prefix: format!("{}-{}", place.protocol, place.port),
         http_filters: http_filters(context),
         route_specifier: table_in_file(table, context),
-        // The connection's peer is the client, unless trusted proxies report a different address.
+        // The connection's peer is the client, unless trusted proxies report another address.
         use_remote_address: wrappers::boolean(true),
         xff_num_trusted_hops: context.options.trusted_hops,
         internal_address_config: Some(nobody_is_internal()),
         forward_client_cert_details,
         set_current_client_cert_details,
-        // The route must see `/a/../b` as `/b`, as the backend does. Otherwise, a request could
-        // bypass the route.
+        // Route `/a/../b` as `/b`, because the backend treats it as `/b`. Otherwise, a request
+        // could bypass the route that protects `/b`.
         normalize_path: wrappers::boolean(true),
-        // `/a//b` and `/a%2Fb` could also bypass the route, because a backend may treat them like
+        // `/a//b` and `/a%2Fb` could also bypass a route, because a backend may treat them like
         // `/a/b`. The Gateway can disable this protection.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
-        // Keeps the backend's `server` header, and never adds one.
+        // Keep the backend's `server` header, and never add one.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
-        // `name.` is the same host as `name` (RFC 3986, 3.2.2), so it must not match another
+        // `name.` is the same host as `name` (RFC 3986, 3.2.2). It must not reach a different
         // listener or route.
         strip_trailing_host_dot: true,
         early_header_mutation_extensions: vec![no_envoy_headers()],
-        // Forwards a backend's `103 Early Hints` (RFC 9110, 15.2), and leaves `Expect:
-        // 100-continue` to the backend. HTTP/1.0 clients must not get 1xx responses, but no Envoy
-        // filter can remove them.
+        // Forward a backend's `103 Early Hints` (RFC 9110, 15.2), and leave `Expect: 100-continue`
+        // to the backend. HTTP/1.0 clients must not get 1xx responses, but no Envoy filter can
+        // remove them.
         proxy_100_continue: true,
         common_http_protocol_options: Some(http_options(edge)),
         http_protocol_options: Some(http1_options(edge)),
@@ -121,8 +120,8 @@ pub(crate) fn render(
     }
 }
 
-/// Returns which parts of a client's certificate `x-forwarded-client-cert` contains. If a client
-/// sends this header, Envoy always removes it.
+/// Returns which parts of a client's certificate `x-forwarded-client-cert` contains. A header of
+/// this name from a client is always removed.
 fn forwarded_certificate(
     forwarded: Option<&ForwardClientCertificate>,
 ) -> (i32, Option<SetCurrentClientCertDetails>) {
@@ -158,11 +157,10 @@ fn table_in_file(table: Table<'_>, context: &RenderContext<'_>) -> Option<RouteS
     }
 }
 
-/// Adds the route table to the encoded connection manager, if the table is inline.
+/// If the route table is inline, appends it to the encoded connection manager.
 fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     if let Table::Inline(bytes) = table {
-        // Appended in encoded form, because decoding and re-encoding would reorder the table's
-        // maps.
+        // Append the table in encoded form. Decoding and re-encoding would reorder its maps.
         manager.value.push(ROUTE_CONFIG);
         encode_varint(bytes.len() as u64, &mut manager.value);
         manager.value.extend_from_slice(bytes);
@@ -170,10 +168,9 @@ fn with_inline_table(mut manager: Any, table: Table<'_>) -> Any {
     manager
 }
 
-/// Returns the address ranges that Envoy treats as internal, which contain no address of a client.
-/// Otherwise, a client with a private address could control retries and timeouts with `x-envoy-*`
-/// headers. An empty list would mean all private addresses, so the list contains an address that no
-/// client has.
+/// Returns the address ranges that Envoy treats as internal. They must not contain the address of
+/// any client: an internal client could control retries and timeouts with `x-envoy-*` headers. An
+/// empty list would mean all private addresses, so the list contains an address that no client has.
 fn nobody_is_internal() -> InternalAddressConfig {
     InternalAddressConfig {
         cidr_ranges: vec![CidrRange {
@@ -193,10 +190,10 @@ fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
     }
 }
 
-/// Returns the options for client connections that apply to all HTTP versions.
+/// Returns the options for client connections that are the same for all HTTP versions.
 fn http_options(edge: Edge) -> HttpProtocolOptions {
-    // Backends that turn headers into variables read `a_b` as `a-b`, which would bypass earlier
-    // checks of `a-b`.
+    // Backends that turn headers into variables cannot distinguish `a_b` from `a-b`. A client could
+    // use `a_b` to bypass a check of `a-b`.
     let underscores = match edge.header_underscores() {
         Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
         Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
@@ -213,17 +210,17 @@ fn http_options(edge: Edge) -> HttpProtocolOptions {
 
 fn http1_options(edge: Edge) -> Http1ProtocolOptions {
     Http1ProtocolOptions {
-        // Some load balancers' health checks and old proxies use HTTP/1.0.
+        // Some load balancers' health checks and some old proxies use HTTP/1.0.
         accept_http_10: true,
-        // A client may offer upgrades that the proxy does not support, such as `TLS/1.2`. These
-        // must be ignored (RFC 9110, 7.8), but by default Envoy responds with 403.
+        // A client may offer an upgrade that the proxy does not support, such as `TLS/1.2`. The
+        // offer must be ignored (RFC 9110, 7.8), but by default Envoy responds with 403.
         ignore_http_11_upgrade: vec![wrappers::matching_none_of(&upgrades(edge))],
         ..Default::default()
     }
 }
 
 /// Returns the protocols to which HTTP/1.1 connections may be upgraded. They are in lower case,
-/// because Envoy ignores case.
+/// which makes no difference to Envoy.
 fn upgrades(edge: Edge) -> Vec<&'static str> {
     let mut upgrades = vec!["websocket"];
     if edge.upgrades_to_spdy {
@@ -242,8 +239,8 @@ fn upgrade(protocol: &str) -> UpgradeConfig {
     }
 }
 
-/// Returns an extension that removes all `x-envoy-*` headers sent by clients, because these headers
-/// control this proxy and any proxies behind it.
+/// Returns an extension that removes all `x-envoy-*` headers from client requests, because these
+/// headers control this proxy and any proxies behind it.
 fn no_envoy_headers() -> TypedExtensionConfig {
     let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
         key_matcher: Some(wrappers::string(MatchPattern::Prefix(
@@ -265,20 +262,20 @@ fn http2_options() -> Http2ProtocolOptions {
         max_concurrent_streams: wrappers::uint32(100),
         initial_stream_window_size: wrappers::uint32(64 * 1024),
         initial_connection_window_size: wrappers::uint32(1024 * 1024),
-        // An invalid request resets its stream, not the connection.
+        // An invalid request closes only its stream, not the connection.
         override_stream_error_on_invalid_http_message: wrappers::boolean(true),
         ..Default::default()
     }
 }
 
-/// Returns the idle timeout for requests, in milliseconds. A route with a longer request timeout
+/// Returns the idle timeout of a request, in milliseconds. A route with a longer request timeout
 /// overrides it.
 pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 
-/// Defaults for settings that the Gateway does not set. The table in `docs/hardening.md` lists each
-/// of them.
+/// Values for settings that the Gateway does not set. The table in `docs/hardening.md` lists all of
+/// them.
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
@@ -288,9 +285,9 @@ const MAX_HEADERS: u32 = 100;
 /// Name of the filter that rejects malformed authorities.
 const AUTHORITY: &str = "authority";
 
-/// Returns a filter that responds with 400 if the authority contains `,` or `@`. Envoy joins two
-/// `Host` headers with a comma. Such an authority is not a valid host (RFC 9112, 3.2). A backend
-/// might extract a host from it that another listener or route protects.
+/// Returns a filter that responds with 400 if the authority contains `,` or `@`. Such an authority
+/// is not a valid host (RFC 9112, 3.2). Envoy joins two `Host` headers with a comma. A backend
+/// might extract a host that another listener or route protects.
 fn malformed_authorities() -> HttpFault {
     let authority = matches::header(":authority", wrappers::matching("[^,@]*[,@].*"));
     request_filters::abort(authority, 400)
@@ -319,8 +316,8 @@ fn malformed_authorities() -> HttpFault {
 /// | router | all requests | last, because it sends the request |
 ///
 /// Filters are disabled unless the route or virtual host configures them, so they cost other routes
-/// nothing. The list never depends on the snapshot, because changing it would drain the connections
-/// for every hostname on the port.
+/// nothing. The list of filters never depends on the snapshot, because changing it would drain the
+/// connections for every hostname on the port.
 fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
     let on = |name: &str, config: Any| HttpFilter {
         name: name.to_owned(),
@@ -372,8 +369,8 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         on(
             "envoy.filters.http.router",
             pack_any(Router {
-                // Headers such as `x-envoy-upstream-service-time` are useless to clients and expose
-                // internals to them.
+                // Headers such as `x-envoy-upstream-service-time` are useless to clients and reveal
+                // internals.
                 suppress_envoy_headers: true,
                 ..Default::default()
             }),

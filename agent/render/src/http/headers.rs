@@ -1,4 +1,4 @@
-//! Header modifications: set, add and remove. Only changes that Envoy accepts are rendered.
+//! Renders header modifications: set, add and remove. Renders only changes that Envoy accepts.
 
 use envoy_types::pb::envoy::config::core::v3::{
     HeaderValueOption, header_value_option::HeaderAppendAction,
@@ -10,15 +10,15 @@ pub(crate) use crate::header_checks::{check_name, check_target, check_value, che
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// A header modifier as Envoy fields. Envoy removes headers first, then sets and adds.
+/// A header modifier as Envoy fields. Envoy removes headers before it sets and adds headers.
 #[derive(Clone, Default)]
 pub(crate) struct HeaderChanges {
     pub(crate) add: Vec<HeaderValueOption>,
     pub(crate) remove: Vec<String>,
 }
 
-/// Translates a header modifier. Leaves out and reports changes that would make Envoy reject the
-/// whole route table.
+/// Renders a header modifier. A change that would make Envoy reject the whole route table is left
+/// out and reported.
 pub(crate) fn changes(
     object: &str,
     modifier: Option<&HeaderModifier>,
@@ -43,7 +43,7 @@ pub(crate) fn changes(
         let format = check_writable(name).and_then(|()| format(header));
         if let Some(format) = usable(name, format, "it is left unchanged") {
             changes.add.push(HeaderValueOption {
-                // By default, Envoy drops a header with an empty value.
+                // By default, Envoy omits a header whose value is empty.
                 keep_empty_value: value.is_empty() && parts.is_empty(),
                 ..wrappers::header(name, format, action)
             });
@@ -96,9 +96,9 @@ fn format(
     Ok(format)
 }
 
-/// Returns the headers to remove before any are set. If a fact is unavailable, Envoy does not set
-/// the header. The client's value must then be removed, so that a backend cannot mistake it for the
-/// fact.
+/// Returns the headers to remove before any header is set. If a fact is unavailable, Envoy does not
+/// set its header. The client's value must then be removed, so that the backend does not mistake it
+/// for the fact.
 fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
     let is_literal = |HeaderPart { kind }: &HeaderPart| matches!(kind, Some(Kind::Literal(text)) if !text.is_empty());
     let is_used = |name: &str| {
@@ -121,12 +121,12 @@ fn without_value(set: &[Header]) -> impl Iterator<Item = String> {
 }
 
 impl HeaderChanges {
-    /// Returns true if nothing is changed.
+    /// Returns true if the modifier changes nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// Returns these changes followed by `later`.
+    /// Returns these changes, followed by the changes in `later`.
     pub(crate) fn then(&self, later: &Self) -> Self {
         let overwritten = |name: &str| {
             let set = later

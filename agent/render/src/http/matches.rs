@@ -14,10 +14,10 @@ use sesame_proto::schema::{Cors, PathMatch, StringMatch, TextMatch, path_match, 
 use super::headers;
 use crate::wrappers;
 
-/// Media types of gRPC and gRPC-Web. Envoy's own gRPC match does not include gRPC-Web.
+/// Media types of gRPC and gRPC-Web requests. Envoy's own gRPC match does not include gRPC-Web.
 const GRPC_AND_WEB: &str = "application/grpc(-web(-text)?)?([+;].*)?";
 
-/// Protocols to which a route is limited.
+/// The protocols to which a route's match is limited.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MatchedProtocol {
     /// All protocols.
@@ -29,8 +29,8 @@ pub(crate) enum MatchedProtocol {
 }
 
 impl MatchedProtocol {
-    /// Returns the protocols that a route matches. `grpc` is true if the route is limited to gRPC;
-    /// `web` is true if gRPC-Web is translated.
+    /// Returns the protocols that a route matches. `grpc` is true if the route is limited to gRPC.
+    /// `web` is true if the proxy translates gRPC-Web.
     pub(crate) fn new(grpc: bool, web: bool) -> Self {
         match (grpc, web) {
             (false, _) => Self::Any,
@@ -89,17 +89,18 @@ pub(crate) fn render(
     })
 }
 
-/// Returns a match for the preflights of requests with this method. An empty `method` matches every
-/// method.
+/// Returns a match for the preflights of requests with this method. An empty `method` stands for
+/// every method.
 pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> RouteMatch {
     let mut preflight = route_match.clone();
-    // Browsers do not send the actual request's headers in a preflight.
+    // Ignore the header matches, because a preflight does not contain the headers of the actual
+    // request.
     if cors.ignores_matched_headers {
         preflight.headers.retain(|header| header.name == "host");
     } else if !method.is_empty() {
         preflight.headers.clear();
     }
-    // Like the CORS filter, this requires both headers to be non-empty.
+    // Both headers must be non-empty, which is also what the CORS filter requires.
     let any = || wrappers::matching(".+");
     preflight.headers.extend([
         header(":method", wrappers::exact("OPTIONS")),
@@ -120,7 +121,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let Some(path) = path else {
         return Ok(PathSpecifier::Prefix("/".to_owned()));
     };
-    // A kind introduced by a newer release must not match every path.
+    // If a newer release introduces a kind of path match, it must not match every path.
     let kind = path.kind.as_ref();
     let kind =
         kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
@@ -146,7 +147,8 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         }
         path_match::Kind::Prefix(prefix) => match prefix.trim_end_matches('/') {
             "" => PathSpecifier::Prefix("/".to_owned()),
-            // Envoy requires at least two characters, and neither a query nor a fragment.
+            // Envoy requires at least two characters in such a prefix, and neither a query nor a
+            // fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(
                     "path match: `{prefix}` is not a path prefix; expected `/` and at least one character other than `?` and `#`"
@@ -171,8 +173,8 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     }
 }
 
-/// Returns a matcher for a header. If a header occurs several times, Envoy compares its values as a
-/// single value, joined by commas.
+/// Returns a matcher for a header. If a request repeats the header, Envoy compares a single value,
+/// joined by commas.
 fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
     Ok(match kind {
         Some(string_match::Kind::Present(present)) => HeaderMatcher {
@@ -189,7 +191,7 @@ fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderM
     })
 }
 
-/// Returns a string matcher for `text`. The caller handles negation.
+/// Returns a string matcher for `text`. Negation is left to the caller.
 fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let TextMatch {
         operator,
@@ -201,7 +203,7 @@ fn text_match(name: &str, text: &TextMatch) -> Result<StringMatcher, String> {
     let value = value.clone();
     let pattern = match Operator::try_from(*operator) {
         Ok(Operator::Exact) => MatchPattern::Exact(value),
-        // Envoy rejects these operators if the value is empty.
+        // Envoy rejects these operators with an empty value.
         _ if value.is_empty() => return Err(format!("match of `{name}`: the value is empty")),
         Ok(Operator::Prefix) => MatchPattern::Prefix(value),
         Ok(Operator::Suffix) => MatchPattern::Suffix(value),

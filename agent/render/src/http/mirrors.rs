@@ -1,4 +1,4 @@
-//! Request mirroring: sends copies of requests to other backends, whose responses are ignored.
+//! Request mirroring: sends copies of requests to other backends and ignores their responses.
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3::route_action::RequestMirrorPolicy;
@@ -40,12 +40,12 @@ pub(crate) fn render(
         }
         policies.push(RequestMirrorPolicy {
             cluster: backend.clone(),
-            // Without a fraction, Envoy copies every request.
+            // If no fraction is set, Envoy copies every request.
             runtime_fraction: (numerator < denominator).then(|| RuntimeFractionalPercent {
                 default_value: Some(fraction(*numerator, *denominator)),
                 ..Default::default()
             }),
-            // The copy keeps the original host. By default, Envoy appends `-shadow` to it.
+            // Keep the host in the copy. By default, Envoy appends `-shadow` to it.
             disable_shadow_host_suffix_append: true,
             ..Default::default()
         });
@@ -54,7 +54,7 @@ pub(crate) fn render(
 }
 
 /// Returns the fraction with a denominator that Envoy supports: 100, 10,000 or 1,000,000. If none
-/// is exact, the fraction is rounded down to millionths, but never to zero.
+/// of them is exact, the fraction is rounded down to millionths, but never to zero.
 fn fraction(numerator: u32, denominator: u32) -> FractionalPercent {
     let of = |whole: u64| u64::from(numerator) * whole / u64::from(denominator);
     let exact = |whole: u64| (u64::from(numerator) * whole).is_multiple_of(u64::from(denominator));
@@ -66,7 +66,7 @@ fn fraction(numerator: u32, denominator: u32) -> FractionalPercent {
         (of(1_000_000).max(1), DenominatorType::Million)
     };
     FractionalPercent {
-        // The numerator is at most a million.
+        // The numerator is at most one million.
         numerator: u32::try_from(numerator).unwrap_or(u32::MAX),
         denominator: denominator.into(),
     }

@@ -1,7 +1,7 @@
 //! HTTP: the connection manager, route tables, and all features of routes.
 //!
-//! One invalid route must never affect other routes. Because Envoy would reject the whole table,
-//! such a route is detected and left out here.
+//! One invalid route must never affect other routes. Therefore, a route that would make Envoy
+//! reject the whole table is detected and left out here.
 
 mod address_filters;
 mod answers;

@@ -1,8 +1,8 @@
-//! Path replacement for rewrites and redirects.
+//! Replaces paths in rewrites and redirects.
 //!
 //! Gateway API replaces whole path elements (see the table for `ReplacePrefixMatch` in
-//! `httproute_types.go`), but Envoy replaces characters. If the results would differ, a regular
-//! expression is used.
+//! `httproute_types.go`), but Envoy replaces characters. A regular expression is used where the
+//! results would differ.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use sesame_proto::canonical_path::in_either_case;
@@ -12,8 +12,8 @@ use super::headers;
 use crate::wrappers;
 pub(crate) use sesame_proto::expressions::quote;
 
-/// Maximum length of a prefix that is matched by a regular expression, because the compiled program
-/// is at least as long.
+/// Maximum length of a prefix that a regular expression matches. The compiled program is at least
+/// as long as the prefix.
 const LONGEST_PREFIX: usize = 16_384;
 
 /// A path replacement in Envoy's terms. It never includes the query.
@@ -25,7 +25,7 @@ pub(crate) enum PathReplacement {
     Prefix(String),
     Regex {
         pattern: String,
-        /// Refers to the pattern's groups as `\1` to `\9`.
+        /// Replaces the match of a pattern. Refers to the pattern's groups as `\1` to `\9`.
         to: String,
     },
 }
@@ -62,7 +62,7 @@ pub(crate) fn replacement(
             let from = match matched.and_then(|path| path.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // Restores the slash that was part of the match: `/foo/x` becomes `/to/x`.
+                // Append the slash that was part of the match: `/foo/x` becomes `/to/x`.
                 Some(path_match::Kind::TextPrefix(prefix)) if prefix.ends_with('/') => {
                     let to = rooted(to);
                     let to = format!("{}/", to.trim_end_matches('/'));
@@ -77,14 +77,15 @@ pub(crate) fn replacement(
             let to = to.trim_end_matches('/');
             Ok(match (from, to) {
                 ("", "") => PathReplacement::Keep,
-                // The match includes the slash, which must be restored: `/bar` becomes `/to/bar`.
+                // The match includes the slash, so the replacement must include it, too: `/bar`
+                // becomes `/to/bar`.
                 ("", to) => PathReplacement::Prefix(format!("{to}/")),
                 (from, "") if from.len() > LONGEST_PREFIX => {
                     return Err(format!(
                         "the prefix to remove is longer than {LONGEST_PREFIX} bytes"
                     ));
                 }
-                // Removes the prefix, but the path must still start with exactly one slash.
+                // Removing the prefix must leave exactly one slash at the start of the path.
                 (from, "") => PathReplacement::Regex {
                     pattern: format!("^{}/?", in_either_case(from).unwrap_or_else(|| quote(from))),
                     to: "/".to_owned(),
@@ -98,7 +99,7 @@ pub(crate) fn replacement(
 /// Returns the replacement for a matched prefix.
 fn replaced(from: &str, to: &str) -> PathReplacement {
     match in_either_case(from) {
-        // The route matches by regular expression, in which case Envoy's prefix rewrite would
+        // The route matches by regular expression. In this case, Envoy's prefix rewrite would
         // replace the whole path.
         Some(from) => PathReplacement::Regex {
             pattern: format!("^{from}"),
@@ -116,7 +117,7 @@ pub(crate) fn substitute(pattern: &str, to: String) -> RegexMatchAndSubstitute {
     }
 }
 
-/// Returns a substitution that inserts `text` literally: `\1` does not refer to a group.
+/// Returns a substitution that inserts `text` literally, so that `\1` does not refer to a group.
 pub(crate) fn literal(text: &str) -> String {
     text.replace('\\', "\\\\")
 }

@@ -1,11 +1,12 @@
 //! Rate limits for requests, which Envoy counts in token buckets.
 //!
-//! Whenever a route table changes, Envoy refills the buckets in its routes' configuration. All
-//! buckets are therefore in one filter with a separate file, and routes refer to them by name.
-//! Changing that file refills all of them. Each connection manager counts separately.
+//! Whenever a route table changes, Envoy refills all token buckets that are configured in its
+//! routes. Therefore, all buckets are configured in a filter with a separate file, and routes refer
+//! to them by name. Only a change to that file refills the buckets. Each connection manager counts
+//! separately.
 //!
-//! A filter has only one response for rejected requests. Limits with the same response therefore
-//! share a filter, and each route selects which filter runs.
+//! A filter has only one response for all requests that it rejects. Therefore, limits with the same
+//! response share a filter, and each route selects which filter runs.
 
 use std::collections::BTreeMap;
 
@@ -33,18 +34,18 @@ use crate::layout::file_name;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Name of the filter, and key of a route's configuration for it.
+/// Name of the filter, which is also the key of a route's configuration for it.
 pub(crate) const FILTER: &str = "rate_limits";
 
-/// Keys in a request's descriptor.
+/// Keys of the entries in a request's descriptor.
 const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
 /// Maximum number of key values that each connection manager remembers, divided among the limits.
-/// When it is reached, Envoy forgets the least recently seen value.
+/// At this number, Envoy forgets the value that was seen least recently.
 const REMEMBERED: usize = 65_536;
 
-/// Allowed interval in milliseconds. The minimum is Envoy's; the maximum is a year.
+/// Minimum and maximum interval in milliseconds. The minimum is Envoy's; the maximum is one year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
 /// Returns the filter's file with all limits in a snapshot.
@@ -79,7 +80,7 @@ pub(crate) fn render(
     composite::file(FILTER, filters)
 }
 
-/// Returns the name of the filter with this limit's response.
+/// Returns the name of the filter that sends this limit's response.
 fn answer(limit: &RateLimit) -> String {
     let answer = RateLimit {
         status: limit.status,
@@ -91,8 +92,8 @@ fn answer(limit: &RateLimit) -> String {
     digest
 }
 
-/// Returns a filter with this limit's response but no buckets, or an error if Envoy would reject
-/// the limit. `keyed` is the number of limits that have keys.
+/// Returns a filter with this limit's response and no buckets yet, or an error if Envoy would
+/// reject the limit. `keyed` is the number of limits with keys.
 fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     let RateLimit {
         name,
@@ -149,7 +150,7 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
         filter_enabled: Some(always()),
         filter_enforced: Some(always()),
         response_headers_to_add: response.add,
-        // Do not limit requests that lack a limit's keys.
+        // Requests that lack one of a limit's keys are not limited.
         always_consume_default_token_bucket: wrappers::boolean(false),
         max_dynamic_descriptors: wrappers::uint32(u32::try_from(kept).unwrap_or(u32::MAX)),
         ..Default::default()
@@ -163,8 +164,8 @@ fn always() -> RuntimeFractionalPercent {
     }
 }
 
-/// Returns the bucket for a limit. If an entry has no value, Envoy creates a bucket for each value
-/// that it sees.
+/// Returns the bucket for a limit. For an entry without a value, Envoy creates a bucket for each
+/// value that occurs.
 fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
     let entry = |key: &str, value: String| Entry {
         key: key.to_owned(),
@@ -190,12 +191,12 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
 #[derive(Default)]
 pub(crate) struct CountedRequests {
     limits: Vec<OfRequest>,
-    /// `None` if the route has no limits.
+    /// Configuration of the limits, or `None` if the route has no limits.
     config: Option<Any>,
 }
 
 /// Looks up a route's limits by name in `all`. Returns an error if one of them cannot be applied,
-/// because then the route must not be served.
+/// because the route must not be served without it.
 pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedRequests, String> {
     let [first, ..] = names else {
         return Ok(CountedRequests::default());
@@ -229,8 +230,8 @@ pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedReq
     })
 }
 
-/// Returns the rules by which Envoy builds a request's descriptor for this limit. A request without
-/// one of the keys has no descriptor.
+/// Returns the rules by which Envoy builds a request's descriptor for this limit. A request that
+/// lacks one of the keys gets no descriptor.
 fn of_request(limit: &RateLimit) -> OfRequest {
     let own = ActionSpecifier::GenericKey(GenericKey {
         descriptor_key: LIMIT.to_owned(),
@@ -262,7 +263,8 @@ fn of_request(limit: &RateLimit) -> OfRequest {
 }
 
 impl CountedRequests {
-    /// Applies the limits to the routes that forward requests. Envoy does not limit other routes.
+    /// Applies the limits to those of the routes that forward requests. Envoy cannot limit other
+    /// routes.
     pub(crate) fn apply(&self, routes: &mut [RenderedRoute]) {
         let Some(config) = &self.config else {
             return;

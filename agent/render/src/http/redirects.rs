@@ -1,4 +1,4 @@
-//! Renders redirects, in which the port of the request's `Host` needs special care.
+//! Renders redirects. The port in the request's `Host` needs special care.
 
 use envoy_types::pb::envoy::config::route::v3::{
     RedirectAction, RouteMatch,
@@ -9,7 +9,7 @@ use sesame_proto::schema::{PathMatch, Redirect};
 use super::{headers, matches, paths};
 use crate::wrappers;
 
-/// Returns a redirect as an Envoy message. Redirects keep the query.
+/// Returns a redirect as an Envoy message. Every redirect keeps the query.
 pub(crate) fn render(
     redirect: &Redirect,
     matched: Option<&PathMatch>,
@@ -68,13 +68,13 @@ pub(crate) fn render(
     })
 }
 
-/// Returns the redirect for requests to `domain`. If necessary, a variant for requests whose `Host`
-/// includes a port precedes it.
+/// Returns the redirect for requests to `domain`. If requests with a port in `Host` need a variant
+/// of it, the variant comes first.
 ///
-/// Envoy keeps the port of `Host` in `Location`, even though the redirect's port may differ. For
-/// example, there may be a proxy in front of Envoy, or the scheme may change. If the domain is a
-/// single host, setting that host drops the port. Otherwise, Envoy can only replace the port.
-/// `https://example.com:443/` is longer than necessary, but correct.
+/// Envoy keeps the port of `Host` in `Location`, although the redirect's port may differ. For
+/// example, there may be a proxy in front of Envoy, or the redirect may change the scheme. If the
+/// domain is a single host, setting that host drops the port. Otherwise, Envoy can only replace the
+/// port. `https://example.com:443/` is longer than necessary, but correct.
 pub(crate) fn variants(
     redirect: &Redirect,
     domain: &str,

@@ -1,6 +1,6 @@
-//! Direct responses that replace protected routes that cannot be rendered. Their requests must not
-//! fall through to another route, which may be unprotected. Never match less than the original
-//! route.
+//! Direct responses in place of protected routes that cannot be rendered. Requests for such a route
+//! must not fall through to another route, which may be unprotected. Never match fewer requests
+//! than the original route.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,7 @@ use super::answers::answer;
 use super::matches;
 use super::routes::RenderedRoute;
 
-/// Describes what happens to requests if a route cannot be rendered, for use in a problem's
-/// message.
+/// Describes, for a problem's message, what happens to a route's requests if it cannot be rendered.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
         "requests that it matches, or would match without its unusable matches, get 500"
@@ -25,13 +24,13 @@ pub(crate) fn consequence(route: &Route) -> &'static str {
     }
 }
 
-/// Returns a route that rejects the requests in place of `route`. Returns `None` if `route`
-/// protects nothing, so that other routes can serve its requests.
+/// Returns a route that rejects all requests for `route`. Returns `None` if `route` protects
+/// nothing, so that other routes may serve its requests.
 pub(crate) fn instead_of(route: &Route) -> Option<RenderedRoute> {
     protects(route).then(|| refused(route))
 }
 
-/// Returns a route that rejects the requests that `route` would match.
+/// Returns a route that rejects all requests that `route` would match.
 pub(crate) fn refused(route: &Route) -> RenderedRoute {
     RenderedRoute {
         route: EnvoyRoute {
@@ -50,8 +49,8 @@ fn protects(route: &Route) -> bool {
     answers || !route.external_auth.is_empty() || route.filters.is_some()
 }
 
-/// Returns the route's match without its regular expressions and without the parts that Envoy would
-/// reject.
+/// Returns the route's match without its regular expressions, and without the parts that Envoy
+/// would reject.
 fn widened(route: &Route) -> RouteMatch {
     let part = |path: Option<&PathMatch>, method: &str, headers: &[_], query: &[_]| {
         let grpc = matches::MatchedProtocol::new(route.grpc, true);

@@ -1,7 +1,8 @@
-//! Request and response filters. The connection manager has a placeholder for each.
+//! Request and response filters. The connection manager has a placeholder for each kind.
 //!
-//! A route without filters uses its virtual host's. If a filter cannot be rendered, an error is
-//! returned and requests are rejected, because the filter may be protective.
+//! A route without filters uses the filters of its virtual host. If a filter cannot be rendered,
+//! rendering returns an error and requests are rejected, because the filter may protect the
+//! backend.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,
@@ -30,7 +31,7 @@ use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Names of placeholder filters, and keys of a route's configuration for them.
+/// Names of the placeholder filters, which are also the keys of a route's configurations for them.
 pub(crate) const GRPC_WEB: &str = "grpc_web";
 pub(crate) const FAULT: &str = "fault";
 pub(crate) const BODY: &str = "request_body";
@@ -55,7 +56,7 @@ pub(crate) const ALL: [&str; 12] = [
     HEADERS,
 ];
 
-/// Returns a route configuration that runs no filter for this placeholder.
+/// Returns a route configuration with which this placeholder runs no filter.
 pub(crate) fn idle(place: &str) -> Any {
     match place {
         tokens::FILTER => tokens::idle(),
@@ -63,7 +64,7 @@ pub(crate) fn idle(place: &str) -> Any {
     }
 }
 
-/// Checks and renders a snapshot's default filters once.
+/// Checks and renders a snapshot's default filters, once for all route tables.
 pub(crate) fn of_snapshot<'a>(
     default: Option<&'a RequestFilters>,
     shared: &'a [SharedFilter],
@@ -135,8 +136,8 @@ pub(crate) fn render(
     Ok(rendered)
 }
 
-/// Returns a filter that buffers each request completely, and rejects bodies that are too large.
-/// Envoy does not count the last frame of an HTTP/2 body, so `content-length` is checked first.
+/// Returns a filter that buffers each request completely, and rejects bodies that are too large. It
+/// checks `content-length` first, because Envoy does not count the last frame of an HTTP/2 body.
 fn limited(max_bytes: u64) -> Result<Any, String> {
     let most = u32::try_from(max_bytes)
         .map_err(|_| format!("request bodies of {max_bytes} bytes; at most 4 GiB are allowed"))?;

@@ -1,4 +1,4 @@
-//! Retry policies: those that routes set, and the default for every virtual host.
+//! Retry policies of routes, and the default policy of every virtual host.
 
 use std::collections::BTreeSet;
 
@@ -8,31 +8,30 @@ use sesame_proto::schema::retry::Condition;
 
 use crate::wrappers;
 
-/// Failures that occur before a backend has received the request. Retrying them is safe for any
-/// method.
+/// Failures that occur before a backend receives the request. A retry is then safe for any method.
 const CONNECTION: &str = "connect-failure,refused-stream,reset-before-request";
 
-/// Failures that a route's own retry policy covers: broken connections and timeouts, whether or not
-/// the backend has received the request. Follows the documentation of `HTTPRouteRetry`: "retry on
+/// Failures that a route's own retry policy covers: broken connections and timeouts, even if the
+/// backend has received the request. The documentation of `HTTPRouteRetry` says: "retry on
 /// connection errors (disconnect, reset, timeout, TCP failure)".
 const RESET: &str = "connect-failure,refused-stream,reset";
 
-/// Failures that are retried if the API forbids repeating a request that a backend may have
-/// processed (Gateway API 1.7, `HTTPRouteRetryConnectionError`). `unavailable` covers rejections by
-/// a gRPC backend that has not started yet.
+/// Failures after which requests are retried if a backend must not process a request twice (Gateway
+/// API 1.7, `HTTPRouteRetryConnectionError`). `unavailable` covers rejections by a gRPC backend
+/// that has not started yet.
 const UNPROCESSED: &str = "connect-failure,refused-stream,reset-before-request,unavailable";
 
-/// Number of retries if the route does not set one.
+/// Number of retries if the route does not set it.
 const ATTEMPTS: u32 = 2;
 
-/// Backoff in milliseconds if the route does not set one. While a retry waits, flow control does
-/// not hold back the body, and Envoy fails the request if the body exceeds its buffer. The first
-/// retry therefore follows immediately, on another endpoint.
+/// Backoff in milliseconds if the route does not set it. While a retry waits, Envoy keeps receiving
+/// the request body, and fails the request if the body exceeds its buffer. Therefore, the first
+/// retry follows immediately, on another endpoint.
 const BACKOFF_MS: u64 = 1;
 
-/// Returns the default policy for every virtual host. It hides endpoints that are gone but still
-/// listed, and pooled connections that the backend has just closed. A route's own policy replaces
-/// it.
+/// Returns the default policy for every virtual host. It hides two problems from clients: endpoints
+/// that are gone but still listed, and pooled connections that the backend has just closed. A
+/// route's own policy replaces the default.
 pub(crate) fn of_connections() -> RetryPolicy {
     RetryPolicy {
         retry_on: CONNECTION.to_owned(),
@@ -42,8 +41,8 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// Returns an exponential backoff. The wait is random, below a limit that starts at `base_ms` and
-/// doubles up to ten times that value.
+/// Returns an exponential backoff. Each wait is random, up to a limit that starts at `base_ms` and
+/// doubles each time, up to ten times `base_ms`.
 fn backoff(base_ms: u64) -> RetryBackOff {
     RetryBackOff {
         base_interval: wrappers::milliseconds(base_ms),
@@ -51,13 +50,13 @@ fn backoff(base_ms: u64) -> RetryBackOff {
     }
 }
 
-/// Returns a route's own policy, or `None` if the default applies. `backend_timeout_ms` limits each
-/// attempt; 0 means no limit.
+/// Returns a route's own policy, or `None` if the default applies. `backend_timeout_ms` is the
+/// timeout of each attempt; 0 means none.
 pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<RetryPolicy> {
     let mut policy = match retry {
         None if backend_timeout_ms == 0 => return None,
         None => of_connections(),
-        // Set explicitly, because the virtual host's policy would apply otherwise.
+        // Set an explicit policy, because the policy of the virtual host would apply otherwise.
         Some(Retry { attempts: 0, .. }) => RetryPolicy {
             num_retries: wrappers::uint32(0),
             ..Default::default()
@@ -94,7 +93,8 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     Some(policy)
 }
 
-/// Returns the Envoy names of these conditions, plus the failures that are always safe to retry.
+/// Returns the Envoy names of these conditions, and of the failures after which a retry is always
+/// safe.
 fn with_conditions(conditions: &[i32]) -> String {
     let known = conditions
         .iter()

@@ -1,8 +1,8 @@
-//! Renders route tables, encoding them piece by piece.
+//! Renders route tables, and encodes them piece by piece.
 //!
-//! A table may contain ten thousand routes. Because protobuf allows appending to a repeated field
-//! of an encoded message, each route is encoded and dropped immediately. A complete unencoded table
-//! is therefore never in memory.
+//! A table may contain ten thousand routes. Each route is encoded and dropped immediately, because
+//! protobuf allows appending to a repeated field of an encoded message. Therefore, a complete
+//! unencoded table is never in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -29,10 +29,10 @@ use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Maximum number of bytes for the routes in a virtual host.
+/// Maximum number of bytes of all routes in a virtual host.
 const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
-/// Maximum number of bytes for all rendered tables. The resolver overestimates the size, and leaves
-/// room for responses to misdirected requests.
+/// Maximum number of bytes of all rendered tables. The resolver's estimate is higher than the
+/// actual size, and leaves room for responses to misdirected requests.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a few hundred MiB, which fit into 32 bits"
@@ -45,10 +45,10 @@ pub(crate) const VIRTUAL_HOSTS: u32 = 2;
 const ROUTES: u32 = 3;
 /// Prefix of the names of route tables for HTTPS listeners.
 const HTTPS_TABLES: &str = "https/";
-/// Number of virtual hosts after which the size of the remaining ones is estimated.
+/// Number of virtual hosts that are rendered before the size of the others is estimated.
 const MEASURED_HOSTS: usize = 64;
-/// Maximum number of bytes to reserve for the remaining virtual hosts, because the first ones may
-/// be much longer.
+/// Maximum number of bytes to reserve for the remaining virtual hosts. They may be much shorter
+/// than the first virtual hosts.
 const MAX_RESERVED: usize = 16 * 1024 * 1024;
 /// The field numbers above, for a test that compares them with the Envoy API.
 #[cfg(test)]
@@ -75,7 +75,7 @@ pub(crate) fn render(
     rendering.finish()
 }
 
-/// Renders an encoded route table. Decodes one virtual host at a time.
+/// Renders a route table in encoded form. Decodes one virtual host at a time.
 pub(crate) fn render_encoded(
     table: &EncodedTable<'_>,
     context: &RenderContext<'_>,
@@ -93,7 +93,7 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Number of bytes left for route tables that are not rendered yet.
+/// Number of bytes that are left for route tables that are not rendered yet.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -132,7 +132,7 @@ impl<'t> TableRendering<'t> {
     ) {
         let checked = check_domain(domain, &mut self.seen)
             .map_err(|reason| format!("virtual host `{domain}`: {reason}"));
-        // Otherwise, Envoy would reject the whole table.
+        // Without this check, Envoy might reject the whole table.
         if problems
             .value(self.name, checked, "it is left out")
             .is_none()
@@ -168,8 +168,8 @@ impl<'t> TableRendering<'t> {
         append(VIRTUAL_HOSTS, &self.host, &mut self.bytes);
     }
 
-    /// Reserves space for `more` virtual hosts once [`MEASURED_HOSTS`] are rendered, so a large
-    /// table is not reallocated repeatedly.
+    /// Reserves space for `more` virtual hosts once [`MEASURED_HOSTS`] have been rendered, so that
+    /// the buffer of a large table is not reallocated repeatedly.
     fn reserve(&mut self, more: usize) {
         let likely = (self.bytes.len() / MEASURED_HOSTS).saturating_mul(more);
         let likely = likely.min(MAX_RESERVED);
@@ -189,8 +189,8 @@ impl<'t> TableRendering<'t> {
 pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
     let mut bytes = RouteConfiguration {
         name: name.to_owned(),
-        // Clusters and tables are in separate files, so a table must load even if a cluster does
-        // not exist yet.
+        // Clusters and tables are in separate files, so a table must be valid even if a cluster
+        // does not exist yet.
         validate_clusters: wrappers::boolean(false),
         ignore_port_in_host_matching: true,
         ..Default::default()
@@ -250,7 +250,7 @@ pub(crate) fn render_host(
         filters,
     };
     for it in routes {
-        // Checked before rendering, because the snapshot is not trusted to limit its size.
+        // Check the size before rendering, because the snapshot is not trusted to limit it.
         let with_this = sizes::of_route(it).saturating_add(size);
         if with_this > MAX_VIRTUAL_HOST_BYTES {
             problems.add(&it.name, beyond_size(domain, size, with_this));
@@ -276,8 +276,8 @@ pub(crate) fn render_host(
             append(ROUTES, &route, host);
         }
     }
-    // Envoy runs filters only for requests that match a route. Without this route, unmatched
-    // requests would get no error page, and clients could find out which requests need no
+    // Envoy runs filters only for requests that match a route. Without this catch-all route,
+    // unmatched requests would get no error page, and clients could find out which requests need no
     // authorization.
     if !external_auth.is_empty() || filters.is_some() {
         route.clear();
@@ -325,7 +325,7 @@ fn render_refusing_host(domain: &str, context: &RenderContext<'_>, host: &mut Ve
     append(ROUTES, &route, host);
 }
 
-/// Encodes a route and its filters' configurations.
+/// Encodes a route together with the configurations of its filters.
 fn encode_route(rendered: RenderedRoute, bytes: &mut Vec<u8>) {
     let RenderedRoute { route, filters } = rendered;
     encode_into(&route, bytes);
@@ -360,8 +360,7 @@ fn filters_of_host(
             add(disabled.collect());
             add(request_filters::render(filters, &context.filters.shared)?);
         }
-        // The table's filters must be repeated here, because the idle placeholders would replace
-        // them.
+        // Repeat the table's filters here, because the idle placeholders would replace them.
         None if !external_auth.is_empty() => add(default.clone()),
         None => {}
     }
@@ -391,9 +390,9 @@ fn listener_filters(
         filters.insert(auth_headers::OF_LISTENERS.to_owned(), config);
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
-    // Envoy uses the first route selected for a request to decide which filters run, but headers
-    // set by services may lead to another route. Enable these filters for every route; they do
-    // nothing unless the route configures them.
+    // The route that is selected first decides which filters run, but headers from services may
+    // lead to a different route. Therefore, enable these filters for every route. They do nothing
+    // unless the final route configures them.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER]);
     let places = places.chain(external_auth::FILTERS);
@@ -427,7 +426,7 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Checks that Envoy accepts the domain in a table that already contains the domains in `seen`.
+/// Checks that Envoy accepts the domain in a table whose domains so far are in `seen`.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

@@ -2,7 +2,7 @@
 //!
 //! A route whose match Envoy would reject is left out, unless it might be security-relevant. A
 //! route whose action cannot be rendered responds with 500. Never write duplicate values or empty
-//! options, because each change to a table costs Envoy about 7 µs per route.
+//! options, because Envoy takes about 7 µs per route whenever a table changes.
 
 use std::collections::BTreeMap;
 
@@ -23,31 +23,32 @@ use super::{
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// An Envoy route whose filter configurations are kept separately.
+/// An Envoy route. The configurations of its filters are kept separately.
 pub(crate) struct RenderedRoute {
     pub(crate) route: EnvoyRoute,
     /// Configurations by filter name.
     pub(crate) filters: BTreeMap<&'static str, Any>,
 }
 
-/// The properties of a virtual host that affect how its routes are rendered.
+/// Properties of a virtual host that affect how its routes are rendered.
 #[derive(Clone, Copy)]
 pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
     /// True if the listener uses HTTPS.
     pub(crate) https: bool,
-    /// Filters for routes that set none.
+    /// Filters for routes without filters of their own.
     pub(crate) filters: Option<&'h RequestFilters>,
 }
 
 impl HostOfRoutes<'_> {
-    /// Returns the protocols to which a route with these filters is limited.
+    /// Returns the protocols to which the match of a route with these filters is limited.
     fn protocol(&self, grpc: bool, own: Option<&RequestFilters>) -> MatchedProtocol {
         let translates = own.or(self.filters).is_some_and(|it| it.grpc_web);
         MatchedProtocol::new(grpc, translates)
     }
 
-    /// Returns the configurations for a route's own filters, which replace its virtual host's.
+    /// Returns the configurations for a route's own filters, which replace the filters of its
+    /// virtual host.
     fn filters_instead(
         &self,
         own: Option<&RequestFilters>,
@@ -64,8 +65,8 @@ impl HostOfRoutes<'_> {
     }
 }
 
-/// Renders a route in a virtual host as Envoy routes, in order. Usually returns one; returns an
-/// empty list if Envoy cannot express the match.
+/// Renders a route in a virtual host as Envoy routes, in order. The result usually has one entry.
+/// It is empty if Envoy cannot express the match.
 pub(crate) fn render(
     route: &Route,
     host: HostOfRoutes<'_>,
@@ -162,9 +163,9 @@ fn authorization(
     places.chain(headers).collect()
 }
 
-/// Moves a rule's header changes out of `request` if any of its backends changes request headers.
-/// The rule's changes must come first, but Envoy applies a backend's changes before its route's.
-/// Each backend therefore applies the rule's changes itself.
+/// Takes the rule's header changes from `request` if any backend of the rule changes request
+/// headers. The rule's changes must come first, but Envoy applies a backend's changes before those
+/// of the route. Therefore, each backend applies the rule's changes itself.
 fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {
@@ -174,7 +175,7 @@ fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> He
     }
 }
 
-/// The parts of an Envoy route other than its action.
+/// Everything in an Envoy route except its action.
 struct RouteFrame<'r> {
     route: &'r Route,
     route_match: RouteMatch,
@@ -184,7 +185,8 @@ struct RouteFrame<'r> {
 }
 
 impl RouteFrame<'_> {
-    /// Returns the Envoy routes with the route's action, or an error if Envoy cannot express it.
+    /// Returns the Envoy routes with the route's action, or an error if Envoy cannot express the
+    /// action.
     fn routes(
         &self,
         host: HostOfRoutes<'_>,
@@ -226,7 +228,7 @@ impl RouteFrame<'_> {
         self.matching(self.route_match.clone(), action)
     }
 
-    /// Returns a route with this match instead of the frame's own.
+    /// Returns a route with this match instead of the match in the frame.
     fn matching(&self, route_match: RouteMatch, action: route::Action) -> RenderedRoute {
         RenderedRoute {
             route: EnvoyRoute {
@@ -269,7 +271,8 @@ fn with_cors(
         let headers = &mut rendered.route.response_headers_to_add;
         headers.push(cors::vary());
         if matches!(rendered.route.action, Some(route::Action::Route(_))) {
-            // The CORS filter responds to preflights on this route if its match includes them.
+            // If the route's own match includes preflights, the CORS filter responds to them on
+            // this route.
             let preflight = (!takes_preflights).then(|| RenderedRoute {
                 route: EnvoyRoute {
                     r#match: Some(matches::preflight(route_match, method, cors)),

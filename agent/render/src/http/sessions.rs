@@ -1,9 +1,9 @@
-//! Session persistence: keeps each client on the endpoint that responded to it first.
+//! Session persistence: a client stays on the endpoint that responded to it first.
 //!
-//! Clients must never learn an endpoint's address. A session's value is therefore a keyed digest of
-//! the address, which every host computes identically. Each endpoint has its digest in its
+//! Clients must never learn an endpoint's address. Therefore, a session's value is a keyed digest
+//! of the address, which every host computes identically. Each endpoint has its digest in its
 //! metadata. The route reads the client's value from a cookie or header, and a subset load balancer
-//! finds the matching endpoint.
+//! finds the endpoint with the same digest.
 //!
 //! A backend with sessions has three clusters:
 //!
@@ -13,8 +13,8 @@
 //! | `NAME/endpoint-of-session` | only the session's endpoint, if it exists: for the first attempt |
 //! | `NAME/sessions` | sends the first attempt to the second cluster; sends retries and unmatched sessions to the first |
 //!
-//! A forged or stale value is therefore treated like a missing one. If an endpoint does not
-//! respond, retries go to other endpoints.
+//! A forged or outdated value matches no endpoint, so it has the same effect as a missing value. If
+//! an endpoint does not respond, retries go to other endpoints.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -47,7 +47,7 @@ use crate::wrappers;
 /// Name of the filter in the connection manager, and key of a route's configuration for it.
 pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
 
-/// Metadata namespace for load balancing, and the key in it that contains the session.
+/// Metadata namespace that load balancing uses, and the key of the session in it.
 const NAMESPACE: &str = "envoy.lb";
 const KEY: &str = "session";
 
@@ -55,11 +55,11 @@ const KEY: &str = "session";
 const SESSIONS: &str = "/sessions";
 const ENDPOINT: &str = "/endpoint-of-session";
 
-/// Session value for a client without a session. No digest is one byte long.
+/// Session value of a client without a session. No digest is one byte long.
 const NO_SESSION: &str = "-";
 
-/// CEL expressions for the session that the request contains, and for the session of the endpoint
-/// that responded.
+/// CEL expressions for the session in the request, and for the session of the endpoint that
+/// responded.
 const ASKED: &str = "metadata.filter_metadata['envoy.lb'].session";
 const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].session";
 
@@ -67,9 +67,9 @@ const ANSWERED: &str = "xds.upstream_host_metadata.filter_metadata['envoy.lb'].s
 pub(crate) struct SessionParts {
     /// Route configuration for [`FILTER`], which reads the session from the request.
     pub(crate) config: Any,
-    /// Header that gives the client its session. It is sent only if the client has none or a
-    /// different one. Sending it always would prevent caching, and each response would extend the
-    /// lifetime of a permanent cookie.
+    /// Header that gives the client its session. It is sent only if the client has no session or a
+    /// different one. If it were always sent, it would prevent caching, and each response would
+    /// extend the lifetime of a permanent cookie.
     pub(crate) response: HeaderValueOption,
 }
 
@@ -103,8 +103,8 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
                     ));
                 }
             };
-            // Three separate expressions, because Envoy's CEL cannot concatenate strings. Envoy
-            // omits the header if it is empty.
+            // Use three separate expressions, because Envoy's CEL cannot concatenate strings. Envoy
+            // omits the header if all of them are empty.
             let secure = if https { "; Secure" } else { "" };
             let parts = [
                 format!("\"{name}=\""),
@@ -124,15 +124,16 @@ pub(crate) fn render(session: &SessionPersistence, https: bool) -> Result<Sessio
         }
         None => return Err("session persistence names neither a cookie nor a header".to_owned()),
     };
-    // Without a value to compare, the expressions would fail, and no client would get a session.
+    // Without a value to compare with, the expressions would fail, and no client would get a
+    // session.
     Ok(SessionParts {
         config: reading(vec![no_session(), read]),
         response,
     })
 }
 
-/// Returns a route configuration for [`FILTER`] that reads no session. The configuration has a rule
-/// anyway, because Envoy rejects a configuration without rules.
+/// Returns a route configuration with which [`FILTER`] reads no session. It still contains a rule,
+/// because Envoy rejects a configuration without rules.
 pub(crate) fn idle() -> Any {
     reading(vec![no_session()])
 }
@@ -144,14 +145,14 @@ fn reading(request_rules: Vec<Rule>) -> Any {
     })
 }
 
-/// Returns the rule for requests without a session. It always applies, because every request has a
-/// method.
+/// Returns the rule that sets the value for requests without a session. It always applies, because
+/// every request has a method.
 fn no_session() -> Rule {
     rule(":method", "", NO_SESSION)
 }
 
-/// Returns a rule that reads a header or a cookie. If `value` is empty, the session is the value of
-/// that header or cookie.
+/// Returns a rule that reads a header or a cookie. If `value` is empty, the rule stores the value
+/// of that header or cookie.
 fn rule(header: &str, cookie: &str, value: &str) -> Rule {
     Rule {
         header: header.to_owned(),
@@ -174,7 +175,7 @@ pub(crate) fn metadata(key: &[u8], address: IpAddr, port: u32) -> Metadata {
     let session = Value {
         kind: Some(value::Kind::StringValue(session)),
     };
-    // Each map has only one entry, because prost writes several entries in random order.
+    // Each map has a single entry, because prost writes several entries in random order.
     let fields = Struct {
         fields: HashMap::from([(KEY.to_owned(), session)]),
     };
@@ -189,34 +190,36 @@ pub(crate) fn cluster(backend: &str) -> String {
     format!("{backend}{SESSIONS}")
 }
 
-/// Returns the backend's name from the name of a cluster that has endpoints.
+/// Returns the name of a backend from the name of its main cluster or of a cluster with the same
+/// endpoints.
 pub(crate) fn backend_of(cluster: &str) -> &str {
     cluster.strip_suffix(ENDPOINT).unwrap_or(cluster)
 }
 
-/// Returns true if a cluster opens no connections because it only delegates to other clusters.
+/// Returns true if a cluster opens no connections, because it only delegates to other clusters.
 pub(crate) fn opens_nothing(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 
-/// Returns the two additional clusters for a backend with sessions, derived from its cluster `all`.
+/// Returns the two additional clusters for a backend with sessions. `all` is the backend's main
+/// cluster.
 pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let can_fail = !all.health_checks.is_empty() || all.outlier_detection.is_some();
     let of_session = Cluster {
         name: format!("{}{ENDPOINT}", all.name),
         lb_subset_config: Some(LbSubsetConfig {
-            // No fallback: a request whose session matches no endpoint goes to the next cluster in
-            // the list.
+            // Without a fallback, a request whose session matches no endpoint goes to the next
+            // cluster in the list.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
-                // This lookup is cheaper, but ignores the endpoint's health.
+                // This kind of lookup is cheaper, but would ignore the endpoint's health.
                 single_host_per_subset: !can_fail,
                 ..Default::default()
             }],
             ..Default::default()
         }),
-        // A subset has only one endpoint. With Envoy's default panic threshold, a failed endpoint
-        // would still be used.
+        // Disable the panic threshold. A subset has only one endpoint, and with Envoy's default, a
+        // failed endpoint would still be used.
         common_lb_config: can_fail.then(|| CommonLbConfig {
             healthy_panic_threshold: Some(Percent { value: 0.0 }),
             ..Default::default()
@@ -228,7 +231,7 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
     let entry = |name: &str| ClusterEntry {
         name: name.to_owned(),
     };
-    // Envoy fails every attempt beyond the end of this list.
+    // Repeat the main cluster, because Envoy fails all attempts beyond the end of this list.
     let tries = (0..Retry::MAX_ATTEMPTS).map(|_| entry(&all.name));
     let config = ClusterConfig {
         clusters: [entry(&of_session.name)].into_iter().chain(tries).collect(),

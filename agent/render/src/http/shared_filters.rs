@@ -1,8 +1,9 @@
-//! Filters that virtual hosts and routes refer to by name: response changes, bandwidth limits and
+//! Filters to which virtual hosts and routes refer by name: response changes, bandwidth limits and
 //! tokens.
 //!
-//! Each kind has its own file. Routes do not contain the filters, because error pages are long and
-//! Envoy counts bandwidth across all routes that refer to a filter.
+//! Each kind of filter has its own file. Routes do not contain the filters themselves, because
+//! error pages are long, and because all routes that refer to a bandwidth limit must share its
+//! count.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -48,14 +49,14 @@ use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Names of placeholder filters, and keys of a route's configuration for them.
+/// Names of the placeholder filters, which are also the keys of a route's configurations for them.
 pub(crate) const BANDWIDTH: &str = "bandwidth";
 pub(crate) const RESPONSE: &str = "response";
 
-/// Prefix of the statistics for all bandwidth limits.
+/// Prefix of the statistics of all bandwidth limits.
 const STATISTICS: &str = "bandwidth";
 
-/// Renders the files for all kinds. Leaves out and reports filters that Envoy would reject.
+/// Renders the files for all kinds. A filter that Envoy would reject is left out and reported.
 pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec<Resource> {
     let usable = SharedFilter::usable(all);
     let without = "requests that need it get 500";
@@ -82,7 +83,7 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
             Some(Kind::Response(it)) => of_responses(it).map(|filters| add(RESPONSE, filters)),
             Some(Kind::Bandwidth(it)) => of_bandwidth(*it).map(|filters| add(BANDWIDTH, filters)),
             Some(Kind::Tokens(policy)) => tokens.add(name, policy),
-            // Token sets are added below, because they refer to policies.
+            // Token sets are added later, because they refer to token policies.
             Some(Kind::TokenSet(_)) => Ok(()),
             None => Err("its kind is unknown".to_owned()),
         };
@@ -102,8 +103,8 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     files.chain([tokens.into_resource()]).collect()
 }
 
-/// Returns the usable filters by name. Each is checked on first use, because a changed route needs
-/// only a few of them.
+/// Returns the filters that can be used, by name. Each filter is checked on first use, because a
+/// changed route needs only a few of them.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
     let places = usable.map(|filter| {
@@ -116,7 +117,7 @@ pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     places.collect()
 }
 
-/// Returns the placeholder for a filter, or an error if Envoy would reject the filter.
+/// Returns the placeholder in which a filter runs, or an error if Envoy would reject the filter.
 fn place(filter: &SharedFilter) -> Result<&'static str, String> {
     match &filter.kind {
         Some(Kind::Response(response)) => of_responses(response).map(|_| RESPONSE),
@@ -161,8 +162,8 @@ pub(crate) fn named(
     Ok(named)
 }
 
-/// Returns the filters in request order. Responses pass through them in reverse order, so the error
-/// page is applied last.
+/// Returns the filters in the order in which requests pass through them. Responses pass through
+/// them in reverse order, so the error page is applied last.
 fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, String> {
     let ResponseFilter {
         compression,
@@ -258,8 +259,8 @@ fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
     })
 }
 
-/// Returns a predicate that is true if any of these is true. Envoy's `OrMatcher` requires at least
-/// two predicates.
+/// Returns a predicate that is true if any of these predicates is true. Envoy's `OrMatcher`
+/// requires at least two.
 fn any_of(mut predicates: Vec<Predicate>) -> Result<Predicate, String> {
     match predicates.len() {
         0 => Err("an error page without statuses".to_owned()),
@@ -325,8 +326,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Returns one filter per limited direction. Each must be the last in its direction, because once a
-/// filter waits, Envoy calls no other filter of the same place.
+/// Returns one filter per limited direction. Each must be the last of its place in its direction,
+/// because Envoy calls no further filter of a place after one that waits.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,

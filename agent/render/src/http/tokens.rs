@@ -1,8 +1,8 @@
-//! Token (JWT) requirements. They are in a separate file, so routes need not repeat the public
+//! Token (JWT) requirements. They are in a separate file, so that routes need not repeat the public
 //! keys.
 //!
 //! A route refers to a requirement by name. No request passes unchecked: Envoy responds with 403 if
-//! the file does not contain that name, and with 500 if it has no file.
+//! the file lacks the requirement, and with 500 if there is no file.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,18 +30,18 @@ use super::{headers, request_filters};
 use crate::rendered::Resource;
 use crate::wrappers;
 
-/// Name of the filter, and key of a route's configuration for it.
+/// Name of the filter, which is also the key of a route's configuration for it.
 pub(crate) const FILTER: &str = "tokens";
 
 /// Name of the filter under which Envoy stores a request's claims as metadata.
 pub(crate) const CLAIMS: &str = "envoy.filters.http.jwt_authn";
 
-/// Returns the filter's type URL.
+/// Returns the type URL of the filter's configuration.
 pub(crate) fn type_url() -> String {
     JwtAuthentication::type_url()
 }
 
-/// Returns a route configuration that requires the tokens for this policy or set.
+/// Returns a route configuration that requires the tokens of this policy or set.
 pub(crate) fn required(name: &str) -> Any {
     of_route(RequirementSpecifier::RequirementName(name.to_owned()))
 }
@@ -130,17 +130,17 @@ impl Tokens {
     }
 }
 
-/// Returns the name of a provider in Envoy, under which the claims of its tokens are stored.
+/// Returns Envoy's name for a provider, under which the claims of the provider's tokens are stored.
 pub(crate) fn provider_key(policy: &str, provider: &str) -> String {
     format!("{policy}/{provider}")
 }
 
-/// Returns a route configuration that sets headers from claims. If the token lacks a claim, its
-/// header is not set. If a claim contains characters that are not allowed in a header, Envoy
-/// responds with 503.
+/// Returns a route configuration that sets headers from claims. If a token lacks a claim, the
+/// claim's header is not set. If a claim contains characters that are not allowed in a header,
+/// Envoy responds with 503.
 ///
-/// Does not use the filter's own `claim_to_headers`, because Envoy 1.40 removes those headers from
-/// requests for all routes with tokens. A tenant could thus remove another tenant's headers.
+/// The filter's own `claim_to_headers` is not used, because Envoy 1.40 removes those headers from
+/// the requests of all routes with tokens. A tenant could thereby remove another tenant's headers.
 pub(crate) fn claim_headers(headers: &[ClaimHeader]) -> Result<Any, String> {
     let set = headers.iter().map(|claim| {
         let ClaimHeader {
@@ -187,7 +187,7 @@ fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvide
     providers.collect()
 }
 
-/// Checks that the set's name is the one by which routes refer to it.
+/// Checks that the set has the name by which routes refer to it.
 pub(crate) fn check_set(name: &str, set: &TokenSet) -> Result<(), String> {
     if set.policies.len() < 2 || TokenSet::name(&set.policies) != name {
         return Err("its name does not join the names of several policies".to_owned());
@@ -218,7 +218,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
             specifier: Some(Specifier::InlineString(keys)),
             ..Default::default()
         })),
-        // Another policy may need the same token, so a later filter removes it.
+        // Keep the token, because another policy may need it. A later filter removes it.
         forward: true,
         payload_in_metadata: key.to_owned(),
         require_expiration: true,
@@ -244,7 +244,8 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
         }
     }
     if sources.is_empty() {
-        // Envoy's default also accepts a query parameter, which would appear in logs.
+        // Name the source explicitly. By default, Envoy also accepts a query parameter, which would
+        // appear in logs.
         provider.from_headers.push(JwtHeader {
             name: "authorization".to_owned(),
             value_prefix: "Bearer ".to_owned(),

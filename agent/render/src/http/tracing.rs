@@ -1,7 +1,8 @@
-//! Tracing: one span per request and one per attempt, sent to a collector over OTLP.
+//! Tracing: Envoy sends one span per request and one per attempt to a collector over OTLP.
 //!
-//! A slow or unavailable collector can lose spans but never delays a request. Never put possible
-//! secrets into a span unless configured: paths are recorded without their query.
+//! If a collector is slow or unavailable, spans may be lost, but requests are never delayed. Never
+//! put possible secrets into a span unless they are configured: paths are recorded without their
+//! query.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::trace::v3::{
@@ -27,7 +28,7 @@ use crate::wrappers;
 
 /// Path to which OTLP/HTTP spans are sent.
 const PATH: &str = "/v1/traces";
-/// Maximum number of spans that wait for the collector; additional spans are dropped.
+/// Maximum number of spans that wait for the collector. Further spans are dropped.
 const MAX_WAITING: u32 = 1_024;
 const MILLION: u32 = 1_000_000;
 
@@ -70,7 +71,7 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
             config_type: Some(http::ConfigType::TypedConfig(pack_any(config))),
         }),
         spawn_upstream_span: wrappers::boolean(true),
-        // Envoy's own path attribute includes the query, so the path is set as a custom attribute.
+        // Envoy's own path attribute includes the query, so a custom attribute replaces it.
         max_path_tag_length: wrappers::uint32(0),
         operation: wrappers::literal(span_name),
         custom_tags: tags(attributes),
@@ -78,7 +79,7 @@ pub(crate) fn render(context: &RenderContext<'_>) -> Option<ManagerTracing> {
     })
 }
 
-/// Returns the sampler. Nothing else decides which spans are recorded: a client cannot force
+/// Returns the sampler, which alone decides which spans are recorded. A client cannot force
 /// recording with an Envoy header.
 fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     let by_rate = TypedExtensionConfig {
@@ -101,7 +102,7 @@ fn sampler(per_million: u32, ignores_parent: bool) -> TypedExtensionConfig {
     }
 }
 
-/// Returns the configured attributes. Adds a path attribute without the query, which replaces
+/// Returns the configured attributes, and a path attribute without the query, which replaces
 /// Envoy's own.
 fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     let path = SpanAttribute {
@@ -140,7 +141,7 @@ fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     })
 }
 
-/// Returns the Envoy format for a fact. Text from clients has a length limit.
+/// Returns the Envoy format for a fact. Client-controlled text has a length limit.
 fn format(fact: RequestFact) -> Option<&'static str> {
     Some(match fact {
         RequestFact::UnknownFact => return None,

@@ -1,4 +1,4 @@
-//! Routes for connections (TCP and TLS) and for datagrams (UDP).
+//! Routes for TCP and TLS connections, and for UDP datagrams.
 
 pub(crate) mod udp;
 pub(crate) mod weights;
@@ -16,8 +16,8 @@ use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Returns a filter that forwards connections to the route's backends. Without a route, it closes
-/// them.
+/// Returns a filter that forwards connections to the route's backends. Without a route, the filter
+/// closes connections.
 pub(crate) fn tcp_proxy(
     place: LoggedPlace<'_>,
     route: Option<&L4Route>,

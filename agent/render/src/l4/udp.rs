@@ -1,9 +1,9 @@
 //! Routes for UDP datagrams.
 //!
 //! A session consists of all datagrams from one client address and port. Envoy's UDP proxy does not
-//! support weights, so a hash of the client's port selects the backend. Sessions are thus spread by
-//! weight, and each session keeps its backend. A client that always sends from the same port always
-//! gets the same backend.
+//! support weights, so a hash of the client's port selects the backend. This distributes sessions
+//! by weight, and keeps each session on its backend. A client that always sends from the same port
+//! always gets the same backend.
 
 use envoy_types::pb::envoy::config::core::v3::UdpSocketConfig;
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
@@ -36,16 +36,16 @@ use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Maximum number of bytes per datagram from a client or backend, which is the limit of UDP over
-/// IPv4 or IPv6. By default, Envoy drops datagrams longer than 1,500 bytes.
+/// Maximum number of bytes per datagram from a client or backend. It is the limit of UDP over IPv4
+/// or IPv6. By default, Envoy drops datagrams longer than 1,500 bytes.
 const LONGEST_DATAGRAM: u64 = 65_535;
 
-/// Default idle timeout for a session, in milliseconds. It is short because each session holds a
+/// Default idle timeout of a session in milliseconds. It is short because each session holds a
 /// socket.
 const SESSION_MS: u64 = 30_000;
 
-/// Returns a filter that forwards datagrams to the first route's backends. Without a route, it
-/// drops them.
+/// Returns a filter that forwards datagrams to the backends of the first route. Without a route,
+/// the filter drops them.
 pub(crate) fn proxy(
     port: &Port,
     context: &RenderContext<'_>,
@@ -91,9 +91,9 @@ pub(crate) fn socket() -> UdpSocketConfig {
     }
 }
 
-/// Returns the configuration that selects a session's cluster. Envoy's UDP matcher is a work in
-/// progress, and the threat model does not cover it. It is therefore used only if there are several
-/// shares. The alternative is deprecated, but covered by the threat model.
+/// Returns the configuration that selects the cluster of a session. Envoy's UDP matcher is still a
+/// work in progress, and Envoy's threat model does not cover it. Therefore, it is used only if
+/// there are several shares. The alternative is deprecated, but covered by the threat model.
 fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
     #[expect(deprecated, reason = "the only way that Envoy's threat model covers")]
     let cluster = RouteSpecifier::Cluster;
@@ -105,7 +105,7 @@ fn to_shares(shares: &[Share<'_>]) -> RouteSpecifier {
 }
 
 /// Returns a matcher that divides the range of hashes by weight. The first backend gets the highest
-/// hashes, the next backend the hashes below, and so on.
+/// hashes, the next backend the hashes below them, and so on.
 fn matcher(others: &[Share<'_>], last: &Share<'_>) -> Matcher {
     let modulo = last.weight + others.iter().map(|share| share.weight).sum::<u32>();
     let mut threshold = modulo;

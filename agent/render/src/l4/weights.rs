@@ -19,7 +19,7 @@ pub(crate) struct Share<'a> {
 }
 
 /// Returns the shares of all backends with a positive weight, in order. The sum of the weights fits
-/// into 32 bits, as Envoy requires.
+/// into 32 bits, which Envoy requires.
 pub(crate) fn shares<'a>(
     object: &str,
     backends: &'a [WeightedBackend],
@@ -46,7 +46,7 @@ pub(crate) fn shares<'a>(
         };
         shares.push(Share {
             cluster,
-            // Rounded down, but never to zero, so every configured backend gets traffic.
+            // Round down, but never to zero, so that every configured backend gets traffic.
             weight: (backend.weight / divisor).max(1),
             backend,
         });

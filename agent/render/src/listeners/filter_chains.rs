@@ -1,9 +1,10 @@
-//! Filter chains: how a TCP port handles a connection, depending on its server name.
+//! Filter chains, which decide by server name how a TCP port handles a connection.
 //!
-//! The HTTP listeners of a port share one chain and one route table. Each HTTPS listener and each
-//! TLS route has its own chain. Connections for a TLS listener's server names that have no route
-//! are rejected, rather than left to a wider listener. Each chain is named after its listener, so
-//! Envoy recognizes it in an update and keeps its connections.
+//! All HTTP listeners of a port share one chain and one route table. Each HTTPS listener and each
+//! TLS route has its own chain. If a server name belongs to a TLS listener but has no route,
+//! connections for it are rejected and do not reach a listener with a wider hostname. Each chain is
+//! named after its listener, so that Envoy recognizes the chain in an update and keeps its
+//! connections.
 
 use std::collections::BTreeSet;
 use std::slice;
@@ -18,9 +19,9 @@ use crate::http::hcm::{self, Table};
 use crate::rendered::{RenderProblems, find};
 use crate::{l4, tls, wrappers};
 
-/// Protocols offered to HTTPS clients, in order of preference.
+/// Protocols that are offered to HTTPS clients, in order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Timeout in milliseconds for the TLS handshake. Without one, a client that stops after its first
+/// Timeout of the TLS handshake in milliseconds. Without it, a client that stops after its first
 /// message would stay connected forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
@@ -65,7 +66,7 @@ enum ChainKind {
     Tls,
 }
 
-/// The filter chains for a port. Envoy rejects a whole listener if two of its chains match the same
+/// The filter chains of a port. Envoy rejects a whole listener if two of its chains match the same
 /// connections or have the same name.
 #[derive(Default)]
 struct Chains {
@@ -100,8 +101,8 @@ impl Chains {
         match listener.protocol() {
             Protocol::Http => {
                 let table = usable(route_table, context)?;
-                // The port's HTTP listeners share this table, so adding or removing one of them
-                // does not affect the chain.
+                // The chain refers to the table that all HTTP listeners of the port share, so
+                // adding or removing one of them does not change the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
                     let place = LoggedPlace {
                         listener: None,
@@ -141,8 +142,8 @@ impl Chains {
         }
     }
 
-    /// Closes connections for a listener's server names if the listener cannot be served.
-    /// Otherwise, a wider listener would get these connections.
+    /// Closes connections for the server names of a listener that cannot be served. Otherwise, a
+    /// listener with a wider hostname would accept these connections.
     fn hold(&mut self, listener: &Listener, port: u32, context: &RenderContext<'_>) {
         if !matches!(listener.protocol(), Protocol::Https | Protocol::Tls) {
             return;
@@ -155,12 +156,12 @@ impl Chains {
             backend: None,
         };
         let refused = chain(&listener.name, l4::refuse(place, context));
-        // If another listener already serves this name, there is nothing to block.
+        // If another listener already serves this server name, there is nothing to close.
         let _taken = self.push(ChainKind::Tls, slice::from_ref(&listener.hostname), refused);
     }
 
-    /// Adds a filter chain for each route of a TLS listener. It matches the route's server names,
-    /// or the listener's if the route has none.
+    /// Adds a filter chain for each route of a TLS listener. A chain matches the route's server
+    /// names, or the listener's if the route has none.
     fn push_tls_routes(
         &mut self,
         listener: &Listener,
@@ -194,7 +195,7 @@ impl Chains {
         Ok(())
     }
 
-    /// Adds a chain for these server names. `*` or an empty name matches all names that no other
+    /// Adds a chain for these server names. `*` or an empty name stands for all names that no other
     /// chain matches.
     fn push(
         &mut self,
@@ -227,7 +228,7 @@ impl Chains {
                 taken.unwrap_or_default()
             ));
         }
-        // Without server names, the chain matches all connections that no other chain matches.
+        // A chain without server names matches all connections that no other chain matches.
         if !server_names.iter().any(String::is_empty) {
             chain.filter_chain_match = Some(FilterChainMatch {
                 server_names,
@@ -238,8 +239,8 @@ impl Chains {
         Ok(())
     }
 
-    /// Returns the filter chains. If plaintext and TLS share a port, the plaintext chain matches
-    /// only plaintext, because a TLS chain may also match all remaining connections.
+    /// Returns the filter chains. If plaintext and TLS share a port, the plaintext chain is limited
+    /// to plaintext, because a TLS chain may also match all remaining connections.
     fn finish(self) -> Vec<FilterChain> {
         let mixed = self.ready.iter().any(|(kind, _)| *kind == ChainKind::Tls);
         self.ready
@@ -266,7 +267,7 @@ pub(super) fn chain(name: &str, filter: Filter) -> FilterChain {
     }
 }
 
-/// Returns the chain with TLS termination and the handshake timeout.
+/// Returns the chain with TLS termination and a handshake timeout.
 fn over_tls(
     chain: FilterChain,
     socket: TransportSocket,
@@ -276,7 +277,7 @@ fn over_tls(
     FilterChain {
         transport_socket: Some(socket),
         transport_socket_connect_timeout: match timeout.unwrap_or(HANDSHAKE_MS) {
-            // Disables the timeout.
+            // 0 disables the timeout.
             0 => None,
             time => wrappers::milliseconds(time),
         },

@@ -1,11 +1,12 @@
 //! Renders one Envoy listener for each combination of port, address and transport.
 //!
-//! A listener's name contains all three, because a single update cannot swap ports between names.
-//! Each address has its own listener, rather than `additional_addresses`, because a listener with a
-//! new name may not share an address with an existing one. The copies need no additional
-//! subscriptions: Envoy shares route tables and secrets from identical sources.
+//! A listener's name contains the port, the address and the transport, because a single update
+//! cannot swap ports between listener names. Each address has its own listener instead of an entry
+//! in `additional_addresses`: a new listener may not use an address that an existing listener has.
+//! The copies need no additional subscriptions, because Envoy shares route tables and secrets with
+//! identical sources.
 //!
-//! A listener contains nothing specific to a route or tenant, because changing it drains its
+//! A listener contains nothing specific to a route or tenant, because a changed listener drains its
 //! connections.
 
 mod filter_chains;
@@ -60,8 +61,8 @@ pub(crate) fn render(
 fn tcp(port: &Port, context: &RenderContext<'_>, problems: &mut RenderProblems) -> EnvoyListener {
     let mut filter_chains = filter_chains::render(port, context, problems);
     if filter_chains.is_empty() {
-        // Bind the port even if it has no routes, so clients see no difference. Every connection is
-        // closed.
+        // Bind the port even without routes, so that clients cannot tell the difference. Every
+        // connection is closed.
         let name = format!("refused/{}", port.port);
         let place = LoggedPlace {
             protocol: "tcp",

@@ -1,5 +1,5 @@
-//! Tests that adding or removing backends and changing endpoints incrementally gives the same
-//! result as a full rendering.
+//! Tests that rendering changed backends and endpoints incrementally gives the same result as a
+//! full rendering.
 
 use proptest::prelude::*;
 use sesame_proto::encoded::EncodedSnapshot;
@@ -12,8 +12,8 @@ use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
 use crate::{RenderOptions, Rendered, backends_after, render};
 
-/// A backend: the number of its endpoint set, and whether it has sessions. `None` if it does not
-/// exist.
+/// A backend: the number of its endpoint set, and whether it has sessions. `None` if the backend
+/// does not exist.
 type AnyBackend = Option<(usize, bool)>;
 /// The last byte of each address in an endpoint set.
 type AnySet = Vec<u8>;
@@ -28,7 +28,7 @@ fn version() -> impl Strategy<Value = (Vec<AnyBackend>, Vec<AnySet>)> {
     (backends, proptest::collection::vec(set, SETS))
 }
 
-/// Returns two versions that differ in a few backends and endpoint sets.
+/// Generates two versions that differ in a few backends and endpoint sets.
 fn versions() -> impl Strategy<Value = [(Vec<AnyBackend>, Vec<AnySet>); 2]> {
     let differs = proptest::collection::vec(proptest::bool::weighted(0.2), BACKENDS + SETS);
     (version(), version(), differs).prop_map(|(before, other, differs)| {
@@ -109,7 +109,7 @@ fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
     snapshot
 }
 
-/// Renders only the changes, using the backend patch.
+/// Renders only the changes, with the backend patch.
 fn patched(
     rendered: &Rendered,
     before: &EncodedSnapshot,
@@ -154,7 +154,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
         snapshot(&(backends, sets.clone()))
     };
     let (before, now) = (with(1), with(2));
-    // With the first budget, all endpoints are in files; with the second, none are.
+    // The first budget is large enough for files for all endpoints; the second leaves none.
     for budget in [100, 8] {
         let options = RenderOptions {
             subscription_budget: budget,

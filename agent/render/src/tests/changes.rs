@@ -10,7 +10,7 @@ use super::everything::everything;
 use super::parts::options;
 use crate::{RenderOptions, backends_after, endpoints_after, render, routes_after};
 
-/// [`everything`] without the invalid objects.
+/// Returns [`everything`] without the invalid objects.
 fn everything_right() -> (Snapshot, Vec<KeyPair>) {
     let (mut snapshot, keys) = everything();
     let found = render(&snapshot, &keys, &options()).problems;
@@ -31,13 +31,13 @@ fn encoded(snapshot: &Snapshot, keys: &[KeyPair]) -> EncodedSnapshot {
     EncodedSnapshot::new(snapshot, keys.to_vec())
 }
 
-/// A change to a snapshot, and whether incremental rendering supports it.
+/// A change to a snapshot, and whether incremental rendering supports the change.
 type SnapshotChange = (bool, fn(&mut Snapshot));
 
 /// A change to a snapshot, as a closure that captures names.
 type AnyChange<'a> = &'a dyn Fn(&mut Snapshot);
 
-/// A change to a route table, and whether incremental rendering supports it.
+/// A change to a route table, and whether incremental rendering supports the change.
 type TableChange = (bool, fn(&mut RouteTable));
 
 #[test]
@@ -101,7 +101,7 @@ fn reused_virtual_hosts_match_full_rendering() {
 
 #[test]
 fn reused_parts_match_full_rendering_after_endpoint_changes() {
-    // The snapshot must render without problems, because nothing is reused otherwise.
+    // Nothing is reused after problems, so the snapshot must render without problems.
     let (mut old, keys) = everything_right();
     let some = old
         .endpoints
@@ -109,7 +109,7 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
         .position(|set| !set.endpoints.is_empty());
     old.endpoints.swap(0, some.unwrap());
     let mut chained = 0;
-    // The flag is true if incremental rendering supports the change.
+    // The flag is true if incremental rendering supports this change.
     let changes: [SnapshotChange; 4] = [
         (true, |new| new.endpoints[0].endpoints.clear()),
         (true, |new| {
@@ -144,7 +144,7 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
             let clean = before.problems.is_empty() && whole.problems.is_empty();
             assert_eq!(after.is_some(), clean && told, "{:?}", before.problems);
             assert!(after.is_none_or(|after| after == whole));
-            // Routes may change at the same time.
+            // Routes may change in the same step.
             let mut both = new.clone();
             both.route_tables[0].virtual_hosts[0].routes.clear();
             let encoded = encoded(&both, &keys);
@@ -205,9 +205,9 @@ fn reused_parts_match_full_rendering_after_backend_changes() {
             let last = new.backends.last_mut().unwrap();
             last.set_protocol(sesame_proto::schema::AppProtocol::Http2);
         }),
-        // Without this backend, routes that did not change would be rendered differently.
+        // Without this backend, unchanged routes would be rendered differently.
         (false, &|new| remove(new, &used)),
-        // There are too many new clusters to look up.
+        // Too many clusters are new.
         (false, &|new| {
             for name in 0..20 {
                 new.backends

@@ -16,7 +16,7 @@ use super::shared_filters::every_authorization;
 pub(super) fn every_route() -> Vec<Route> {
     let exact = |value: &str| Some(string_match::Kind::Exact(value.into()));
     let regex = |value: &str| Some(string_match::Kind::Regex(value.into()));
-    // Every fact, because Envoy must support all of them.
+    // Use every fact, because Envoy must support all of them.
     let facts = (1..=26).map(header_part::Kind::Fact);
     let parts = [
         header_part::Kind::Literal("50% of ".into()),
@@ -265,7 +265,7 @@ pub(super) fn every_route() -> Vec<Route> {
                 retry: Some(Box::new(Retry {
                     statuses: vec![429],
                     attempts: 1,
-                    // Every condition, because Envoy must support all of them.
+                    // Use every condition, because Envoy must support all of them.
                     conditions: (1..=16).collect(),
                     ..Default::default()
                 })),

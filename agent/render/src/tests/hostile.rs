@@ -1,8 +1,8 @@
 //! Tests snapshots with hostile strings: nothing may panic, and Envoy must accept the rendered
 //! configuration.
 //!
-//! The generators do not produce regular expressions, because the controller and Envoy check
-//! whether RE2 accepts them. This crate only limits their cost.
+//! The generators do not produce regular expressions: the controller and Envoy check whether RE2
+//! accepts them, and this crate only limits their cost.
 
 use std::collections::BTreeSet;
 
@@ -171,7 +171,7 @@ fn forward(names: Vec<String>) -> impl Strategy<Value = Forward> {
 
 fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
     let protocol = prop_oneof![
-        // Over gRPC, these headers are part of a message, so they cannot frame anything.
+        // Over gRPC, these headers are part of a message, so they cannot affect framing.
         prop::collection::vec(text(), 0..3).prop_map(|request_headers| {
             external_auth::Protocol::Grpc(ExternalAuthGrpc { request_headers })
         }),
@@ -269,7 +269,7 @@ fn route(names: Vec<String>) -> impl Strategy<Value = Route> {
                 Route {
                     external_auth: external_auth.into_iter().collect(),
                     filters: filters.map(Box::new),
-                    // Refers to missing limits as often as to existing ones.
+                    // Refer to missing limits as often as to existing limits.
                     rate_limits: vec![method.clone()],
                     name,
                     path: path.map(|kind| PathMatch { kind: Some(kind) }),
@@ -472,7 +472,7 @@ proptest! {
     fn rendered_tables_never_write_framing_headers(snapshot in snapshot()) {
         let rendered = render(&snapshot, &[], &options());
         for table in rendered.route_tables.iter() {
-            // A cookie may have any name, including a framing header's.
+            // A cookie may have any name, even the name of a framing header.
             for name in FRAMING.iter().filter(|_| !has_cookies(&snapshot)) {
                 let found = table.bytes.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name.as_bytes()));
                 prop_assert!(!found, "{name}");
@@ -525,7 +525,7 @@ fn virtual_host_expressions_stay_within_budget() {
         .iter()
         .map(|it| it.object.as_str())
         .collect();
-    // Only the first six expressions and the cheap route fit.
+    // The limit allows only the first six expressions and the cheap route.
     assert_eq!(left_out.len(), 995);
     assert!(left_out.contains("route-0") && left_out.contains("route-7"));
     assert!(!left_out.contains("route-6") && !left_out.contains("route-1001"));

@@ -121,8 +121,8 @@ fn what_is_wrong_is_left_out_alone() {
     }
 }
 
-/// If a newer controller uses an unknown kind of match, a wider route must not serve the protected
-/// requests.
+/// A newer controller may use an unknown kind of match. A wider route must not serve the requests
+/// that such a route protects.
 #[test]
 fn unmatchable_protective_routes_are_refused_not_omitted() {
     let (mut snapshot, keys) = everything();
@@ -265,7 +265,7 @@ fn forged_gateway_answers_500_beyond_its_size() {
         virtual_hosts: hosts.map(host).to_vec(),
     };
     let mut problems = RenderProblems::default();
-    // Leaves room for three of the four virtual hosts.
+    // The limit leaves room for three of the four virtual hosts.
     let mut room = TableRoom::new(4 * 1024 * 1024);
     let mut render = |table: &RouteTable| {
         let rendered = route_tables::render(table, &context, &mut room, &mut problems);

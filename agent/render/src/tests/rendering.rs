@@ -31,7 +31,7 @@ fn envoy_takes_everything() {
         return;
     };
     let (snapshot, keys) = everything();
-    // These budgets cover endpoints in files, inline endpoints, some inline route tables and keys,
+    // The budgets lead to endpoints in files, inline endpoints, some inline route tables and keys,
     // and everything inline.
     for budget in [100, 10, 8, 6, 2] {
         let options = RenderOptions {

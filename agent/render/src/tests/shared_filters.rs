@@ -199,7 +199,7 @@ fn filters_of_the_snapshot_stand_once_in_each_table() {
         host["typed_per_filter_config"]["response"]["matcher"],
         json!({})
     );
-    // If Envoy would reject one of the filters, every request is rejected.
+    // If Envoy would reject one of the default filters, every request is rejected.
     let table = printed_below(Some(limit(1 << 32)), None, plain());
     let routes = table["virtual_hosts"][0]["routes"].as_array().unwrap();
     assert_eq!(routes[0]["direct_response"]["status"], json!(500));

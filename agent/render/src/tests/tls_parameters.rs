@@ -1,5 +1,5 @@
-//! Tests that TLS parameters reach Envoy, and that a listener with an invalid or insecure one is
-//! left out.
+//! Tests that TLS parameters reach Envoy, and that a listener with an invalid or insecure parameter
+//! is left out.
 
 use sesame_proto::schema::{TlsTermination, tls_termination::Version};
 

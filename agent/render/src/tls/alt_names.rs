@@ -1,4 +1,4 @@
-//! Matchers for the subject alternative names that are accepted in certificates.
+//! Matchers for the subject alternative names that a certificate may have.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     SubjectAltNameMatcher, subject_alt_name_matcher::SanType,
@@ -15,7 +15,7 @@ pub(super) struct PeerNames<'a> {
     pub(super) uri_prefixes: &'a [String],
 }
 
-/// Meaning of `*` in a certificate's DNS name.
+/// How `*` in a certificate's DNS name is interpreted.
 #[derive(Clone, Copy)]
 pub(super) enum Wildcards {
     /// `*` matches other names, as in server certificates.
@@ -25,7 +25,8 @@ pub(super) enum Wildcards {
 }
 
 impl PeerNames<'_> {
-    /// Returns matchers for these names, or an error if one of them would match any name.
+    /// Returns matchers for these names, or an error if one of the names would match any
+    /// certificate.
     pub(super) fn matchers(
         self,
         wildcards: Wildcards,
@@ -58,7 +59,7 @@ impl PeerNames<'_> {
         };
         let dns_name = |name: &String| match wildcards {
             Wildcards::Expanded => MatchPattern::Exact(name.clone()),
-            // Envoy expands wildcards in certificates only if the matcher is exact.
+            // Envoy expands wildcards in a certificate only for an exact matcher.
             Wildcards::Literal => {
                 MatchPattern::SafeRegex(wrappers::regex(format!("(?i){}", escaped(name))))
             }

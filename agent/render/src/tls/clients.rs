@@ -1,4 +1,4 @@
-//! Client certificates: whether clients must or may present one, and how it is verified.
+//! Client certificates: whether clients must or may present a certificate, and how it is verified.
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, certificate_validation_context::TrustChainVerification,
@@ -29,7 +29,7 @@ pub(super) fn validation(
         dns_suffixes: &tls.client_dns_suffixes,
         uri_prefixes: &tls.client_uri_prefixes,
     };
-    // A wildcard in a client certificate does not cover other names.
+    // A wildcard in a client certificate must not match other names.
     let names = names.matchers(Wildcards::Literal)?;
     let verified = asks && mode == ClientMode::Required;
     if !verified && !names.is_empty() {
@@ -41,7 +41,8 @@ pub(super) fn validation(
     if !asks {
         return Ok(None);
     }
-    // If the trust bundle is missing, no client passes validation. This fails closed, not open.
+    // If the trust bundle is missing, no client certificate passes validation. This fails closed,
+    // not open.
     let mut how = CertificateValidationContext {
         match_typed_subject_alt_names: names,
         ..Default::default()
@@ -50,7 +51,7 @@ pub(super) fn validation(
         mode,
         ClientMode::OptionalUnverified | ClientMode::RequiredUnverified
     ) {
-        // Envoy asks for a certificate, and accepts any.
+        // Request a certificate, and accept any certificate.
         how.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
     }
     if tls.client_trust_bundle.is_empty() {

@@ -26,8 +26,8 @@ use crate::context::RenderContext;
 use crate::rendered::find;
 use crate::{config_sources, wrappers};
 
-/// Returns a transport socket that terminates TLS. If the snapshot sets no ALPN protocols, `alpn`
-/// is offered, in order of preference.
+/// Returns a transport socket that terminates TLS. `alpn` are the protocols to offer, in order of
+/// preference, if the snapshot sets none.
 pub(crate) fn downstream(
     tls: &TlsTermination,
     alpn: &[&str],
@@ -46,7 +46,7 @@ pub(crate) fn downstream(
         client_uris: _,
         client_dns_suffixes: _,
         client_uri_prefixes: _,
-        // Affects only a request header, which is set elsewhere.
+        // This setting only affects a request header, which is set elsewhere.
         forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
@@ -70,8 +70,8 @@ pub(crate) fn downstream(
             validation_context_type: validation,
             ..Default::default()
         }),
-        // When a session is resumed, Envoy does not verify the client certificate again, so an
-        // expired one would be accepted.
+        // Disable session resumption: Envoy would not verify the client certificate again, and
+        // would accept an expired certificate.
         session_ticket_keys_type: if asks {
             Some(SessionTicketKeysType::DisableStatelessSessionResumption(
                 true,
@@ -80,17 +80,17 @@ pub(crate) fn downstream(
             ticket_keys(session_ticket_keys, context)?
         },
         disable_stateful_session_resumption: asks,
-        // Envoy still presents the certificate if its OCSP staple is missing or invalid.
+        // Present a certificate even if its OCSP staple is missing or invalid.
         ocsp_staple_policy: OcspStaplePolicy::LenientStapling.into(),
-        // Set explicitly if clients are asked for a certificate, because Envoy's default is about
-        // to change.
+        // If clients are asked for a certificate, set this explicitly, because Envoy's default is
+        // about to change.
         require_client_certificate: wrappers::boolean(tls.requires_certificate()).filter(|_| asks),
         ..Default::default()
     }))
 }
 
-/// Returns a listener's own session ticket keys, or the host's if the listener's are unset or
-/// missing. Returns `None` if Envoy generates them.
+/// Returns the listener's own session ticket keys. If they are unset or missing, returns the
+/// host's. Returns `None` if Envoy generates keys.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
@@ -115,7 +115,7 @@ fn ticket_keys(
     }
 }
 
-/// Returns a transport socket that uses TLS to a backend and verifies the backend's certificate.
+/// Returns a transport socket for TLS to a backend, which verifies the backend's certificate.
 pub(crate) fn upstream(
     tls: &BackendTls,
     protocol: AppProtocol,
@@ -142,7 +142,7 @@ pub(crate) fn upstream(
         ..Default::default()
     };
     let validation = if trust_bundle.is_empty() {
-        // `system_root_certs` is not used, because Envoy cannot verify names with it.
+        // Do not use `system_root_certs`, because Envoy cannot verify names with it.
         validation.trusted_ca = Some(DataSource {
             specifier: Some(Specifier::Filename(
                 context.options.system_ca.to_string_lossy().into_owned(),
@@ -162,8 +162,8 @@ pub(crate) fn upstream(
             tls_params: Some(parameters()),
             tls_certificates: client_key.inline,
             tls_certificate_sds_secret_configs: client_key.in_files,
-            // HTTP/1.1 backends get no ALPN, because a server that does not support it might reject
-            // the handshake.
+            // Offer no ALPN to HTTP/1.1 backends, because a server without ALPN support might
+            // reject the handshake.
             alpn_protocols: match protocol {
                 AppProtocol::Http2 => vec!["h2".to_owned()],
                 AppProtocol::Http1
@@ -179,9 +179,9 @@ pub(crate) fn upstream(
     }))
 }
 
-/// Returns the accepted names, at least one of which a backend's certificate must contain. If there
-/// are none, a mesh accepts any certificate from its authority; otherwise, this is an error. A name
-/// that would match every other name is also an error.
+/// Returns the accepted names. A backend's certificate must contain at least one of them. Without
+/// names, a mesh accepts any certificate from its authority; outside a mesh, this is an error. A
+/// name that would match all other names is also an error.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
@@ -210,7 +210,8 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
     Ok(names)
 }
 
-/// Returns the TLS parameters for clients, or an error if they are insecure or allow no connection.
+/// Returns the TLS parameters for clients. Returns an error if they are insecure or allow no
+/// connection at all.
 fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
     let version = |version| match version {
         Version::Unset => None,
@@ -244,7 +245,7 @@ fn parameters() -> TlsParameters {
     }
 }
 
-/// Envoy's own certificates with their keys. They are either all in files or all inline, because
+/// Certificates that Envoy presents, with their keys. All are in files, or all are inline, because
 /// Envoy does not support a mixture.
 #[derive(Default)]
 struct OwnCertificates {
@@ -280,7 +281,7 @@ impl OwnCertificates {
     }
 }
 
-/// Returns the validation context `how`, with the trust bundle's authorities added.
+/// Returns the validation context `how` with the authorities of the trust bundle added.
 fn validated(
     how: CertificateValidationContext,
     bundle: &str,
