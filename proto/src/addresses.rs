@@ -1,9 +1,9 @@
 //! Addresses that endpoints must not have: the host's own addresses, link-local neighbors, and
 //! metadata services that issue credentials to cloud machines.
 //!
-//! The controller excludes such endpoints from snapshots. The agent uses the same table, because it
-//! does not trust snapshots. An IPv6 address that embeds a rejected IPv4 address must also be
-//! rejected.
+//! The controller omits such endpoints from snapshots. The agent checks endpoints against the same
+//! table, because it does not trust snapshots. An IPv6 address that embeds a rejected IPv4 address
+//! must also be rejected.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ pub struct RefusedAddress {
     pub network: &'static str,
     /// Purpose of the addresses.
     pub what: &'static str,
-    /// Document that defines the network.
+    /// Document that reserves the network.
     pub source: &'static str,
 }
 
@@ -56,7 +56,7 @@ static NETWORKS: LazyLock<Vec<(IpAddr, u32, RefusedAddress)>> = LazyLock::new(||
     TABLE.iter().map(network).collect()
 });
 
-/// Returns the rejected network that contains the address, or `None` if endpoints may have this
+/// Returns the rejected network to which the address belongs, or `None` if endpoints may have this
 /// address.
 pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     let holds = |first: IpAddr, bits: u32, ip: IpAddr| match (first, ip) {
@@ -76,7 +76,7 @@ pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     forms(ip).find_map(of)
 }
 
-/// Returns the address, and any IPv4 addresses that it may embed.
+/// Returns the address itself, and any IPv4 addresses that it may embed.
 pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     let v6 = match ip {
         IpAddr::V4(_) => None,
@@ -87,7 +87,7 @@ pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
 }
 
 /// Returns the IPv4 addresses that an IPv6 address may embed. Network-specific prefixes (RFC 6052)
-/// are unknown here.
+/// cannot be recognized.
 fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let bits = u128::from(ip);
     let bytes = ip.octets();
@@ -100,8 +100,8 @@ fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         }
         Ipv4Addr::from(v4)
     };
-    // Ignore addresses that start with 0: if the prefix has a different length, these bytes are
-    // mostly zeros and would look like "this host".
+    // Ignore embedded addresses that start with 0. If the prefix length differs from the assumed
+    // length, the bytes are mostly zeros and would look like an address of "this host".
     let whole = |v4: Ipv4Addr| (v4.octets()[0] != 0).then_some(v4);
     let local = |first: usize| {
         let begins = (bits ^ 0x0064_ff9b_0001 << 80).leading_zeros() >= 48;

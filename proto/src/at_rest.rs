@@ -1,10 +1,10 @@
-//! Key pairs as a host stores them on disk. Certificate chains are unencrypted; private keys are
-//! encrypted with the host's sealing key.
+//! Key pairs as a host stores them on disk. Certificate chains are stored unencrypted. Private keys
+//! are encrypted with the host's sealing key.
 //!
 //! Each private key is encrypted separately and bound to its name and chain. The cipher is
-//! ChaCha20-Poly1305, whose key is derived with HKDF-SHA256 from the host's key and a random salt.
-//! Certificates can therefore be listed, and keys removed, without the host's key. Never print a
-//! private key, and never accept a key that was sealed under a different name.
+//! ChaCha20-Poly1305. Its key is derived with HKDF-SHA256 from the host's key and a random salt.
+//! Therefore, certificates can be listed and keys can be removed without the host's key. Never
+//! print a private key, and never accept a key that was sealed under a different name.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -19,10 +19,10 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::keys::{KeyPair, MAX_DECODED_BYTES, hex};
 
-/// Domain separator for all encryption, and prefix of all encrypted data.
+/// Domain separator for all encryption, which is also the prefix of all encrypted data.
 const DOMAIN: &[u8] = b"sesame at rest v1\n";
 const PREFIX: &str = "SESAME-SEALING-KEY-";
-/// Length in bytes of a checksum that detects typing errors.
+/// Length in bytes of the checksum in a stored sealing key, which detects typing errors.
 const CHECKSUM: usize = 4;
 const ID: usize = 8;
 const SALT: usize = 32;
@@ -37,7 +37,7 @@ pub enum AtRestError {
     /// The text is not a valid sealing key.
     #[error("missing or malformed sealing key")]
     NoKey,
-    /// The data was encrypted with another key.
+    /// The data was encrypted with a different key.
     #[error("is sealed with key {id}, which this host does not have")]
     OtherKey {
         /// Identifier of the required key.
@@ -66,7 +66,7 @@ impl SealingKey {
         Ok(Self(*key))
     }
 
-    /// Returns the key as a string to be stored. The caller must protect it.
+    /// Returns the key as a string for storage. The caller must protect the string.
     pub fn stored(&self) -> String {
         let checksum = Sha256::digest(self.0);
         let encoded = URL_SAFE_NO_PAD.encode([&self.0[..], &checksum[..CHECKSUM]].concat());
@@ -115,7 +115,7 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Returns true if the bytes start like the output of [`SealingKey::seal`].
+/// Returns true if the bytes have the prefix of data from [`SealingKey::seal`].
 pub fn is_sealed(stored: &[u8]) -> bool {
     stored.starts_with(DOMAIN)
 }
@@ -126,7 +126,7 @@ pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes with whichever of these keys matches.
+/// Decrypts bytes with the one of these keys with which they were encrypted.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],
@@ -149,7 +149,7 @@ pub fn open<'k>(
     Ok(content)
 }
 
-/// Returns a constant nonce, which is safe because each derived key encrypts only once.
+/// Returns a constant nonce. This is safe, because each derived key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -164,13 +164,13 @@ pub struct StoredPair {
     /// Certificates in PEM format, leaf first.
     #[prost(bytes = "vec", tag = "2")]
     pub certificate_chain: Vec<u8>,
-    /// Private key in PEM format, if stored unencrypted.
+    /// Private key in PEM format; empty if it is stored encrypted.
     #[prost(bytes = "vec", tag = "3")]
     private_key: Vec<u8>,
-    /// Encrypted private key, in PEM format once decrypted.
+    /// Encrypted private key. After decryption, it is in PEM format.
     #[prost(bytes = "vec", tag = "4")]
     sealed: Vec<u8>,
-    /// The pair's [`KeyPair::digest`], or empty if the key is stored unencrypted.
+    /// [`KeyPair::digest`] of the pair; empty if the private key is stored unencrypted.
     #[prost(string, tag = "5")]
     digest: String,
     /// OCSP response, unencrypted.
@@ -232,7 +232,7 @@ impl StoredPair {
         })
     }
 
-    /// Returns the pair's digest. Does not need the host's key.
+    /// Returns the digest of the pair. Does not need the host's key.
     pub fn digest(&self) -> String {
         if self.digest.is_empty() {
             self.in_clear().digest()
@@ -242,7 +242,7 @@ impl StoredPair {
     }
 
     /// Returns true if the private key is encrypted with `key`. If `key` is `None`, returns true if
-    /// it is stored unencrypted.
+    /// the private key is not encrypted.
     pub fn is_sealed_with(&self, key: Option<&SealingKey>) -> bool {
         match key {
             Some(key) => is_sealed_with(&self.sealed, key),
@@ -250,7 +250,7 @@ impl StoredPair {
         }
     }
 
-    /// Returns the pair. If necessary, decrypts it with one of these keys.
+    /// Returns the pair. If its private key is encrypted, decrypts it with one of these keys.
     pub fn open<'k>(
         &self,
         keys: impl IntoIterator<Item = &'k SealingKey>,
@@ -272,7 +272,7 @@ impl StoredPair {
         Ok(pair)
     }
 
-    /// Returns the pair without decrypting it. If the private key is encrypted, it is omitted.
+    /// Returns the pair without decrypting anything. An encrypted private key is omitted.
     pub fn in_clear(&self) -> KeyPair {
         KeyPair {
             name: self.name.clone(),
@@ -287,8 +287,8 @@ fn place(name: &str, chain: &[u8]) -> Vec<u8> {
     [b"pair\n", name.as_bytes(), b"\n", &Sha256::digest(chain)].concat()
 }
 
-/// Encodes stored pairs. If any is sealed, the bytes have a prefix that makes agents without
-/// support for sealing reject them.
+/// Encodes stored pairs. If any private key is sealed, the bytes have a prefix, so that agents that
+/// do not support sealing reject them.
 pub fn encode(pairs: Vec<StoredPair>) -> Vec<u8> {
     let is_clear = pairs.iter().all(|pair| pair.sealed.is_empty());
     let mut bytes = if is_clear {

@@ -1,13 +1,14 @@
-//! Computes how much memory an encoded message will take once decoded. Messages that would take too
-//! much are rejected before any value is built.
+//! Computes how much memory an encoded message will take after decoding. A message that would take
+//! too much is rejected before any value is built.
 //!
-//! An encoded list element of two bytes can take a hundred times as much memory once decoded, and
-//! repeated bytes compress a thousandfold. Limiting the number of bytes therefore does not limit
-//! memory. The computation follows the schema, builds no values, and stops at the first byte that
-//! exceeds the limit. It does not validate values, so an accepted message may still be malformed.
+//! A list element that is encoded in two bytes can take a hundred times as much memory after
+//! decoding, and repeated bytes compress a thousandfold. Therefore, limiting the number of bytes
+//! does not limit memory. The computation follows the schema, builds no values, and stops as soon
+//! as the limit is exceeded. It does not validate values, so decoding an accepted message may still
+//! fail.
 //!
-//! Snapshots that contain fields or values outside this schema are also rejected. Decoders skip
-//! unknown fields, so a reader older than the writer would serve a route without the part that
+//! Snapshots with fields or values outside this schema are also rejected. Decoders skip unknown
+//! fields, so a reader that is older than the writer would serve a route without the part that
 //! protects it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,12 +23,12 @@ use crate::schema::{BundleHeader, DESCRIPTORS, Manifest, SIZES, SealedKeys, Snap
 
 /// Overhead per allocation, in bytes.
 const ALLOCATION: u64 = 16;
-/// Maximum ratio of a list's capacity to its length, because lists grow by doubling.
+/// Maximum ratio of a list's capacity to its length. Lists grow by doubling.
 const GROWTH: u64 = 2;
 /// Size in bytes that is assumed for a message whose actual size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
-/// Memory limit for a manifest, in bytes. This is twice the size of a manifest with the maximum
-/// number of shards.
+/// Memory limit for a manifest in bytes. A manifest with the maximum number of shards takes half of
+/// it.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
 /// Memory limits for a bundle's header and sealed keys, in bytes.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
@@ -42,7 +43,8 @@ pub enum BoundsError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// A newer writer used a field or value that this schema does not have.
+    /// The message contains a field or value that this schema does not have, so a newer writer
+    /// created it.
     #[error(
         "{message} has {what}, which this version of Sesame does not support and must not ignore; \
         use a version as new as the writer's"
@@ -58,8 +60,8 @@ pub enum BoundsError {
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot or a part of one, and returns it with its size in memory. Returns an error if
-/// it takes more than `limit` bytes, or if it contains fields or values outside the schema.
+/// Decodes a snapshot or a part of a snapshot, and returns its size in memory, too. Returns an
+/// error if the size exceeds `limit` bytes, or if there are fields or values outside the schema.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;
     Ok((Snapshot::decode(bytes)?, size))
@@ -80,8 +82,8 @@ pub(crate) fn sealed_keys(bytes: &[u8]) -> Result<SealedKeys, BoundsError> {
     Ok(decode(&SHAPES.sealed_keys, bytes, MAX_SEALED_KEYS)?.0)
 }
 
-/// Returns the size in memory of a snapshot or a part of one. Returns an error if it exceeds
-/// `limit` bytes, or if it contains fields or values outside the schema.
+/// Returns the size in memory of a snapshot or a part of a snapshot. Returns an error if the size
+/// exceeds `limit` bytes, or if there are fields or values outside the schema.
 pub(crate) fn size_of_snapshot(bytes: &[u8], limit: u64) -> Result<u64, BoundsError> {
     SHAPES.snapshot.measure(bytes, limit, Unknown::Refused)
 }
@@ -95,7 +97,7 @@ pub(crate) fn decode<M: Message + Default>(
     Ok((M::decode(bytes)?, size))
 }
 
-/// Treatment of fields and values outside the schema.
+/// How to treat fields and values outside the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unknown {
     Refused,
@@ -107,7 +109,7 @@ enum Unknown {
 pub(crate) struct Shape {
     /// Name of the message.
     name: String,
-    /// Size of a decoded value in bytes, without heap allocations.
+    /// Size in bytes of a decoded value, without its heap allocations.
     size: u64,
     /// The fields by number.
     fields: BTreeMap<u32, Field>,
@@ -123,7 +125,7 @@ pub(crate) struct Field {
 pub(crate) enum Of {
     /// A string or bytes.
     Text,
-    /// A list of numbers.
+    /// A list of numbers, whose allocation grows with the list.
     Numbers,
     /// A single number, which needs no allocation.
     Number,
@@ -143,7 +145,7 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(DESCRIPTORS).unwrap_or_default();
     let shape = |name: &str| {
         let message = pool.get_message_by_name(&format!("sesame.snapshot.v1alpha1.{name}"));
-        // If the descriptors lack the message, reject everything.
+        // If the descriptors lack the message, reject every field.
         Arc::new(message.map_or(Shape::new(name, usize::MAX, []), |message| {
             Shape::of(&message)
         }))
@@ -169,7 +171,7 @@ impl Shape {
         }
     }
 
-    /// Builds the shape of a message. This terminates because no message in the schema contains
+    /// Builds the shape of a message. The recursion ends, because no message in the schema contains
     /// itself.
     fn of(message: &MessageDescriptor) -> Self {
         let size = SIZES.iter().find(|(name, _)| *name == message.name());
@@ -255,10 +257,11 @@ impl Walk {
             }
             // Each byte encodes at most one number.
             Of::Numbers => self.take(GROWTH * content.len() as u64 * size_of::<u64>() as u64),
-            // The wire type is wrong for this field, so the decoder will reject it.
+            // Nothing to add: the wire type is wrong for this field, so the decoder will reject the
+            // message.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
-                // A single message may be boxed.
+                // A message that is not in a list may be boxed.
                 self.take(if *repeated {
                     GROWTH.saturating_mul(inner.size)
                 } else {
@@ -302,7 +305,7 @@ impl Walk {
     }
 }
 
-/// Returns the decoder's own error. The decoder would also reject such input.
+/// Returns an error in the decoder's own type. The decoder would also reject such input.
 fn malformed() -> BoundsError {
     #[allow(clippy::unwrap_used, reason = "an empty buffer holds no number")]
     BoundsError::Malformed(decode_varint(&mut [].as_slice()).unwrap_err())

@@ -1,15 +1,15 @@
-//! Canonicalizes request paths in the same way as Envoy does before matching routes.
+//! Canonicalizes request paths as Envoy does before it matches routes.
 //!
 //! Envoy uses Chromium's code (`url_canon_path.cc`), so `/%2e%2E/`, `\` and broken escapes are
-//! handled as in Chromium. All other escapes keep the client's upper or lower case, so routes must
+//! treated as in Chromium. All other escapes keep the client's upper or lower case, so routes must
 //! match both (RFC 3986 6.2.2.1).
 
 use std::borrow::Cow;
 
 use crate::expressions::quote;
 
-/// Resolves `.` and `..`, unescapes characters that need no escaping, and escapes those that do.
-/// Returns `None` if the path contains an escaped NUL.
+/// Resolves `.` and `..`, unescapes characters that need no escape, and escapes characters that
+/// need one. Returns `None` if the path contains an escaped NUL.
 pub fn collapse_dots(path: &str) -> Option<String> {
     let bytes = path.as_bytes();
     let mut out: Vec<u8> = Vec::with_capacity(bytes.len());
@@ -60,8 +60,8 @@ pub fn collapse_dots(path: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Escapes a stray `%` if the unescaped characters that follow would turn it into an escape. `next`
-/// is the next byte of the input.
+/// If the characters that follow a stray `%` would turn it into an escape after unescaping, escapes
+/// the `%`. `next` is the next byte of the input.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
     if behind.len() == 1 {
@@ -72,7 +72,7 @@ fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     }
 }
 
-/// Returns the length of a plain or escaped dot at this position, or 0.
+/// Returns the length of a plain or escaped dot at this position, or 0 if there is no dot.
 fn dot_length(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at..) {
         Some([b'.', ..]) => 1,
@@ -81,8 +81,8 @@ fn dot_length(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// Returns how many bytes after a dot still belong to its segment, and true if the segment is `..`.
-/// Returns `None` if the segment is neither `.` nor `..`.
+/// Returns how many further bytes belong to a segment that begins with a dot, and whether the
+/// segment is `..`. Returns `None` if the segment is neither `.` nor `..`.
 fn after_dot(bytes: &[u8], at: usize) -> Option<(usize, bool)> {
     let ends = |at: usize| match bytes.get(at) {
         None => Some(0),
@@ -151,12 +151,12 @@ pub fn upper_escapes(path: &str) -> Cow<'_, str> {
     Cow::Owned(upper)
 }
 
-/// Maximum length of a path in bytes for which escapes are matched in both cases. For a longer
-/// path, the regular expression would be too long.
+/// Maximum length in bytes of a path whose escapes are matched in both cases. For longer paths, the
+/// regular expression would be too long.
 const LONGEST: usize = 4096;
 
-/// Returns a regular expression that matches the path with its escapes in upper or lower case.
-/// Returns `None` if no escape contains a letter.
+/// Returns a regular expression that matches the path with its escapes in either case. Returns
+/// `None` if no escape contains a letter.
 pub fn in_either_case(path: &str) -> Option<String> {
     if path.len() > LONGEST {
         return None;
@@ -186,8 +186,8 @@ pub fn in_either_case(path: &str) -> Option<String> {
     has_letter.then_some(pattern)
 }
 
-/// Returns an escape in the text that never occurs in a canonical path, because Envoy unescapes it
-/// or rejects the request.
+/// Returns an escape in the text that no canonical path contains, because Envoy unescapes it or
+/// rejects the request.
 pub fn never_escaped(text: &str) -> Option<&str> {
     let escapes = text.match_indices('%');
     let mut escapes = escapes.filter_map(|(at, _)| text.get(at..at + 3));

@@ -1,9 +1,9 @@
-//! The difference between two versions of a Gateway that differ only in their virtual hosts'
-//! contents and in added or removed backends.
+//! The difference between two versions of a Gateway that differ only in the contents of virtual
+//! hosts, and in added and removed backends.
 //!
 //! A delta comes from incremental resolution, or from comparing two versions of a shard. It can be
-//! applied to shards and encoded snapshots without rebuilding them. Never apply a delta partially:
-//! if one virtual host does not match, change nothing.
+//! applied to shards and to encoded snapshots, which then need not be rebuilt. Never apply only a
+//! part of a delta: if one virtual host does not match, change nothing.
 
 use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
@@ -28,7 +28,7 @@ pub struct RouteTableDelta {
 /// The old and the new version of a virtual host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangedHost {
-    /// Name of the route table.
+    /// Name of the route table that contains the virtual host.
     pub table: String,
     /// The version to be replaced.
     pub before: VirtualHost,
@@ -62,7 +62,7 @@ impl GatewayDelta {
 }
 
 impl BackendDelta {
-    /// Returns true if nothing was added or removed.
+    /// Returns true if no backend or endpoint set was added or removed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -90,15 +90,15 @@ impl BackendDelta {
         Some(delta)
     }
 
-    /// Adds the changes in another delta.
+    /// Adds the changes of another delta.
     pub fn extend(&mut self, more: Self) {
         let Self { added, removed } = more;
         self.added.extend(added);
         self.removed.extend(removed);
     }
 
-    /// Applies the delta to a list sorted by name. Returns `None` if an added backend already
-    /// exists or a removed one does not. The list must then be discarded.
+    /// Applies the delta to a list that is sorted by name. Returns `None` if an added backend
+    /// already exists, or if a removed backend does not. In that case, discard the list.
     #[must_use]
     pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
         let place = |list: &[Backend], name: &str| {
@@ -123,8 +123,8 @@ impl EndpointDelta {
 }
 
 impl RouteTableDelta {
-    /// Compares two versions of route tables, in order. Returns `None` if the tables or their
-    /// domains differ.
+    /// Compares two versions of route tables. Returns `None` if the tables or their domains differ,
+    /// in content or in order.
     pub fn between(before: Vec<RouteTable>, after: Vec<RouteTable>) -> Option<Self> {
         if before.len() != after.len() {
             return None;
@@ -164,13 +164,13 @@ impl RouteTableDelta {
         &self.hosts
     }
 
-    /// Adds the changes in another delta, which must affect different virtual hosts.
+    /// Adds the changes of another delta. No virtual host may be in both.
     pub fn extend(&mut self, more: Self) {
         self.hosts.extend(more.hosts);
     }
 
     /// Replaces the changed virtual hosts in canonical tables. Returns `None` if a virtual host
-    /// does not match its previous version. The tables must then be discarded.
+    /// does not equal its previous version. In that case, discard the tables.
     #[must_use]
     pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
         for ChangedHost {

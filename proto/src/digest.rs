@@ -1,9 +1,9 @@
 //! Canonical order and digests of snapshots.
 //!
-//! Lists whose order has no meaning are sorted by the keys given in `snapshot.proto`. Lists whose
-//! order has a meaning keep their order, for example routes, a rule's backends and headers. The
-//! schema has no maps, which could be encoded in random order. The same canonical snapshot
-//! therefore always has the same bytes.
+//! Lists whose order has no meaning are sorted by the keys that `snapshot.proto` states. Other
+//! lists, such as routes, a rule's backends and headers, keep their order. The schema has no maps,
+//! which could be encoded in random order. Therefore, the same canonical snapshot always has the
+//! same bytes.
 
 use std::cmp::Reverse;
 
@@ -35,8 +35,8 @@ pub fn sha256_of_all(parts: &[&[u8]]) -> String {
     hex(&hash.finalize())
 }
 
-/// Returns a digest that distinguishes the Backends for one Service port: 16 hex digits, computed
-/// over all fields except the name.
+/// Returns a digest that distinguishes Backends for the same Service port. It covers all fields
+/// except the name, and has 16 hex digits.
 pub fn backend(backend: &Backend) -> String {
     let nameless = Backend {
         name: String::new(),
@@ -96,8 +96,8 @@ pub fn canonicalize_endpoints(set: &mut EndpointSet) {
     set.endpoints.dedup();
 }
 
-/// Returns the sort key for a domain in a table. Exact domains come first, by name, then wildcards
-/// from the most to the least specific, then `*` or a listener's empty hostname.
+/// Returns the sort key for a domain in a table. Exact domains come first, sorted by name, then
+/// wildcards from the most to the least specific, then `*` or a listener's empty hostname.
 pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     match domain {
         "" | "*" => (2, Reverse(0), domain),
@@ -109,10 +109,11 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
     }
 }
 
-/// Returns a snapshot's revision: the hex SHA-256 of its canonical form without endpoints, which
-/// are published separately.
+/// Returns a snapshot's revision: the SHA-256 digest in hex of the snapshot in canonical form. It
+/// does not cover endpoints, which are published separately.
 ///
-/// Snapshots with the same revision are rendered as the same listeners, route tables and clusters.
+/// If two snapshots have the same revision, their listeners, route tables and clusters are rendered
+/// alike.
 pub fn revision(snapshot: &Snapshot) -> String {
     let mut config = Snapshot {
         endpoints: Vec::new(),

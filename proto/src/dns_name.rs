@@ -1,13 +1,13 @@
 //! Checks the syntax of Kubernetes object names and their parts (RFC 1123).
 
-/// Returns true for a DNS label: 1 to 63 characters from a-z, 0-9 and `-`, without `-` at either
-/// end.
+/// Returns true for a DNS label: 1 to 63 characters from a-z, 0-9 and `-`, with no `-` at the start
+/// or end.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && is_part(text)
 }
 
-/// Returns true for a DNS subdomain as defined by Kubernetes: parts separated by `.`, at most 253
-/// characters in total. Each part has the syntax of a label, but may be longer.
+/// Returns true for a DNS subdomain as Kubernetes defines it: parts separated by `.`, with at most
+/// 253 characters in total. Each part has the syntax of a label, but may be longer.
 pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }

@@ -1,12 +1,12 @@
 //! Computes and limits the cost of the regular expressions in a snapshot. The resolver and the
 //! renderer share this measure.
 //!
-//! RE2's run time is linear in the length of its input. If RE2 cannot cache all states, the time is
-//! multiplied by the size of the expression's program. For example, `[ab]*a[ab]{900}c` examines
-//! each byte of a long header 900 times, which blocks a worker thread. The size of each program is
-//! therefore limited.
+//! RE2's run time is linear in the length of its input. However, if RE2 cannot cache all states,
+//! the time is multiplied by the size of the expression's program. For example, `[ab]*a[ab]{900}c`
+//! examines each byte of a long header 900 times, which blocks a worker thread. Therefore, the size
+//! of each program is limited.
 //!
-//! The sums per route and per virtual host are also limited, because a single request may have to
+//! The total sizes per route and per virtual host are also limited, because a request may have to
 //! be matched against all of their expressions. The size is computed from the syntax and is never
 //! below RE2's own count; a test compares it with a real Envoy.
 
@@ -22,21 +22,21 @@ use crate::schema::{
 
 /// Maximum number of instructions per expression.
 pub const MAX_INSTRUCTIONS: u64 = 1_500;
-/// Maximum number of instructions in total across a route's expressions, including all of its rules
-/// and matches.
+/// Maximum number of instructions in all expressions of a route together, including all of its
+/// rules and matches.
 pub const MAX_PER_ROUTE: u64 = 3_000;
-/// Maximum number of instructions in total across the expressions that a request to one virtual
-/// host may be matched against.
+/// Maximum number of instructions in all expressions of a virtual host together. A request may be
+/// matched against all of them.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 6_000;
 
-/// Maximum number of instructions in total across a route's allowed origins, which may become a
-/// single expression. This is enough for 64 origins of 253 characters.
+/// Maximum number of instructions in all allowed origins of a route together, because they may
+/// become a single expression. There is room for 64 origins of 253 characters.
 pub const MAX_PER_ORIGINS: u64 = 17_500;
 
 /// Number of instructions that RE2 adds to every program.
 const ALWAYS: u64 = 5;
-/// Maximum number of byte ranges in a Unicode category or script. The proxy passes bytes to RE2, so
-/// a class has at most 256 members.
+/// Maximum number of byte ranges in a Unicode category or script. The proxy matches bytes, so a
+/// class has at most 256 members.
 const UNICODE_CLASS: u64 = 20;
 /// Maximum number of byte ranges in `\w`, `\s`, `[:punct:]` and similar classes.
 const NAMED_CLASS: u64 = 4;
@@ -95,7 +95,7 @@ impl Counter {
         }
     }
 
-    /// Counts a repetition, for which RE2 repeats the inner expression's program.
+    /// Counts a repetition. RE2 repeats the program of the inner expression.
     fn repetition(&self, it: &Repetition) -> u64 {
         let one = self.of(&it.ast);
         let loops = |times: u32| {
@@ -120,7 +120,7 @@ impl Counter {
 
     fn class(&self, class: &ClassBracketed) -> u64 {
         let ranges = ranges(&class.kind);
-        // If case is ignored, a range such as `[X-c]` becomes three ranges.
+        // Without regard to case, a range such as `[X-c]` becomes three ranges.
         let ranges = if self.folds {
             ranges.saturating_mul(3)
         } else {
@@ -155,8 +155,8 @@ fn ranges(set: &ClassSet) -> u64 {
     named.saturating_add(apart).max(1)
 }
 
-/// Collects the literal characters in a class. Returns the number of byte ranges in its named
-/// classes.
+/// Collects the literal characters of a class. Returns the number of byte ranges in the class's
+/// named classes.
 fn collect(set: &ClassSet, written: &mut Vec<(u32, u32)>) -> u64 {
     match set {
         ClassSet::Item(item) => collect_item(item, written),
@@ -194,18 +194,18 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// Returns a literal prefix, in whole path segments, of all paths that the expression matches. The
-/// prefix is empty if there is none. If an expression is too expensive, requests with this prefix
-/// are rejected, so they do not fall through to another route.
+/// Returns literal path segments with which all matching paths start, or the empty string if there
+/// are none. If an expression is too expensive, all requests with this prefix are rejected, so that
+/// they do not fall through to another route.
 pub fn fixed_path(pattern: &str) -> &str {
-    // An alternative can have a different prefix, and a flag can make it case-insensitive.
+    // Alternatives may start differently, and a flag may make the expression case-insensitive.
     if pattern.contains('|') || pattern.contains("(?") {
         return "";
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
     let end = pattern.find(|c| !is_plain(c)).unwrap_or(pattern.len());
     let (plain, rest) = pattern.split_at(end);
-    // The last character may be optional or repeated.
+    // The last character may be optional or repeated, so drop it.
     let plain = if rest.starts_with(['?', '*', '{']) {
         plain.get(..end.saturating_sub(1)).unwrap_or_default()
     } else {
@@ -217,7 +217,7 @@ pub fn fixed_path(pattern: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// Kinds of responses, distinguished by how often Envoy evaluates the route's match.
+/// Kinds of responses. They differ in how often Envoy evaluates the route's match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Response from a backend.
@@ -242,7 +242,7 @@ impl Answer {
 }
 
 /// Returns true for an expression that may be used as an allowed origin: literal text with at most
-/// one repetition. RE2 can cache all states of such an expression, so sums exclude it.
+/// one repetition. RE2 can cache all states of such an expression, so the totals do not include it.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()
@@ -256,7 +256,7 @@ fn cost(pattern: &str) -> u64 {
     instructions(pattern).unwrap_or(u64::MAX)
 }
 
-/// Returns the size of a single expression that matches all these origins.
+/// Returns the size of one expression that matches all these origins.
 pub fn of_origins(origins: &[CorsOrigin]) -> u64 {
     let sizes = origins.iter().map(|CorsOrigin { kind }| match kind {
         Some(cors_origin::Kind::Exact(origin)) => count(origin.len()),
@@ -278,8 +278,8 @@ pub fn quote(literal: &str) -> String {
     quoted
 }
 
-/// Returns the total size of a route's expressions, or `u64::MAX` if the size of one cannot be
-/// computed.
+/// Returns the total size of a route's expressions, or `u64::MAX` if the size of any of them cannot
+/// be computed.
 pub fn of_route(route: &Route) -> u64 {
     let path = match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
         Some(path_match::Kind::Regex(pattern)) => cost(pattern),

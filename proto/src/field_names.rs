@@ -1,11 +1,11 @@
 //! HTTP header fields that routes must not write. The resolver and the renderer share this table.
 //!
-//! Fields that delimit a message or control a connection may be set only by the two ends of that
+//! Only the two ends of a connection may set fields that delimit a message or control the
 //! connection. If a filter writes such a field, the proxy and a backend may disagree about the end
 //! of a request. The rest of the body then becomes the next request on a connection that several
 //! clients share (request smuggling).
 //!
-//! Keep this a closed list of dangerous names: all other names are up to the route's author.
+//! This is a closed list of dangerous names. A route's author may use all other names.
 
 use std::fmt;
 
@@ -46,9 +46,10 @@ const OF_CONNECTIONS: &[&str] = &[
     "upgrade",
 ];
 
-/// Returns why a field must not be written, or `None` if it may be. The name is case-insensitive.
+/// Returns why a field must not be written, or `None` if it may be written. The case of the name
+/// does not matter.
 ///
-/// `_` is treated like `-`, because some backends do not distinguish them.
+/// Treat `_` like `-`, because some backends do not distinguish them.
 pub fn reserved(name: &str) -> Option<Reserved> {
     if name.starts_with(':') {
         return Some(Reserved::Pseudo);
@@ -69,8 +70,8 @@ pub fn reserved(name: &str) -> Option<Reserved> {
         .then_some(Reserved::Connection)
 }
 
-/// Returns true for a valid cookie path, in which no character ends the attribute or is special to
-/// a proxy.
+/// Returns true for a valid cookie path. It contains no character that ends the attribute or has a
+/// special meaning for a proxy.
 pub fn is_cookie_path(path: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-/._~!$&*+,=:@".contains(&byte);
     path.starts_with('/') && path.bytes().all(plain)

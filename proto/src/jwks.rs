@@ -1,8 +1,8 @@
 //! JSON Web Key Sets (RFC 7517): the public keys of token issuers.
 //!
-//! A set is reduced to the members that are needed for verifying signatures, in a fixed order. Any
-//! secret key makes the set invalid, because snapshots are not secret. Other keys that Envoy cannot
-//! use are omitted.
+//! A set is reduced to the members that are needed for verifying signatures, in a fixed order. A
+//! secret key makes the whole set invalid, because snapshots are not secret. Public keys that Envoy
+//! cannot use are omitted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,16 +10,15 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum size of a key set in bytes before it is reduced.
 pub const MAX_BYTES: usize = 64 * 1024;
-/// Maximum size of a reduced key set in bytes. Every snapshot with the policy contains it.
+/// Maximum size of a reduced key set in bytes. Every snapshot that uses the key set contains it.
 pub const MAX_USED_BYTES: usize = 16 * 1024;
-/// Maximum number of keys in a set, whether usable or not.
+/// Maximum number of keys in a set, including keys that cannot be used.
 pub const MAX_KEYS: usize = 64;
 /// Maximum length of a key ID in bytes.
 const MAX_KID: usize = 256;
 
-/// An Ed25519 key that is not a point on the curve, so it cannot verify any signature. If Envoy
-/// could use none of the keys in a set, it would reject the set, and with it the keys for all other
-/// policies.
+/// An Ed25519 key that is not a point on the curve, so no signature is valid for it. It is added
+/// because Envoy rejects a set without usable keys, and with it the keys of all other policies.
 const UNUSABLE: &str = r#"{"alg":"EdDSA","crv":"Ed25519","kid":"","kty":"OKP","x":"AgAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"}"#;
 
 /// Error in a key set. Its message never contains a key's value.
@@ -52,7 +51,7 @@ struct Set {
     keys: Vec<Key>,
 }
 
-/// A key before it is reduced. A member of the wrong type makes the set invalid.
+/// A key before it is reduced. If a member has the wrong type, the set is invalid.
 #[derive(Deserialize)]
 struct Key {
     kty: String,
@@ -65,12 +64,12 @@ struct Key {
     e: Option<String>,
     x: Option<String>,
     y: Option<String>,
-    /// Private part of a key. `k`, below, is a symmetric key.
+    /// Private part of an asymmetric key. The field `k` is a symmetric key.
     d: Option<serde::de::IgnoredAny>,
     k: Option<serde::de::IgnoredAny>,
 }
 
-/// A reduced key, as Envoy reads it.
+/// A reduced key, in the form that Envoy reads.
 #[derive(Serialize)]
 struct Usable<'k> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +94,8 @@ struct UsableSet<'k> {
     keys: Vec<Usable<'k>>,
 }
 
-/// Returns the usable keys in a set, in their original order and reduced to the necessary members.
+/// Returns the usable keys of a set in their original order, reduced to the members that are
+/// needed.
 pub fn canonical(text: &str) -> Result<String, JwksError> {
     if text.len() > MAX_BYTES {
         return Err(JwksError::TooLarge(text.len()));
@@ -122,13 +122,13 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
-/// Returns a set in canonical form for which no signature is valid.
+/// Returns a set in canonical form that accepts no signature.
 pub fn placeholder() -> String {
     format!(r#"{{"keys":[{UNUSABLE}]}}"#)
 }
 
-/// Returns the usable keys in a set, and `UNUSABLE`, which makes Envoy accept the set even if it
-/// can use no other key.
+/// Returns the usable keys of a set, and `UNUSABLE`, so that Envoy accepts the set even if it can
+/// use none of the other keys.
 pub fn acceptable(text: &str) -> Result<String, JwksError> {
     let canonical = canonical(text)?;
     let keys = canonical.strip_suffix("]}").unwrap_or(&canonical);
@@ -197,8 +197,8 @@ fn usable(key: &Key) -> Option<Usable<'_>> {
         }
         ("OKP", Some("Ed25519")) => {
             let is_of = alg.is_none_or(|it| it == "EdDSA");
-            // Always set the key's algorithm: without it, Envoy would not check the token's
-            // algorithm.
+            // Always set the algorithm of the key. Without it, Envoy would not check the algorithm
+            // of the token.
             (used.alg, used.crv, used.x) = (Some("EdDSA"), crv, x);
             (is_of && is_long(x, 32)).then_some(used)
         }

@@ -1,7 +1,7 @@
-//! Key sets (JWKS) that are fetched from token issuers: what to fetch, and the copy that is kept.
+//! Key sets (JWKS) from token issuers: requests to fetch them, and the copies that are stored.
 //!
-//! A copy is stored as the data of a ConfigMap, so that resolution reads fetched key sets like any
-//! other.
+//! A copy is stored as the data of a ConfigMap, so that resolution reads fetched key sets like
+//! configured ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest;
 
-/// Requests by the name of their copy.
+/// Requests, by the name of the copy.
 pub type KeySetRequests = BTreeMap<String, KeySetRequest>;
 
-/// Copies by name.
+/// Copies, by name.
 pub type KeySetCopies = BTreeMap<String, KeySetCopy>;
 
-/// Key set to fetch.
+/// Request to fetch a key set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySetRequest {
     /// HTTPS URI.
@@ -28,10 +28,10 @@ pub struct KeySetRequest {
     pub interval: Duration,
 }
 
-/// CA certificates that verify a server.
+/// CA certificates for verifying a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySetTrust {
-    /// The certificates that the system trusts.
+    /// The system's trusted certificates.
     System,
     /// These certificates, as PEM.
     Pem(Arc<str>),
@@ -40,7 +40,7 @@ pub enum KeySetTrust {
     Unavailable,
 }
 
-/// The last good version of a key set, and why it could not be renewed.
+/// The last good version of a key set, and the reason why it could not be renewed, if any.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KeySetCopy {
@@ -55,8 +55,8 @@ pub struct KeySetCopy {
 }
 
 /// Returns the name of a controller's copy for a URI. `authorities` names the object with the CA
-/// certificates and is empty for the system's. A tenant's CA therefore never vouches for another
-/// tenant's keys.
+/// certificates, and is empty for the system's certificates. Since the name depends on it, a
+/// tenant's CA never vouches for another tenant's keys.
 pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
     let parts = [controller, "\0", uri, "\0", authorities];
     let mut digest = digest::sha256_of_all(&parts.map(str::as_bytes));
@@ -71,7 +71,7 @@ const FETCHED_AT: &str = "fetchedAt";
 const ERROR: &str = "error";
 
 impl KeySetCopy {
-    /// Reads a copy from a ConfigMap's data. Missing entries are empty.
+    /// Reads a copy from the data of a ConfigMap. Missing entries count as empty.
     pub fn from_data(data: &BTreeMap<String, String>) -> Self {
         let get = |key: &str| data.get(key).cloned().unwrap_or_default();
         Self {

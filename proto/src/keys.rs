@@ -1,7 +1,7 @@
 //! Key pairs and how they are encoded.
 //!
-//! Key pairs accompany a snapshot, which refers to them by digest. Private keys never appear in a
-//! log or an error: `Debug` prints only the name and the digest.
+//! A snapshot refers to key pairs by digest but does not contain them. Private keys must never
+//! appear in a log or an error, so `Debug` prints only the name and the digest.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -12,7 +12,8 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds::{self, BoundsError, Field, Of, Shape};
 use crate::wire;
 
-/// Maximum memory in bytes for decoded key pairs, across all Secrets of one Gateway.
+/// Maximum memory in bytes for the decoded key pairs of one Gateway, from all of its Secrets
+/// together.
 pub(crate) const MAX_DECODED_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A certificate chain with its private key, or session ticket keys without a chain.
@@ -29,7 +30,7 @@ pub struct KeyPair {
     /// encrypts new tickets.
     #[prost(bytes = "vec", tag = "3")]
     pub private_key: Vec<u8>,
-    /// OCSP response in DER format that is presented with the leaf, or empty if there is none.
+    /// OCSP response in DER format that is sent with the leaf certificate; empty if there is none.
     /// Stored pairs use the same field number.
     #[prost(bytes = "vec", tag = "6")]
     pub ocsp_staple: Vec<u8>,
@@ -50,8 +51,8 @@ impl fmt::Debug for StoredKeys {
 }
 
 impl KeyPair {
-    /// Returns the hex SHA-256 of all parts with their lengths, equal to `KeyRef.digest`. A missing
-    /// OCSP response is not included.
+    /// Returns the SHA-256 digest in hex of all parts, each with its length. It equals
+    /// `KeyRef.digest`. A missing OCSP response is omitted.
     pub fn digest(&self) -> String {
         let Self {
             name: _,
@@ -86,7 +87,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Encodes key pairs for a Secret or a file with mode 0600. The caller must protect the bytes.
+/// Encodes key pairs for a Secret, or for a file with mode 0600. The caller must protect the bytes.
 pub fn encode(keys: &[KeyPair]) -> Vec<u8> {
     let mut bytes = Vec::new();
     wire::append_messages(PAIRS, keys, &mut bytes);

@@ -1,11 +1,11 @@
-//! The snapshot, which is the resolved configuration of one Gateway, in all its stored and
-//! transmitted forms.
+//! The snapshot, i.e. the resolved configuration of one Gateway, in all the forms in which it is
+//! stored and transmitted.
 //!
-//! The resolver turns Gateway API objects into a snapshot, and an agent renders it as Envoy
-//! resources. A snapshot is a protobuf message in canonical order. The same configuration therefore
-//! always has the same bytes and the same digest, its revision. It is published as shards that fit
-//! into ConfigMaps, or as a single signed file. Private keys accompany a snapshot but are never
-//! part of it.
+//! The resolver turns Gateway API objects into a snapshot, and an agent renders the snapshot as
+//! Envoy resources. A snapshot is a protobuf message in canonical order. Therefore, the same
+//! configuration always has the same bytes and the same digest, which is called its revision. A
+//! snapshot is published as shards that fit into ConfigMaps, or as a single signed file. Private
+//! keys accompany a snapshot but are never part of it.
 //!
 //! ```
 //! use std::collections::BTreeMap;

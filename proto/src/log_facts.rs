@@ -1,15 +1,15 @@
 //! Facts that an access log line may contain, and headers that it must not contain. The resolver
 //! and the renderer share this table.
 //!
-//! Never classify a value as plain if a client can insert a tab, and never allow a header that may
-//! contain credentials.
+//! Never classify a fact as plain if a client can insert a tab into its value. Never allow a header
+//! that may contain credentials.
 
 use crate::schema::line_form::Fact;
 
-/// Maximum length in bytes for the name of a configured field.
+/// Maximum length in bytes of the name of a configured field.
 pub const MAX_FIELD_NAME: usize = 64;
 
-/// Maximum length in bytes for the name of a logged header.
+/// Maximum length in bytes of the name of a logged header.
 pub const MAX_HEADER_NAME: usize = 256;
 
 /// Returns all facts, in numeric order.
@@ -17,7 +17,8 @@ pub fn all() -> impl Iterator<Item = Fact> {
     (1..).map_while(|number| Fact::try_from(number).ok())
 }
 
-/// Returns a fact's name, which is also its field name, for example `client_address`.
+/// Returns a fact's name, which is also the name of its field in a log line, for example
+/// `client_address`.
 pub fn name(fact: Fact) -> String {
     fact.as_str_name().to_ascii_lowercase()
 }
@@ -28,7 +29,7 @@ pub fn named(name: &str) -> Option<Fact> {
 }
 
 /// Returns true for a fact that every JSON line contains, because `sesame-agent logs` and
-/// `sesame-agent top` need it.
+/// `sesame-agent top` need the fact.
 pub fn is_always_said(fact: Fact) -> bool {
     matches!(
         fact,
@@ -47,8 +48,8 @@ pub fn is_always_said(fact: Fact) -> bool {
     )
 }
 
-/// Returns true for a fact that cannot contain tabs, newlines or other control characters. Only
-/// such facts are safe in text format, which Envoy does not escape.
+/// Returns true for a fact whose value cannot contain tabs, newlines or other control characters.
+/// Only such facts are safe in text lines, because Envoy does not escape text.
 ///
 /// Envoy rejects requests whose method, host or path contains such characters. However, header
 /// values, names from TLS peers, and errors that quote them can contain tabs and quotes.
@@ -58,7 +59,7 @@ pub fn is_plain(fact: Fact) -> bool {
         | Fact::Details
         | Fact::TerminationDetails
         | Fact::UserAgent
-        // If Envoy rejects a request early, these facts keep the client's value.
+        // If Envoy rejects a request early, these facts still contain the client's value.
         | Fact::RequestId
         | Fact::Traceparent
         | Fact::BackendFailure
@@ -98,16 +99,16 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true if a configured field may have this name. It must differ from all facts, so no fact
-/// can be forged.
+/// Returns true if a configured field may have this name. The name must differ from those of all
+/// facts, so that no fact can be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// Substrings in the names of headers that may contain credentials. Headers with URLs are included,
-/// because a URL's query may contain credentials.
+/// If the name of a header contains any of these, the header may contain credentials. This includes
+/// headers with URLs, because the query of a URL may contain credentials.
 const SECRET: &[&str] = &[
     "auth",
     "cert",
@@ -131,8 +132,8 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the part of a header's name that forbids logging the header, or `None` if it may be
-/// logged. Pseudo-headers are never logged.
+/// Returns the part of a header's name because of which the header must not be logged, or `None` if
+/// it may be logged. Pseudo-headers are never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");
     if plain.starts_with(':') {
@@ -145,8 +146,8 @@ pub fn secret(header: &str) -> Option<&'static str> {
     found.copied()
 }
 
-/// Returns true if a header may be logged, because it contains no credentials and its name is safe
-/// in a log format.
+/// Returns true if a header may be logged: it contains no credentials, and its name is safe in a
+/// log format.
 pub fn is_loggable(header: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     let length = 1..=MAX_HEADER_NAME;

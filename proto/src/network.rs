@@ -20,7 +20,7 @@ impl From<IpAddr> for Network {
 }
 
 impl Network {
-    /// Parses a network, or an address, which is a network of one host.
+    /// Parses a network or an address. An address becomes a network with a single host.
     pub fn of_host_or_network(text: &str) -> Result<Self, String> {
         match text.parse::<IpAddr>() {
             Ok(ip) => Ok(Self::from(ip)),

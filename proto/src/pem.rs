@@ -1,9 +1,9 @@
 //! Parses untrusted PEM text without silently dropping sections.
 //!
 //! The underlying parser finds BEGIN only at the start of a line, and drops the rest of a line
-//! after END. It also accepts a missing END before the next BEGIN. It would drop all certificates
-//! after the first in files that are indented or were joined without a line break. The same applies
-//! to files with a byte order mark in the middle.
+//! after END. It also accepts a BEGIN before the END of the previous section. If a file is
+//! indented, or was joined without a line break, the parser would silently drop certificates. The
+//! same applies to a byte order mark in the middle of a file.
 
 use std::borrow::Cow;
 
@@ -13,9 +13,9 @@ const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
-/// Returns all sections of type `T` in order, with an error in place of each invalid section.
+/// Returns all sections of type `T` in order. Each invalid section is represented by an error.
 pub fn read<T: PemObject>(pem: &[u8]) -> Vec<Result<T, Error>> {
-    // Bytes that are not UTF-8 are either outside all sections or make their section invalid.
+    // Bytes that are not UTF-8 either are outside all sections or make their section invalid.
     let text = String::from_utf8_lossy(pem);
     match lines(&text) {
         Ok(text) => T::pem_slice_iter(text.as_bytes()).collect(),

@@ -1,14 +1,14 @@
-//! Names in a snapshot, which identify where each part comes from:
+//! Names in a snapshot. They identify the origin of each part, as in
 //! `HTTPRoute/namespace/name/rules/0/matches/1`.
 //!
-//! This is the only parser for such names. Untrusted reports also contain names, so a name is
-//! accepted only if formatting it produces exactly the same text.
+//! No other code parses such names. Untrusted reports contain names, too, so a text is accepted
+//! only if formatting the parsed name produces exactly the same text.
 
 use std::fmt;
 
 use crate::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Origin of a part of a snapshot: a namespaced object or a part of one.
+/// Origin of a part of a snapshot: a namespaced object, or a part of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Provenance<'a> {
     /// The object's kind, as in the API.
@@ -24,10 +24,10 @@ pub struct Provenance<'a> {
 /// Part of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectPart<'a> {
-    /// The object itself.
+    /// The object as a whole.
     Whole,
-    /// `listeners/NAME` of a Gateway or ListenerSet. Also used for a `TLSHost`, which is a host of
-    /// HTTPProxies and Ingresses on the Gateway with this name.
+    /// `listeners/NAME` of a Gateway or ListenerSet. It is also used for a `TLSHost`, i.e. a TLS
+    /// host of HTTPProxies and Ingresses on the Gateway with this name.
     Listener(&'a str),
     /// `rules/RULE` of a TLS, TCP or UDP route.
     Rule(usize),
@@ -42,7 +42,8 @@ pub enum ObjectPart<'a> {
     Port {
         /// Port number.
         number: u16,
-        /// Distinguishes backends for the same port: `UDP`, or a digest of the backend's settings.
+        /// Distinguishes several backends for the same port: `UDP`, or a digest of the backend's
+        /// settings.
         variant: Option<&'a str>,
     },
 }
@@ -61,7 +62,7 @@ impl<'a> Provenance<'a> {
         Self::read(text).ok_or_else(|| NotProvenance(text.to_owned()))
     }
 
-    /// Returns the object that contains this part.
+    /// Returns the object to which this part belongs.
     #[must_use]
     pub fn object(self) -> Self {
         Self {
@@ -70,7 +71,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the listener's name if this is a listener.
+    /// Returns the listener's name, or `None` if the part is not a listener.
     pub fn listener(&self) -> Option<&'a str> {
         match self.part {
             ObjectPart::Listener(name) => Some(name),
@@ -78,7 +79,7 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// Returns the rule's index if this is a rule or a match.
+    /// Returns the index of the rule, or `None` if the part is neither a rule nor a match.
     pub fn rule(&self) -> Option<usize> {
         match self.part {
             ObjectPart::Rule(rule) | ObjectPart::Match { rule, .. } => Some(rule),
@@ -151,7 +152,8 @@ impl fmt::Display for Provenance<'_> {
     }
 }
 
-/// Formats the part without the object's name and the slash. The text is empty for a whole object.
+/// Formats the part, without the object's name and the slash. The text is empty for an object as a
+/// whole.
 impl fmt::Display for ObjectPart<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,13 +1,15 @@
-//! Statuses for requests that cannot be forwarded, because their rule or backend is invalid or they
-//! belong to another listener.
+//! Statuses for requests that are not forwarded, because their rule or backend is invalid, or
+//! because they are meant for another listener.
 
-/// Status for HTTP requests.
+/// Status for HTTP requests to an invalid rule or backend.
 pub const HTTP: u32 = 500;
 
-/// Status for requests on another listener's connection. It makes the client open a new connection.
+/// Status for a request on the connection of another listener. It makes the client open a new
+/// connection.
 pub const MISDIRECTED: u32 = 421;
 
-/// Status for gRPC requests. Envoy maps 503 to `UNAVAILABLE`, but 500 to `UNKNOWN`.
+/// Status for gRPC requests to an invalid rule or backend. gRPC clients map 503 to `UNAVAILABLE`,
+/// but 500 to `UNKNOWN`.
 pub const GRPC: u32 = 503;
 
 /// Status for the share of an HTTPProxy's requests that an unavailable Service would receive.

@@ -1,4 +1,5 @@
-//! Types generated from `proto/snapshot.proto`. Maps are ordered, so encoding is deterministic.
+//! Types that are generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered,
+//! so that encoding is deterministic.
 
 #![allow(
     missing_docs,
@@ -13,14 +14,14 @@ use tls_termination::ClientMode;
 include!(concat!(env!("OUT_DIR"), "/sesame.snapshot.v1alpha1.rs"));
 
 impl Retry {
-    /// Maximum number of retries per request. Without a limit, retries could flood a backend.
+    /// Maximum number of retries per request. Without a maximum, retries could flood a backend.
     pub const MAX_ATTEMPTS: u32 = 15;
-    /// Minimum backoff in milliseconds, which is Envoy's default.
+    /// Minimum backoff in milliseconds. It is also Envoy's default.
     pub const LEAST_BACKOFF_MS: u64 = 25;
 }
 
 impl Cors {
-    /// Returns true if `route`, to which this policy belongs, also matches its own preflights.
+    /// Returns true if `route`, which has this policy, also matches its own preflights.
     pub fn takes_preflights(&self, route: &Route) -> bool {
         let of_method = route.method.is_empty() || route.method == "OPTIONS";
         let mut headers = route.headers.iter();
@@ -34,7 +35,7 @@ impl TlsTermination {
         !self.client_trust_bundle.is_empty() || self.client_mode() == ClientMode::OptionalUnverified
     }
 
-    /// Returns true if clients without a certificate are rejected.
+    /// Returns true if connections without a client certificate are rejected.
     pub fn requires_certificate(&self) -> bool {
         let requires = [ClientMode::Required, ClientMode::RequiredUnverified];
         self.asks_for_certificate() && requires.contains(&self.client_mode())
@@ -42,7 +43,7 @@ impl TlsTermination {
 }
 
 impl DirectResponse {
-    /// Maximum body size in bytes, which equals Envoy's default limit.
+    /// Maximum body size in bytes. It equals Envoy's default limit.
     pub const MAX_BODY: usize = 4096;
 
     /// Returns a response without a body.
@@ -58,7 +59,7 @@ impl DirectResponse {
 impl InternalRedirect {
     /// Maximum number of redirects that the proxy follows per request.
     pub const MAX: u32 = 16;
-    /// Statuses that can be followed as redirects.
+    /// Statuses that the proxy can follow as redirects.
     pub const STATUSES: [u32; 5] = [301, 302, 303, 307, 308];
 }
 
@@ -76,19 +77,19 @@ impl HealthCheck {
     /// Maximum timeout in milliseconds. Envoy uses a new backend only after its first health check,
     /// and a configuration change waits for that check.
     pub const MAX_TIMEOUT_MS: u64 = 10_000;
-    /// Maximum number of checks needed to change an endpoint's state.
+    /// Maximum number of checks after which an endpoint's state changes.
     pub const MAX_THRESHOLD: u32 = 1_000;
-    /// Maximum number of ranges of expected statuses.
+    /// Maximum number of ranges of statuses that count as healthy.
     pub const MAX_STATUSES: usize = 16;
 }
 
 impl RetryBudget {
-    /// Maximum number of concurrent retries that are always allowed.
+    /// Maximum value for the number of concurrent retries that are allowed in any case.
     pub const MAX: u32 = 1_024;
 }
 
 impl Keepalive {
-    /// Maximum value for each field, as limited by Linux.
+    /// Maximum value of each field. Linux accepts no higher values.
     pub const MAX: u32 = 32_767;
 }
 
@@ -96,7 +97,7 @@ impl Keepalive {
 pub const MAX_BACKEND_MS: u64 = 86_400_000;
 
 impl retry::Condition {
-    /// Returns the condition with this name, which Envoy and Contour share.
+    /// Returns the condition with this name. Envoy and Contour use the same names.
     pub fn named(name: &str) -> Option<Self> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name == "5xx" {
@@ -118,8 +119,7 @@ impl retry::Condition {
 }
 
 impl Port {
-    /// Returns the port number that hosts open, unless a host's own settings map it to another
-    /// port.
+    /// Returns the port number that hosts open, unless a host's own port map overrides it.
     pub fn opened(&self) -> u32 {
         if self.inside == 0 {
             self.port
@@ -130,18 +130,18 @@ impl Port {
 }
 
 impl VirtualHost {
-    /// Maximum number of external authorizations. The proxy reserves a slot for each, used or not,
-    /// because changing the number of slots would close connections for every hostname on the port.
+    /// Maximum number of external authorizations. The proxy always reserves this number of slots:
+    /// changing it would close the connections for every hostname on the port.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
 impl Route {
-    /// Maximum number of external authorizations. The proxy reserves a slot for each of them, as
-    /// for a virtual host.
+    /// Maximum number of external authorizations. The proxy always reserves this number of slots,
+    /// as for a virtual host.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 
-// These messages contain no floating-point numbers, so equality is total.
+// These messages contain no floating-point numbers, so equality is an equivalence relation.
 impl Eq for RateLimit {}
 impl Eq for SharedFilter {}
 impl Eq for RequestFilters {}
@@ -156,20 +156,20 @@ impl RateLimit {
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the longest prefix of the list that is sorted by name, with at most `MAX` limits.
-    /// Envoy rejects two limits with the same name.
+    /// Returns the first `MAX` limits, or fewer if a later limit is out of order by name. Envoy
+    /// rejects two limits with the same name.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
 
-    /// Returns true if rejected requests may get this status. Envoy supports a fixed list of
-    /// statuses.
+    /// Returns true if a limit may use this status for rejected requests. Envoy supports a fixed
+    /// list of statuses.
     pub fn is_status(status: u32) -> bool {
         matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
     }
 }
 
-/// Returns the longest prefix of the list that is sorted by name, with at most `most` entries.
+/// Returns the first `most` entries, or fewer if a later entry is out of order by name.
 fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
@@ -186,7 +186,7 @@ impl SharedFilter {
     /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the longest prefix of the list that is sorted by name, with at most `MAX` filters.
+    /// Returns the first `MAX` filters, or fewer if a later filter is out of order by name.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }
@@ -210,7 +210,7 @@ impl RequestFilters {
             .filter(|name: &Cow<'_, str>| !name.is_empty())
     }
 
-    /// Returns the name of the shared filter that requires all tokens, or `None` if no token is
+    /// Returns the name of the shared filter that requires all tokens, or `None` if no tokens are
     /// required.
     pub fn token_set(&self) -> Option<Cow<'_, str>> {
         match self.tokens.as_slice() {
@@ -222,15 +222,15 @@ impl RequestFilters {
 }
 
 impl TokenSet {
-    /// Returns the name of the set that consists of these policies.
+    /// Returns the name of the set of these policies.
     pub fn name(policies: &[String]) -> String {
         policies.join(",")
     }
 }
 
 impl TokenPolicy {
-    /// Suffix that distinguishes the name of an AccessPolicy's token filter from the policy's own
-    /// name.
+    /// Suffix of the name of an AccessPolicy's token filter, which distinguishes it from the name
+    /// of the policy.
     const PART: &str = "/jwt";
 
     /// Returns the name of an AccessPolicy's token filter. `policy` is
@@ -251,7 +251,7 @@ impl TokenPolicy {
 }
 
 impl ClaimHeader {
-    /// Returns true if Envoy can write a claim with this name to a header.
+    /// Returns true if Envoy can write the claim with this name to a header.
     pub fn is_name(name: &str) -> bool {
         !name.is_empty() && name.bytes().all(Self::is_name_character)
     }
@@ -263,16 +263,16 @@ impl ClaimHeader {
 }
 
 impl Authorization {
-    /// Maximum number of rules per authorization. It is low because rules are nested in Envoy's
+    /// Maximum number of rules per authorization. It is low because the rules are nested in Envoy's
     /// configuration.
     pub const MAX_RULES: usize = 16;
     /// Maximum number of entries in each of a rule's lists.
     pub const MAX_ENTRIES: usize = 16;
 }
 
-/// Encoded descriptors for the schema, with which snapshots are printed as JSON and `bounds`
-/// measures memory.
+/// Encoded descriptors of the schema. They are used to print snapshots as JSON, and by `bounds` to
+/// compute memory.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
-/// Size of each message type in memory, in bytes, without heap allocations.
+/// Size in memory of each message type in bytes, without heap allocations.
 pub(crate) static SIZES: &[(&str, usize)] = include!(concat!(env!("OUT_DIR"), "/sizes.rs"));

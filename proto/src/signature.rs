@@ -1,13 +1,13 @@
-//! Signatures of published content. They ensure that write access to a host's source is not enough
-//! to change the configuration that the host serves.
+//! Signatures of published content. They ensure that access to the place where content is published
+//! is not enough to change the configuration that a host serves.
 //!
 //! Manifests are signed, and their digests cover a whole revision. Endpoint shards are signed
 //! separately, because they change independently. A signature covers the Gateway and the kind of
-//! content, so signed content cannot be used for another Gateway or purpose. It also covers an
-//! increasing stamp, so old content cannot be replayed after newer content.
+//! content, so that signed content cannot be used for another Gateway or purpose. A signature also
+//! covers an increasing stamp, so that old content cannot be replayed after newer content.
 //!
-//! Several signing keys and several trusted keys are supported, so keys can be replaced. A private
-//! key must never leave this module.
+//! Several signing keys and several trusted keys are supported, so that keys can be replaced
+//! without an interruption. A private key must never leave this module.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,11 +25,12 @@ mod threshold;
 
 pub use self::threshold::{GoodSignatures, signers};
 
-/// Domain separator for signatures, so signatures from other programs cannot be mistaken for these.
+/// Domain separator for signatures, so that a signature from another program cannot be mistaken for
+/// one of these.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
-/// Version of the format in which signatures are stored.
+/// Version of the format of stored signatures.
 const VERSION: u8 = 1;
-/// Maximum number of signing keys, and also of trusted keys.
+/// Maximum number of signing keys. The same maximum applies to trusted keys.
 pub const MAX_KEYS: usize = 8;
 /// Length in bytes of the digest that identifies a public key.
 const ID: usize = 8;
@@ -44,13 +45,13 @@ const PREFIX: [u8; 12] = [
 pub struct Statement<'a> {
     /// Gateway in the form `Gateway/namespace/name`.
     pub gateway: &'a str,
-    /// The kind of content, with the facts that distinguish it from the Gateway's other content.
+    /// The kind of content, with facts that distinguish it from other content of the Gateway.
     pub piece: SignedPiece<'a>,
     /// The content's stored bytes.
     pub content: &'a [u8],
 }
 
-/// The kind of signed content, with all facts that the signature covers besides the content itself.
+/// The kind of signed content, with all facts that the signature covers in addition to the content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignedPiece<'a> {
     /// A manifest.
@@ -70,7 +71,7 @@ pub enum SignedPiece<'a> {
 }
 
 impl Statement<'_> {
-    /// Returns the bytes to sign, which differ for different statements and stamps.
+    /// Returns the bytes to sign. Different statements or stamps never have the same bytes.
     fn message(&self, stamp: u64) -> Vec<u8> {
         let Self {
             gateway,
@@ -119,7 +120,7 @@ pub enum KeyError {
     TooMany,
 }
 
-/// Error if content is not trusted.
+/// Reason why content is not trusted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
     /// The content is not signed.
@@ -131,7 +132,7 @@ pub enum SignatureError {
         /// Length of the stored signatures in bytes.
         length: usize,
     },
-    /// None of the signing keys is trusted.
+    /// None of the keys that signed is trusted.
     #[error("is signed by key {signers}, none of which is trusted here (trusted: {trusted})")]
     Stranger {
         /// Identifiers of the keys that have signed.
@@ -139,7 +140,7 @@ pub enum SignatureError {
         /// Identifiers of the trusted keys.
         trusted: String,
     },
-    /// A signature by a trusted key does not match this content.
+    /// A signature by a trusted key is not valid for this content.
     #[error("its signature by key {key} is for other content, another Gateway or another piece")]
     Wrong {
         /// Identifier of the signing key.
@@ -231,8 +232,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds signatures by the keys that have not signed yet. Existing signatures must cover the
-    /// same statement and stamp.
+    /// Adds signatures by those of these keys that have not signed yet. Existing signatures must
+    /// cover the same statement and stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,
@@ -252,8 +253,8 @@ impl SigningKeys {
         Ok(all)
     }
 
-    /// Returns the stamp if exactly these keys have signed and all signatures are valid. Returns
-    /// `None` otherwise.
+    /// Returns the stamp if exactly these keys have signed and all signatures are valid. Otherwise,
+    /// returns `None`.
     pub fn verify_all(&self, statement: &Statement<'_>, stored: &[u8]) -> Option<u64> {
         let (stamp, signatures) = parse(stored).ok()?;
         let good = self.sign(statement, stamp) == stored && signatures.len() == self.0.len();
@@ -261,7 +262,7 @@ impl SigningKeys {
     }
 }
 
-/// Trusted publishers' public keys.
+/// Public keys of trusted publishers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedKeys(Vec<[u8; 32]>);
 
@@ -294,7 +295,7 @@ impl TrustedKeys {
         Ok(())
     }
 
-    /// Returns the keys in PEM format by identifier. [`TrustedKeys::add_pem`] can read them.
+    /// Returns the keys in PEM format, by identifier. [`TrustedKeys::add_pem`] can read the text.
     pub fn to_pem(&self) -> BTreeMap<String, String> {
         let pem = |key: &[u8; 32]| {
             let body = STANDARD.encode([&PREFIX[..], key].concat());
@@ -309,7 +310,7 @@ impl TrustedKeys {
         self.0.is_empty()
     }
 
-    /// Returns a list of the keys' identifiers as text.
+    /// Returns the identifiers of the keys as a list for messages.
     pub fn names(&self) -> String {
         list(self.0.iter().map(|key| hex(&id(key))))
     }
@@ -324,7 +325,7 @@ impl TrustedKeys {
     }
 }
 
-/// Checks that a stamp is not older than the last known stamp.
+/// Checks that a stamp is not older than the last accepted stamp.
 pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     match known {
         Some(known) if found < known => Err(SignatureError::Older { found, known }),
@@ -332,7 +333,7 @@ pub fn follows(found: u64, known: Option<u64>) -> Result<(), SignatureError> {
     }
 }
 
-/// Parsed signatures: their stamp, and each signature with its key's identifier.
+/// Parsed signatures: the stamp, and each signature with the identifier of its key.
 type Parsed<'a> = (u64, Vec<([u8; ID], &'a [u8])>);
 
 fn parse(stored: &[u8]) -> Result<Parsed<'_>, SignatureError> {
@@ -369,8 +370,8 @@ fn list(names: impl Iterator<Item = String>) -> String {
 mod tests {
     use super::*;
 
-    /// Created with `openssl genpkey -algorithm ed25519`. `PUBLIC` was derived from it with
-    /// `openssl pkey -pubout`.
+    /// Private key that `openssl genpkey -algorithm ed25519` created. `PUBLIC` is its public key,
+    /// from `openssl pkey -pubout`.
     const PRIVATE: &str = "-----BEGIN PRIVATE KEY-----\n\
         MC4CAQAwBQYDK2VwBCIEIJ1hsZ3v/VpguoRK9JLsLMREScVpezJpGXA7rAMcrn9g\n\
         -----END PRIVATE KEY-----\n";
@@ -405,7 +406,8 @@ mod tests {
         keys(pem).trusted()
     }
 
-    /// Pins the signed bytes, on which hosts and controllers of different versions must agree.
+    /// The signed bytes must never change, because hosts and controllers of different versions must
+    /// agree on them.
     #[test]
     fn the_bytes_of_a_signature_are_these() {
         let stored = keys(&[PRIVATE]).sign(&MANIFEST, 0x0102_0304);
@@ -478,9 +480,9 @@ mod tests {
         let both = keys(&[PRIVATE, OTHER]);
         let verify = |by: &TrustedKeys, stored: &[u8]| by.verify(&MANIFEST, Some(stored)).is_ok();
         let stored = both.sign(&MANIFEST, 1);
-        // Readers that trust either key accept signatures by both keys.
+        // Content that both keys signed is accepted by a reader that trusts either of them.
         assert!(verify(&old.trusted(), &stored) && verify(&new.trusted(), &stored));
-        // A reader that trusts both keys accepts a signature by either key.
+        // A reader that trusts both keys accepts content that either of them signed.
         assert!(verify(&both.trusted(), &old.sign(&MANIFEST, 1)));
         assert!(verify(&both.trusted(), &new.sign(&MANIFEST, 1)));
         assert!(!verify(&new.trusted(), &old.sign(&MANIFEST, 1)));

@@ -1,9 +1,9 @@
-//! Computes and limits the size to which a route expands in the proxy's configuration. The resolver
-//! and the renderer share this measure.
+//! Computes and limits the size of a route after its expansion in the proxy's configuration. The
+//! resolver and the renderer share this measure.
 //!
 //! A rule's filters and backends are copied for each match and hostname, and some responses need
-//! several proxy routes per match. An object of 256 KiB can therefore expand to hundreds of MiB.
-//! The size is computed before anything is copied. It approximates the rendered bytes and is never
+//! several proxy routes per match. Therefore, an object of 256 KiB can expand to hundreds of MiB.
+//! The size is computed before anything is copied. It approximates the rendered bytes, and is never
 //! below the size of the encoded snapshot. The proxy uses about five times as much memory.
 
 mod messages;
@@ -21,30 +21,31 @@ use crate::schema::{
     external_auth, string_match,
 };
 
-/// Maximum size per match and hostname, in bytes. A smaller route fits into a shard even if it
-/// cannot be compressed.
+/// Maximum size in bytes of a route per match and hostname. A route of this size fits into a shard
+/// even if it cannot be compressed.
 pub const MAX_PER_MATCH: u64 = 768 * 1024;
-/// Maximum size of a route in bytes, in total across its matches and hostnames.
+/// Maximum size of a route in bytes, as the sum over its matches and hostnames.
 pub const MAX_PER_ROUTE: u64 = 8 * 1024 * 1024;
-/// Maximum size of a virtual host in bytes, in total across its routes.
+/// Maximum size of a virtual host in bytes, as the sum over its routes.
 pub const MAX_PER_VIRTUAL_HOST: u64 = 16 * 1024 * 1024;
-/// Maximum size of a Gateway in bytes, in total across its virtual hosts.
+/// Maximum size of a Gateway in bytes, as the sum over its virtual hosts.
 pub const MAX_PER_GATEWAY: u64 = 96 * 1024 * 1024;
 
-/// Maximum size in bytes of a trust bundle with its revocation lists, in PEM format. It fits into a
-/// shard, because Base64 can be compressed to three quarters.
+/// Maximum size in bytes of a trust bundle with its revocation lists, in PEM format. Base64 can be
+/// compressed to three quarters, so a bundle of this size fits into a shard.
 pub const MAX_TRUST_BUNDLE_BYTES: usize = 1024 * 1024;
-/// Maximum size in bytes of all different trust bundles that policies in one namespace use, in
-/// total.
+/// Maximum total size in bytes of all different trust bundles that the policies of one namespace
+/// use.
 pub const MAX_BUNDLE_BYTES_PER_NAMESPACE: usize = 8 * 1024 * 1024;
 
 /// Size in bytes of a proxy route, not counting its parts.
 const ROUTE: u64 = 512;
-/// Overhead per string, in bytes.
+/// Overhead in bytes of each string.
 const TEXT: u64 = 64;
-/// Overhead in bytes per header to set or add, which the proxy parses as a format string.
+/// Overhead in bytes of each header that is set or added, because the proxy parses it as a format
+/// string.
 const HEADER: u64 = 128;
-/// Size in bytes of a regular expression, and of each character in it.
+/// Size in bytes of a regular expression, and of each of its characters.
 const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
 /// Sizes in bytes of external authorization and session persistence, not counting strings.
@@ -54,9 +55,9 @@ const SESSION: u64 = 2048;
 const INTERNAL_REDIRECT: u64 = 512;
 /// Size in bytes per rate limit in a route.
 const RATE_LIMIT: u64 = 2048;
-/// Size in bytes of the request and response filters, not counting headers.
+/// Size in bytes of request and response filters, without their headers.
 const REQUEST_FILTERS: u64 = 4096;
-/// Number of times that the session's name occurs in its configuration.
+/// Number of times that the name of the session occurs in the configuration.
 const SESSION_NAMES: u64 = 8;
 
 /// Parts of a rule that are copied for each match and hostname.
@@ -91,12 +92,12 @@ pub enum RuleAnswer<'r> {
     Direct(Option<&'r DirectResponse>),
 }
 
-/// Size of a rule per match and hostname, without the match's conditions.
+/// Size of a rule for each match and hostname, without the conditions of the match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleSize {
     /// Number of proxy routes per match.
     copies: u64,
-    /// Size in bytes per match, without its conditions.
+    /// Size in bytes for each match, without its conditions.
     each: u64,
 }
 
@@ -184,7 +185,7 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
         backend,
         protocol,
         max_body_bytes: _,
-        // Not rendered.
+        // The policy's name is not rendered.
         policy: _,
     } = auth;
     let protocol = match protocol {
@@ -246,8 +247,8 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts into which a rule's requests are split, the size in bytes that each
-/// part repeats, and the size in bytes that occurs only once.
+/// Returns the number of parts into which a rule's requests are split, the size in bytes that is
+/// repeated for each part, and the size in bytes that occurs only once.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,
@@ -282,7 +283,7 @@ fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     ];
     let mirrors = mirrors.iter().map(|Mirror { backend, .. }| text(backend));
     let common = sum(mirrors.chain(common));
-    // If any backend changes request headers, each backend repeats the rule's own changes.
+    // If any backend changes request headers, each backend repeats the rule's own header changes.
     let changes = backends.iter().any(|it| it.request_headers.is_some());
     let repeated = if changes { rule_request } else { 0 };
     let shares = backends.iter().map(|share| {

@@ -1,4 +1,4 @@
-//! Checks path rewrites with regular expressions: Envoy must accept them, and every result must be
+//! Checks path rewrites with regular expressions. Envoy must accept them, and every result must be
 //! a path.
 
 use regex_syntax::ParserBuilder;
@@ -8,14 +8,15 @@ use crate::expressions::{self, MAX_INSTRUCTIONS};
 use crate::schema::RegexSubstitution;
 
 impl RegexSubstitution {
-    /// Maximum length in bytes of the pattern, and also of the substitution.
+    /// Maximum length in bytes of the pattern. The same maximum applies to the substitution.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Checks the pattern and the substitution, and returns the substitution without its group
-    /// references. The error starts with the name of the invalid part.
+    /// Checks the pattern and the substitution. Returns the substitution without its references to
+    /// groups. An error starts with the name of the invalid part.
     ///
     /// The pattern must match only at the start of a path, and the result must start with `/`.
-    /// Otherwise, a redirect could lead to another host: `https://a.test` and `.evil.test`.
+    /// Otherwise, a redirect could lead to another host: `https://a.test` and `.evil.test` would
+    /// form `https://a.test.evil.test`.
     pub fn literal(&self) -> Result<String, String> {
         let Self {
             pattern,
@@ -69,7 +70,8 @@ fn parse(pattern: &str) -> Option<Hir> {
     parse(false).or_else(|| parse(true))
 }
 
-/// Returns the text without group references, and the number of the group that it starts with.
+/// Returns the text without references to groups, and the number of the group with which it starts,
+/// if any.
 fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), String> {
     let mut literal = String::with_capacity(text.len());
     let mut first = None;
@@ -97,7 +99,7 @@ fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), 
     Ok((literal, first))
 }
 
-/// Returns true if the expression anchors at the start of the path and continues with a first group
+/// Returns true if the expression is anchored at the start of the path, followed by a first group
 /// that starts with `/`.
 fn first_group_starts_with_slash(expression: &Hir) -> bool {
     let HirKind::Concat(parts) = expression.kind() else {

@@ -1,7 +1,7 @@
 //! TLS parameters that a listener may set. The resolver and the renderer share this table.
 //!
-//! Keep this a closed list of safe choices: without forward secrecy, a leaked key could decrypt
-//! every recorded connection.
+//! This is a closed list of safe choices. Without forward secrecy, a leaked key could decrypt every
+//! recorded connection.
 
 /// OpenSSL names of the TLS 1.2 cipher suites that are allowed. The last four are only for old
 /// clients. TLS 1.3 suites cannot be configured.
@@ -21,7 +21,7 @@ pub const CIPHER_SUITES: [&str; 10] = [
 /// Length of a session ticket key in bytes.
 pub const TICKET_KEY_BYTES: usize = 80;
 
-/// Maximum length in bytes for the name of an application protocol.
+/// Maximum length in bytes of the name of an application protocol.
 const MAX_PROTOCOL: usize = 255;
 
 /// Returns true if a cipher suite is allowed.

@@ -1,7 +1,7 @@
-//! Splits and assembles encoded protobuf messages without decoding them.
+//! Takes encoded protobuf messages apart, and assembles them, without decoding their contents.
 //!
-//! A typical update changes one or two of thousands of routes. Decoding and encoding the others
-//! would dominate the cost. All manual encoding is in this module, and field numbers are generated
+//! A typical update changes one or two out of thousands of routes. Decoding and encoding the others
+//! would dominate the cost. All encoding by hand is in this module, and field numbers are generated
 //! from the schema. Contents are not validated. If the encoding is not as expected, functions
 //! return `None`.
 
@@ -34,8 +34,8 @@ pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec
     encoding::message::encode(field, message, bytes);
 }
 
-/// Appends one field per message. Reserves exactly the capacity needed, because these buffers are
-/// the largest.
+/// Appends one field for each message. Reserves exactly the capacity that is needed, because these
+/// buffers are the largest in the process.
 pub(crate) fn append_messages<'m, M: Message + 'm>(
     field: u32,
     messages: impl IntoIterator<Item = &'m M, IntoIter: Clone>,
@@ -61,7 +61,8 @@ pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     Some(found)
 }
 
-/// Passes each field's number and contents to `take`, in order, until it returns `None`.
+/// Passes the number and contents of each field to `take`, in order. Stops if `take` returns
+/// `None`.
 pub(crate) fn each<'m>(
     mut message: &'m [u8],
     mut take: impl FnMut(u32, &'m [u8]) -> Option<()>,
@@ -74,8 +75,8 @@ pub(crate) fn each<'m>(
     Some(())
 }
 
-/// Returns the first field's number and contents, and the remaining bytes. Returns `None` if the
-/// field is not length-delimited.
+/// Returns the number and contents of the first field, and the bytes after it. Returns `None` if
+/// the field is not length-delimited.
 pub(crate) fn first(mut message: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     let (field, wire) = decode_key(&mut message).ok()?;
     if wire != WireType::LengthDelimited {

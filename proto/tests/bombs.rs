@@ -26,7 +26,7 @@ fn list(number: u8, bytes: u64) -> Vec<u8> {
     [number << 3 | 2, 0].repeat(usize::try_from(bytes / 2).unwrap())
 }
 
-/// Wraps the contents in a field of another message.
+/// Wraps the contents as a field of another message.
 fn within(number: u8, content: &[u8]) -> Vec<u8> {
     let mut bytes = vec![number << 3 | 2];
     prost::encoding::encode_varint(content.len() as u64, &mut bytes);
@@ -34,14 +34,14 @@ fn within(number: u8, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-// This file must have only one test, because it measures the memory of the whole process.
+// This file must contain only one test, because the test measures the memory of the whole process.
 #[test]
 fn a_bomb_is_refused_before_it_becomes_values() {
     let room = MAX_SHARD_BYTES - 64;
     let mut bombs: Vec<(String, Vec<u8>)> = (2..=8)
         .map(|number| (format!("field {number}"), list(number, room)))
         .collect();
-    // A port's listeners, a virtual host's routes and a set's endpoints.
+    // Listeners of a port, routes of a virtual host, and endpoints of a set.
     bombs.push(("listeners".to_owned(), within(3, &list(3, room))));
     bombs.push(("routes".to_owned(), within(4, &within(2, &list(2, room)))));
     bombs.push(("endpoints".to_owned(), within(6, &list(2, room))));
@@ -84,6 +84,6 @@ fn a_bomb_is_refused_before_it_becomes_values() {
     }
     assert!(keys::decode(&list(1, 8 << 20)).is_err());
     let grown = peak() - before;
-    // Allow for one decompressed shard and the bytes from which it was made.
+    // Allow for one decompressed shard, and for the bytes from which it was decompressed.
     assert!(grown < 96 << 20, "{grown} bytes");
 }

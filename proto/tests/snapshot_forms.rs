@@ -1,4 +1,4 @@
-//! Tests that a snapshot can be restored from each of its forms, in any order of assembly.
+//! Tests that a snapshot can be restored from each form in which it is stored or updated.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -129,7 +129,8 @@ proptest! {
             let mut published = splitter.split(&mut next.clone()).unwrap();
             prop_assert_eq!(&published, &split(&next).unwrap());
 
-            // Change only endpoints of some sets, one of which does not belong to any backend.
+            // Change only the endpoints of some sets. One of the sets does not belong to any
+            // backend.
             let changed: Vec<EndpointSet> = (0..=endpoints)
                 .map(|n| EndpointSet {
                     name: format!("Service/default/s{}/80", usize::from(edit) % 7 + n * 13),
@@ -223,7 +224,7 @@ fn come_and_go(
             .collect(),
         removed: gone.clone(),
     };
-    // The endpoints are not in canonical order.
+    // These endpoints are not in canonical order.
     let endpoint = |last| Endpoint {
         address: format!("10.2.0.{last}"),
         port: 80,

@@ -1,9 +1,9 @@
-//! Exponential backoff between failed attempts. Callers are responsible for sleeping and for
-//! jitter.
+//! Exponential backoff between failed attempts. Callers do the sleeping, and add jitter if needed.
 
 use std::time::Duration;
 
-/// Pauses that double up to a limit, and start again from the first after a success.
+/// Pauses between attempts. Each pause is twice as long as the last, up to a limit. A success
+/// resets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -28,13 +28,13 @@ impl Backoff {
         pause
     }
 
-    /// Restarts with the first pause.
+    /// Resets the backoff after a success, so that the next pause is the first again.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the first pause doubled `doublings` times, for callers that count failures
-    /// themselves.
+    /// Returns the first pause, doubled `doublings` times, up to the limit. For callers that count
+    /// failures themselves.
     pub fn doubled(self, doublings: u32) -> Duration {
         let factor = 2_u32.saturating_pow(doublings);
         self.first.saturating_mul(factor).min(self.longest)

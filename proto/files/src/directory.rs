@@ -1,9 +1,9 @@
 //! Stores a snapshot as a directory with a manifest and one file per shard.
 //!
 //! Shards are written before the manifest that refers to them, and the manifest is renamed into
-//! place. A reader therefore sees either the old or the new snapshot, even after a crash.
-//! Unreferenced shards are removed last. Names in a manifest are validated before they are used as
-//! file names.
+//! place. Therefore, a reader sees either the old or the new snapshot, even after a crash. Shards
+//! that are no longer referenced are removed last. Names in a manifest are validated before they
+//! are used as file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -24,13 +24,13 @@ use sesame_proto::signature::{
 
 /// File name of the manifest.
 pub const MANIFEST: &str = "manifest.pb";
-/// File name of the key pairs, which may accompany a snapshot but are not part of it.
+/// File name of the key pairs. They may be stored with a snapshot, but are not part of it.
 pub const KEYS: &str = "keys.pb";
 const SHARD_SUFFIX: &str = ".pb.zst";
 const SIGNATURE_SUFFIX: &str = ".sig";
 const MAX_SIGNATURE_BYTES: u64 = 4096;
-/// Facts that the signature of a directory's manifest covers. A directory is not bound to a fleet,
-/// and all its keys are in one file.
+/// Facts that the signature of a directory's manifest covers. A directory does not belong to a
+/// fleet, and has only one file with keys.
 const MANIFEST_PIECE: SignedPiece<'_> = SignedPiece::Manifest {
     fleet: "",
     key_secrets: 0,
@@ -67,13 +67,13 @@ pub enum DirectoryFault {
     Manifest(#[from] BoundsError),
 }
 
-/// Writes the snapshot to `dir`, which is created if necessary. Returns its manifest.
+/// Writes the snapshot to `dir`, which is created if necessary. Returns the snapshot's manifest.
 pub fn write(dir: &Path, snapshot: &Snapshot) -> Result<Manifest, DirectoryError> {
     write_signed(dir, snapshot, None)
 }
 
 /// Like [`write()`], but also signs the snapshot with these keys. The stamp must be greater than
-/// any earlier snapshot's.
+/// the stamps of all earlier snapshots.
 pub fn write_signed(
     dir: &Path,
     snapshot: &Snapshot,
@@ -120,7 +120,7 @@ pub fn write_signed(
         let name = entry.file_name();
         let kept = |name: &str| name == KEYS || named.contains(name);
         if !name.to_str().is_some_and(kept) {
-            // Ignore errors: a leftover file is harmless.
+            // Ignore errors, because a leftover file is harmless.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -134,7 +134,7 @@ pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     replace(dir, KEYS, &keys::encode(pairs))
 }
 
-/// Reads the manifest in `dir`, even if shards are missing.
+/// Reads only the manifest in `dir`, so shards may be missing.
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     Ok(manifest_with_bytes(&dir.join(MANIFEST))?.0)
 }
@@ -161,7 +161,7 @@ pub struct StoredSnapshot {
     pub stamp: Option<u64>,
 }
 
-/// Like [`read`], but if `trusted` is set, accepts only content signed by trusted keys.
+/// Like [`read`]. If `trusted` is set, also requires signatures by trusted keys.
 pub fn read_trusted(
     dir: &Path,
     trusted: Option<&TrustedKeys>,
@@ -200,8 +200,8 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // Endpoints are written together with the manifest. If they are older, another writer has
-        // replaced them.
+        // Endpoints are written together with the manifest. If their stamp is older, another writer
+        // has replaced them with an earlier version.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }
@@ -214,7 +214,7 @@ pub fn read_trusted(
     })
 }
 
-/// Returns true if a file with this name can be part of a snapshot.
+/// Returns true if a file with this name can belong to a snapshot.
 pub fn is_piece(name: &str) -> bool {
     let signed = name.strip_suffix(SIGNATURE_SUFFIX).unwrap_or(name);
     name == KEYS || signed == MANIFEST || signed.ends_with(SHARD_SUFFIX)
@@ -232,7 +232,7 @@ pub fn shard_file(name: &str) -> String {
 fn replace(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DirectoryError> {
     let staged = dir.join(format!(".{name}.new"));
     let path = dir.join(name);
-    // Remove a leftover file, because it might have a different mode.
+    // Remove a leftover temporary file, because its mode might differ.
     let _ = fs::remove_file(&staged);
     let mode = if name == KEYS { 0o600 } else { 0o644 };
     File::options()

@@ -1,9 +1,10 @@
-//! Safely opens files that another user could have written, and reads and writes stored snapshots.
+//! Safely opens files that other users could have written. Also reads and writes stored snapshots
+//! and bundles.
 //!
-//! A path may refer to a link, a pipe or another user's file, and to something else a moment later.
-//! This crate opens a file without blocking, checks the open file, and never reads beyond a size
-//! limit. Each error contains the path, the reason and, if possible, a command that fixes the owner
-//! or mode.
+//! A path may refer to a link, a pipe or another user's file, and to a different file a moment
+//! later. This crate opens a file without blocking, checks the open file, and never reads beyond a
+//! size limit. Each error contains the path, the reason and, if possible, a command that fixes the
+//! owner or mode.
 //!
 //! ```
 //! use std::fs::{self, Permissions};

@@ -1,9 +1,10 @@
 //! Opens files and directories only if they can be trusted. Errors explain why a file is not
 //! trusted.
 //!
-//! A path may refer to a link, pipe or device, and to a different file a moment later. Files are
-//! therefore opened without blocking, and their type, owner, mode and size are checked once they
-//! are open. Never follow a link unless the rule allows it, and never read more than the limit.
+//! A path may refer to a link, a pipe or a device, and to a different file a moment later.
+//! Therefore, a file is opened without blocking, and its type, owner, mode and size are checked
+//! while it is open. Never follow a link unless the rule allows links, and never read more than the
+//! limit.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -12,19 +13,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, StatVfsMountFlags};
 
-/// Requirements for a file's or directory's owner and mode, and for links to it.
+/// Requirements for the owner and mode of a file or directory, and for links to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Written by this process: not a link, owned by this user or root, and not writable by other
-    /// users.
+    /// A file that this process wrote: it is not a link, belongs to this user or root, and is not
+    /// writable by other users.
     Own,
-    /// Named on the command line: like [`Rule::Own`], except that links are followed.
+    /// A file named on the command line: like [`Rule::Own`], except that links are followed.
     Named,
-    /// Found in a watched directory: not a link, owned by any user, and not world-writable.
+    /// A file in a watched directory: it is not a link and not world-writable, and may belong to
+    /// any user.
     Given,
     /// Like [`Rule::Given`], except that links are followed.
     GivenByLink,
-    /// Verified by signatures: may be writable by any user, but must not be a link.
+    /// A file with verified signatures: it may be writable by any user, but must not be a link.
     Vouched,
 }
 
@@ -55,7 +57,7 @@ pub enum OpenError {
         /// Expected type.
         expected: &'static str,
     },
-    /// The file belongs to another user, who could change it at any time.
+    /// The file belongs to another user, who could change the content at any time.
     #[error(
         "{path}: belongs to user {owner}, who could change it at any time; check its content, \
         then run `chown {wanted} {path}`"
@@ -68,7 +70,7 @@ pub enum OpenError {
         /// Expected owner.
         wanted: u32,
     },
-    /// The file's mode lets other users change it at any time.
+    /// The file's mode allows other users to change the content at any time.
     #[error(
         "{path}: {who} can write to it (mode {mode:04o}); check its content, then run `chmod \
         {change} {path}`"
@@ -80,7 +82,7 @@ pub enum OpenError {
         who: &'static str,
         /// Actual mode of the file.
         mode: u32,
-        /// Argument for `chmod` that fixes the mode.
+        /// Argument for `chmod` that corrects the mode.
         change: &'static str,
     },
     /// The file exceeds the size limit.
@@ -125,7 +127,7 @@ pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
     file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|source| failed(path, source))?;
-    // The file may have grown since the check.
+    // The file may have grown since its size was checked.
     if bytes.len() as u64 > limit {
         return Err(too_large());
     }
@@ -147,8 +149,8 @@ pub fn open(path: &Path, rule: Rule) -> Result<(File, Metadata), OpenError> {
     open_with(OpenOptions::new().read(true), path, rule)
 }
 
-/// Opens a file with these options. They must not truncate the file, because it is checked only
-/// after opening.
+/// Opens a file with these options. The options must not truncate the file, because it is checked
+/// only after it has been opened.
 pub fn open_with(
     options: &mut OpenOptions,
     path: &Path,
@@ -163,8 +165,8 @@ pub fn open_with(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            // If possible, report an unexpected type instead: a link, a socket, or a pipe without a
-            // reader.
+            // If opening failed because of an unexpected type, report the type instead: a link, a
+            // socket, or a pipe without a reader.
             if let Ok(metadata) = fs::symlink_metadata(path)
                 && (!follows || !metadata.is_symlink())
             {
@@ -266,8 +268,8 @@ fn judge(path: &Path, file: &File, metadata: &Metadata, rule: Rule) -> Result<()
                 _ => Err(refused("all users", "go-w")),
             }
         }
-        // The root of a volume mounted by Kubernetes is world-writable, but the mount itself is
-        // read-only.
+        // The root of a volume that Kubernetes mounts may be world-writable, even though the mount
+        // is read-only. Allow this.
         Rule::Given | Rule::GivenByLink if mode & 0o002 != 0 && !is_read_only(file) => {
             Err(refused("all users", "o-w"))
         }
@@ -298,7 +300,7 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Returns whether each rule allows the file to be read.
+    /// Returns, for each rule, whether the rule allows reading the file.
     fn read_by(path: &Path) -> [bool; 4] {
         RULES.map(|rule| read(path, rule, 10).is_ok())
     }

@@ -17,10 +17,10 @@ use sesame_proto::jwks::{self, JwksError};
 use sesame_proto::key_sets::{KeySetRequest, KeySetTrust};
 use sesame_proto::pem;
 
-/// Timeout for a fetch, including the connection.
+/// Timeout for a whole fetch, including connecting.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reason why a key set could not be fetched. Never contains the response's body.
+/// Reason why a key set could not be fetched. Never contains any part of the response's body.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The CA certificates cannot be used.
@@ -32,7 +32,7 @@ pub enum FetchError {
     /// The server cannot be reached or is not trusted.
     #[error("{0}")]
     Connection(String),
-    /// The server did not answer in time.
+    /// The server did not respond in time.
     #[error("no response within {TIMEOUT:?}")]
     Timeout,
     /// The server responded with an error or a redirect.
@@ -105,13 +105,13 @@ fn tls(trust: &KeySetTrust) -> Result<ClientConfig, FetchError> {
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Returns the messages of an error and its causes.
+/// Returns the message of an error, followed by the messages of its causes.
 fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut messages: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let message = error.to_string();
-        // Some errors repeat the message of their cause.
+        // Skip a message that the previous message already contains.
         if !messages.last().is_some_and(|last| last.contains(&message)) {
             messages.push(message);
         }

@@ -1,4 +1,4 @@
-//! Decides when key sets are fetched, and stores their copies.
+//! Decides when to fetch key sets, and stores copies of them.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,9 +15,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::fetch::{FetchError, fetch};
 use crate::{must_store, next_copy};
 
-/// Maximum number of fetches at the same time.
+/// Maximum number of concurrent fetches.
 const MAX_FETCHES: usize = 8;
-/// Interval at which stored copies are compared, in case somebody changed or deleted them.
+/// Interval at which the stored copies are checked, in case another writer has changed or deleted
+/// them.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Pauses between attempts to fetch or store a key set.
 const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -36,31 +37,32 @@ pub trait KeySetStore: Send + Sync {
     fn remove(&self, name: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Fetches all requested key sets while it is active.
+/// Keeps the copies of all requested key sets up to date while `active` is true.
 pub struct KeySetKeeper<S> {
     /// Storage for copies.
     pub store: S,
     /// The requested key sets; `None` until they are known.
     pub requests: watch::Receiver<Option<Arc<KeySetRequests>>>,
-    /// True while key sets are to be fetched.
+    /// True while this keeper should fetch key sets.
     pub active: watch::Receiver<bool>,
 }
 
 /// Copy of a key set, with the time of its next fetch.
 struct Kept {
     stored: KeySetCopy,
-    /// Request of the last fetch. A changed request is fetched at once.
+    /// Request with which the copy was last fetched. If the request changes, the key set is fetched
+    /// again immediately.
     request: Option<KeySetRequest>,
     next: Instant,
     retries: Backoff,
     is_fetching: bool,
 }
 
-/// A finished fetch.
+/// The result of a fetch, with the name of the copy and the request.
 type Fetched = (String, KeySetRequest, Result<String, FetchError>);
 
 impl<S: KeySetStore> KeySetKeeper<S> {
-    /// Runs until a channel is closed. Calls `observe` with all copies whenever one of them changes.
+    /// Runs until a channel is closed. Calls `observe` with all copies whenever a copy changes.
     pub async fn run(mut self, observe: impl Fn(&KeySetCopies)) {
         loop {
             if self.active.wait_for(|active| *active).await.is_err() {
@@ -90,7 +92,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Fetches key sets until the keeper is inactive. Returns false if a channel is closed.
+    /// Fetches key sets until `active` is false. Returns false if a channel is closed.
     async fn keep(
         &mut self,
         mut kept: BTreeMap<String, Kept>,
@@ -122,7 +124,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Stores copies that somebody has changed or deleted.
+    /// Restores copies that another writer has changed or deleted.
     async fn restore(&self, kept: &BTreeMap<String, Kept>) {
         let Ok(found) = self.store.load().await else {
             return;
@@ -153,7 +155,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Stores the outcome of a fetch, and schedules the next one.
+    /// Stores the result of a fetch, and schedules the next fetch.
     async fn store(&self, kept: &mut BTreeMap<String, Kept>, (name, request, outcome): Fetched) {
         let Some(kept) = kept.get_mut(&name) else {
             return;
@@ -226,7 +228,7 @@ fn start(
     }
 }
 
-/// Waits until the keeper is inactive. Returns false if the channel is closed.
+/// Waits until `active` is false. Returns false if the channel is closed.
 async fn inactive(active: &mut watch::Receiver<bool>) -> bool {
     active.wait_for(|active| !*active).await.is_ok()
 }

@@ -1,7 +1,8 @@
 //! Fetches the key sets (JWKS) of token issuers, and keeps the last good copy of each.
 //!
-//! Envoy fetches nothing: a controller or an agent does, and resolution reads the copies. If an
-//! issuer cannot be reached, its last good copy stays in use for at most [`MAX_AGE`].
+//! Envoy itself fetches nothing. A controller or an agent fetches the key sets, and resolution
+//! reads the copies. If an issuer cannot be reached, its last good copy remains in use for at most
+//! [`MAX_AGE`].
 //!
 //! ```
 //! use jiff::Timestamp;
@@ -25,11 +26,12 @@ use sesame_proto::key_sets::KeySetCopy;
 pub use self::fetch::{FetchError, fetch};
 pub use self::keeper::{KeySetKeeper, KeySetStore};
 
-/// Age at which a copy is no longer used. Keys that an issuer has withdrawn must not be valid for
-/// ever on a host that cannot reach the issuer.
+/// Age at which a copy is no longer used. If a host cannot reach an issuer, keys that the issuer
+/// has withdrawn must not remain valid forever.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Interval at which the time of a successful fetch is stored if nothing else has changed.
+/// Interval at which a copy is stored again if only the time of its last successful fetch has
+/// changed.
 const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the copy after a fetch at `now`. `fetched` contains the keys in canonical form.
@@ -66,12 +68,13 @@ fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
 /// Returns the time since the last successful fetch, or `None` if there was none.
 fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
     let fetched_at: Timestamp = copy.fetched_at.parse().ok()?;
-    // A clock that was set back makes a copy look new.
+    // If the clock was set back, the copy counts as new.
     let age = now.duration_since(fetched_at).max(SignedDuration::ZERO);
     Duration::try_from(age).ok()
 }
 
-/// Returns true if the new copy must be stored. The text of an error alone is no reason.
+/// Returns true if the new copy must be stored. A different error message alone is not a reason to
+/// store it.
 fn must_store(stored: &KeySetCopy, copy: &KeySetCopy, now: Timestamp) -> bool {
     let differs = stored.uri != copy.uri
         || stored.jwks != copy.jwks

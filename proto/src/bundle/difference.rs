@@ -1,4 +1,4 @@
-//! Differences between two snapshots, grouped by kind of object for display.
+//! Differences between two snapshots, grouped by kind of object, for display to users.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,14 +7,14 @@ use prost::Message;
 use crate::digest::sha256;
 use crate::schema::Snapshot;
 
-/// Differences between two lists of named entries, in sorted order.
+/// Differences between two lists of named entries. Names are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDifference {
     /// Names that are only in the second list.
     pub added: Vec<String>,
     /// Names that are only in the first list.
     pub removed: Vec<String>,
-    /// Names that are in both lists, but with different contents.
+    /// Names that are in both lists but with different contents.
     pub changed: Vec<String>,
 }
 

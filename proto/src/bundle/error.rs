@@ -75,7 +75,7 @@ pub enum BundleError {
 }
 
 impl BundleError {
-    /// Returns true if a file that is still being written can cause this error.
+    /// Returns true if the error can occur because the file is still being written.
     pub fn may_be_unfinished(&self) -> bool {
         match self {
             Self::NoBundle

@@ -2,8 +2,8 @@
 //!
 //! Bundles are parsed as untrusted input: sizes and counts are limited before anything is decoded.
 //! The signed header contains the digests of all parts. Private keys are included only if they are
-//! [`sealed`] for certain hosts. This module must never read a clock or generate random numbers;
-//! callers supply both.
+//! [`sealed`] for certain hosts. This module never reads a clock or generates random numbers, so
+//! callers must supply both.
 //!
 //! ```
 //! use sesame_proto::bundle::{self, BundleFile, BundleLabel};
@@ -55,7 +55,8 @@ pub const FORMAT: u32 = 1;
 pub const MAX_BYTES: u64 = 256 << 20;
 /// Maximum size of the header in bytes.
 const MAX_HEADER_BYTES: usize = 1 << 20;
-/// Maximum size of the signatures in bytes, enough for [`crate::signature::MAX_KEYS`] signatures.
+/// Maximum size of the signatures in bytes. There is room for [`crate::signature::MAX_KEYS`]
+/// signatures.
 const MAX_SIGNATURE_BYTES: usize = 1 << 10;
 /// Maximum size of the manifest in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
@@ -64,12 +65,12 @@ const MAX_KEY_BYTES: u64 = 24 << 20;
 /// Maximum length of human-readable strings in bytes.
 pub const MAX_TEXT_BYTES: usize = 256;
 
-/// Label of a bundle: its Gateway, sequence number and origin.
+/// Label of a bundle, which identifies its Gateway, sequence number and origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BundleLabel {
     /// Gateway in the form `Gateway/namespace/name`.
     pub gateway: String,
-    /// Sequence number, starting at 1. It must increase with each of the Gateway's bundles.
+    /// Sequence number, starting at 1. It must increase with each bundle for the Gateway.
     pub sequence: u64,
     /// Creation time as a Unix timestamp; 0 if unknown.
     pub created: u64,
@@ -90,7 +91,7 @@ impl BundleLabel {
         }
     }
 
-    /// Checks the header fields that make up the label.
+    /// Checks the fields of the header that make up the label.
     fn check(&self) -> Result<(), BundleError> {
         let Self {
             gateway,
@@ -107,7 +108,8 @@ impl BundleLabel {
             ("creator", creator),
             ("origin", origin),
         ] {
-            // When printed, control characters could manipulate a terminal or a log.
+            // Reject control characters, because printing them could manipulate a terminal or a
+            // log.
             if text.len() > 2 * MAX_TEXT_BYTES || text.chars().any(char::is_control) {
                 return Err(BundleError::Header(format!(
                     "its {name} has control characters or more than {} bytes",

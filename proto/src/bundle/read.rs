@@ -1,7 +1,7 @@
 //! Parses bundles.
 //!
-//! Do not trust any contents before calling [`BundleFile::verify`]: the digests only prove that the
-//! file is complete.
+//! Do not trust any content before [`BundleFile::verify`] has succeeded. The digests only prove
+//! that the file is complete.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use crate::schema::{BundleHeader, BundlePart, BundlePartKind, Manifest, Snapshot
 use crate::shard::{self, MAX_SHARDS, MAX_STORED_BYTES};
 use crate::signature::{GoodSignatures, SignedPiece, Statement, TrustedKeys};
 
-/// A complete bundle: all digests match, and the parts match the manifest. The signatures are not
-/// verified yet.
+/// A complete bundle. All digests match, and the parts match the manifest, but the signatures are
+/// not verified yet.
 #[derive(Clone, Debug)]
 pub struct BundleFile<'a> {
     label: BundleLabel,
@@ -79,7 +79,7 @@ impl<'a> BundleFile<'a> {
     }
 
     /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
-    /// distinct keys have signed the bundle.
+    /// different trusted keys have signed the bundle.
     pub fn verify(
         &self,
         trusted: &TrustedKeys,
@@ -95,7 +95,7 @@ impl<'a> BundleFile<'a> {
         Ok(good)
     }
 
-    /// Decodes the snapshot. Call [`BundleFile::verify`] first, so untrusted data is never
+    /// Decodes the snapshot. Call [`BundleFile::verify`] first, so that untrusted data is never
     /// decompressed.
     pub fn snapshot(&self) -> Result<Snapshot, BundleError> {
         Ok(shard::join(&self.manifest, &self.shards)?)
@@ -111,14 +111,14 @@ impl<'a> BundleFile<'a> {
         &self.manifest
     }
 
-    /// Returns the encrypted key pairs, which [`super::sealed::open`] decrypts. Returns `None` if
-    /// the bundle omits them.
+    /// Returns the encrypted key pairs for [`super::sealed::open`], or `None` if the bundle omits
+    /// them.
     pub fn keys(&self) -> Option<&'a [u8]> {
         self.keys
     }
 
-    /// Returns the hex SHA-256 of the signed part. It identifies the bundle, because adding
-    /// signatures does not change it.
+    /// Returns the SHA-256 digest in hex of the signed part. It identifies the bundle, and does not
+    /// change when signatures are added.
     pub fn digest(&self) -> String {
         sha256(self.signed)
     }
@@ -141,7 +141,7 @@ impl<'a> BundleFile<'a> {
     }
 }
 
-/// Checks the number, order, names and sizes of the parts listed in a header.
+/// Checks the number, order, names and sizes of the parts in a header.
 fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     let found = header.parts.len();
     if found > MAX_SHARDS + 2 {
@@ -180,9 +180,10 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
     Ok(())
 }
 
-/// Reads a part's bytes and checks their digest.
+/// Reads the bytes of a part and checks their digest.
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // The size has been checked. If it does not fit into `usize`, too few bytes remain anyway.
+    // The size is within its limit. If it did not fit into `usize`, too few bytes would be left
+    // anyway.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);
@@ -198,8 +199,8 @@ fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], B
 
 type Contents<'a> = (Manifest, BTreeMap<String, &'a [u8]>, Option<&'a [u8]>);
 
-/// Returns the manifest, the shards and the keys. Returns an error unless the shards match the
-/// manifest, in the same order.
+/// Returns the manifest, the shards and the keys. Returns an error unless the header lists exactly
+/// the manifest's shards, in the same order.
 fn sort<'a>(
     gateway: &str,
     contents: Vec<(&BundlePart, &'a [u8])>,
@@ -257,7 +258,7 @@ fn kind(part: &BundlePart) -> Result<BundlePartKind, BundleError> {
     })
 }
 
-/// Returns the part's name for use in errors.
+/// Returns the name of a part, for use in errors.
 fn place(part: &BundlePart) -> String {
     match kind(part) {
         Ok(BundlePartKind::Manifest) => "manifest".to_owned(),
@@ -291,7 +292,7 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_be_bytes(number))
     }
 
-    /// Reads bytes that are preceded by their length.
+    /// Reads bytes that follow their length.
     fn counted(&mut self, place: &str, limit: usize) -> Result<&'a [u8], BundleError> {
         let length = usize::try_from(self.number(place)?).unwrap_or(usize::MAX);
         if length > limit {

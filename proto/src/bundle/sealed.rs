@@ -1,8 +1,8 @@
-//! Private keys in a bundle, encrypted for certain hosts.
+//! Private keys in a bundle, which are encrypted for certain hosts.
 //!
-//! The key pairs are encrypted once with a random content key. The content key is encrypted for
-//! each host's public key with HPKE (RFC 9180: X25519, HKDF-SHA256, ChaCha20-Poly1305). A host's
-//! private key must never be printed or leave the host.
+//! The key pairs are encrypted once, with a random content key. The content key is encrypted
+//! separately for each host's public key with HPKE (RFC 9180: X25519, HKDF-SHA256,
+//! ChaCha20-Poly1305). A host's private key must never be printed or leave the host.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,16 +21,16 @@ use crate::bounds;
 use crate::keys::{self, KeyPair};
 use crate::schema::{SealedKey, SealedKeys};
 
-/// Domain separator for all encryption, so data from other programs cannot be mistaken for a
-/// bundle's.
+/// Domain separator for all encryption, so that data from other programs cannot be mistaken for
+/// data from a bundle.
 const DOMAIN: &[u8] = b"sesame bundle keys v1\n";
 const HOST_KEY_PREFIX: &str = "sesame-host-";
 const IDENTITY_PREFIX: &str = "SESAME-HOST-PRIVATE-";
-/// Length in bytes of a checksum that detects typing errors.
+/// Length in bytes of the checksum in the text form of a key, which detects typing errors.
 const CHECKSUM: usize = 4;
-/// Length in bytes of the digest that identifies a public key.
+/// Length in bytes of the digest that identifies a public key in a bundle.
 const ID: usize = 8;
-/// Maximum number of hosts per bundle.
+/// Maximum number of hosts for which a bundle is sealed.
 pub const MAX_HOSTS: usize = 10_000;
 
 type Kem = X25519HkdfSha256;
@@ -75,7 +75,7 @@ pub enum SealError {
         /// Public key of this host.
         this: HostKey,
     },
-    /// The encrypted bytes are damaged or were sealed for another Gateway or sequence number.
+    /// The encrypted bytes are damaged, or were sealed for another Gateway or sequence number.
     #[error("its keys cannot be decrypted: {0}")]
     Damaged(&'static str),
 }
@@ -99,7 +99,8 @@ impl FromStr for HostKey {
 
     fn from_str(text: &str) -> Result<Self, SealError> {
         let key = text.strip_prefix(HOST_KEY_PREFIX).and_then(decode);
-        // Reject low-order keys such as all zeros, with which all hosts would have the same secret.
+        // Reject keys of low order, such as all zeros. With such a key, the shared secret would be
+        // the same for all hosts.
         let usable = |key: &[u8; 32]| <Kem as hpke::Kem>::PublicKey::from_bytes(key).is_ok();
         key.filter(usable)
             .filter(|key| *key != [0; 32])
@@ -125,8 +126,8 @@ impl HostIdentity {
         key.and_then(decode).map(Self).ok_or(SealError::Identity)
     }
 
-    /// Returns the identity as a string to be stored in a file with mode 0600. The caller must
-    /// protect it.
+    /// Returns the identity as a string, for storage in a file with mode 0600. The caller must
+    /// protect the string.
     pub fn stored(&self) -> String {
         format!("{IDENTITY_PREFIX}{}\n", encode(&self.0))
     }
@@ -151,7 +152,7 @@ impl fmt::Debug for HostIdentity {
     }
 }
 
-/// Encrypts key pairs for these hosts. They are bound to the bundle's Gateway and sequence number.
+/// Encrypts key pairs for these hosts, and binds them to the bundle's Gateway and sequence number.
 /// `random` must fill its argument with random bytes.
 pub fn seal(
     pairs: &[KeyPair],
@@ -200,7 +201,7 @@ pub fn seal(
     Ok(sealed.encode_to_vec())
 }
 
-/// Decrypts the key pairs in a bundle that has this Gateway and sequence number.
+/// Decrypts the key pairs of a bundle with this Gateway and sequence number.
 pub fn open(
     sealed: &[u8],
     identity: &HostIdentity,
@@ -255,7 +256,7 @@ fn decode_sealed(sealed: &[u8]) -> Result<SealedKeys, SealError> {
     Ok(sealed)
 }
 
-/// Returns the associated data that binds the keys to a bundle.
+/// Returns the associated data, which binds the keys to a bundle.
 fn bound_to(gateway: &str, sequence: u64) -> Vec<u8> {
     [DOMAIN, &sequence.to_be_bytes(), gateway.as_bytes()].concat()
 }
@@ -266,7 +267,7 @@ fn cipher(key: &[u8; 32]) -> Result<LessSafeKey, SealError> {
     Ok(LessSafeKey::new(key))
 }
 
-/// Returns a constant nonce, which is safe because each content key encrypts only once.
+/// Returns a constant nonce. This is safe, because each content key encrypts only once.
 fn nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
 }
@@ -282,7 +283,7 @@ fn decode(text: &str) -> Option<[u8; 32]> {
     (Sha256::digest(key)[..CHECKSUM] == *checksum).then_some(*key)
 }
 
-/// Adapts the caller's random number generator to `hpke`.
+/// Lets `hpke` use the caller's random number generator.
 struct Random<'a>(&'a mut dyn FnMut(&mut [u8]));
 
 impl hpke::rand_core::TryRng for Random<'_> {
@@ -352,7 +353,7 @@ mod tests {
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            // Changing the other host's part affects only that host.
+            // A change to one host's entry affects only that host.
             if let Ok(found) = open(&changed, &one, GATEWAY, 7) {
                 assert_eq!(found, [pair()], "byte {place}");
             }

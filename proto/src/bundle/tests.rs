@@ -1,4 +1,4 @@
-//! Tests that a bundle is either accepted exactly as created or rejected.
+//! Tests that a bundle is accepted only in the form in which it was created.
 
 use bytes::Bytes;
 use prost::Message as _;

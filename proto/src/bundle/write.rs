@@ -73,7 +73,7 @@ pub fn write(
     Ok(bytes)
 }
 
-/// Adds signatures to a bundle, and keeps the existing ones.
+/// Adds signatures to a bundle. Existing signatures are kept.
 pub fn add_signatures(bundle: &[u8], signing: &SigningKeys) -> Result<Vec<u8>, BundleError> {
     let file = BundleFile::read(bundle)?;
     let signatures = signing.add_to(&file.statement(), file.signatures())?;

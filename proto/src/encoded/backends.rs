@@ -1,7 +1,6 @@
-//! Adds and removes backends and endpoint sets in an encoded snapshot, without decoding anything
-//! else.
+//! Adds and removes backends and endpoint sets in an encoded snapshot. Decodes nothing else.
 //!
-//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds the
+//! Never guess: if the encoding is not as expected, return `None`, so that the caller rebuilds the
 //! snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +30,9 @@ pub struct BackendChanges {
 }
 
 impl EncodedSnapshot {
-    /// Returns the backends added and removed since `before`, and the names of all endpoint sets
-    /// that differ. Returns `None` if a backend was changed, if more than `most` were added and
-    /// removed, or if the encoding is not as expected.
+    /// Returns the backends that were added and removed since `before`, and the names of all
+    /// endpoint sets that differ. Returns `None` if a backend has changed, if more than `most`
+    /// backends were added and removed, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;
@@ -64,7 +63,7 @@ impl EncodedSnapshot {
     }
 
     /// Returns the snapshot with backends added and removed. Returns `None` if an added backend
-    /// already exists or a removed one does not.
+    /// already exists, or if a removed backend does not.
     pub fn with_changed_backends(&self, delta: &BackendDelta) -> Option<Self> {
         let BackendDelta { added, removed } = delta;
         let mut changed = self.clone();
@@ -78,7 +77,7 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns true if any field of the encoded route tables contains this text.
+    /// Returns true if this text occurs in any field of the encoded route tables.
     pub fn is_in_route_tables(&self, text: &str) -> bool {
         let text = text.as_bytes();
         let tables = &self.parts.route_tables;
@@ -94,15 +93,15 @@ impl EncodedSnapshot {
     }
 }
 
-/// Returns the encoded endpoint sets with this delta applied.
+/// Returns the encoded endpoint sets after this delta.
 pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option<Bytes> {
     let EndpointDelta { added, removed } = delta;
     let added_by_name = added.iter().map(|it| (it.name.as_str(), it)).collect();
     patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
-/// Adds and removes entries in an encoded list that is sorted by name. `place` contains the field
-/// numbers of the list and of an entry's name.
+/// Adds and removes entries in an encoded list that is sorted by name. `place` contains two field
+/// numbers: that of the list, and that of the name in an entry.
 fn patch<M: Message>(
     encoded: &[u8],
     place: (u32, u32),

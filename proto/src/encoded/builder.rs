@@ -1,8 +1,8 @@
-//! Builds an encoded snapshot from the pieces in its shards.
+//! Builds an encoded snapshot from the pieces that its shards contain.
 //!
-//! Each piece is encoded and dropped before the next one is decoded, because all pieces in decoded
-//! form would take several times as much memory. The result must always equal the encoding of the
-//! whole canonical snapshot.
+//! Each piece is encoded and dropped before the next piece is decoded, because all decoded pieces
+//! together would take several times as much memory. The result must always equal the encoding of
+//! the whole snapshot in canonical form.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::wire::{append, appended_len, numbers};
 pub(crate) struct ConfigBuilder {
     /// All fields except route tables and backends.
     rest: Snapshot,
-    /// Encoded virtual hosts with their domains, by route table name.
+    /// Encoded virtual hosts with their domains, by the name of the route table.
     tables: BTreeMap<String, Encoded>,
     /// Encoded backends with their names.
     backends: Encoded,
@@ -36,7 +36,7 @@ impl ConfigBuilder {
             ports,
             route_tables,
             backends,
-            // Ignore endpoints, because the revision does not cover them, so they are not verified.
+            // Ignore endpoints: the revision does not cover them, so they are not verified.
             endpoints: _,
             keys,
             trust_bundles,
@@ -56,7 +56,7 @@ impl ConfigBuilder {
             } = table;
             let hosts = self.tables.entry(name).or_default();
             for mut host in virtual_hosts {
-                // The piece continues a virtual host that was too large for a single piece.
+                // The virtual host was too large for one piece, and this piece continues it.
                 if let Some((_, bytes)) = hosts.last_mut().filter(|(it, _)| *it == host.domain) {
                     host.domain.clear();
                     host.encode_raw(bytes);
@@ -130,7 +130,7 @@ fn encode_tables(tables: BTreeMap<String, Encoded>) -> Bytes {
     bytes.into()
 }
 
-/// Appends each message as a field, and drops it immediately.
+/// Appends each message as a field, and drops it at once to save memory.
 fn append_all(field: u32, messages: Encoded, bytes: &mut Vec<u8>) {
     let lengths = messages.iter().map(|(_, it)| appended_len(field, it.len()));
     bytes.reserve_exact(lengths.sum());

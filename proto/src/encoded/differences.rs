@@ -1,6 +1,6 @@
-//! Compares two versions of an encoded list by name, without decoding the messages.
+//! Compares two versions of an encoded list by name. The messages are not decoded.
 //!
-//! Never guess: return `None` if the bytes are not as expected or the names are out of order.
+//! Never guess: if the encoding is not as expected, or the names are out of order, return `None`.
 
 use std::cmp::Ordering;
 
@@ -13,13 +13,12 @@ pub(super) struct Differences<'e> {
     pub(super) gone: Vec<&'e [u8]>,
     /// Messages that are only in the second version.
     pub(super) come: Vec<&'e [u8]>,
-    /// Messages in the second version that differ from the first version's message with the same
-    /// name.
+    /// New versions of the messages that are in both lists, but with different contents.
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
-/// Compares two versions of a list. `place` contains the field numbers of the list and of a
-/// message's name.
+/// Compares two versions of a list. `place` contains two field numbers: that of the list, and that
+/// of the name in a message.
 pub(super) fn differences<'e>(
     before: &'e [u8],
     now: &'e [u8],
@@ -54,7 +53,7 @@ pub(super) fn differences<'e>(
 /// An encoded name, and the encoded message with that name.
 pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
-/// Returns the messages in a list with their names, given the field numbers of both.
+/// Returns the messages of a list with their names. The arguments are the field numbers of both.
 pub(super) fn by_name(
     list: &[u8],
     (field, name_field): (u32, u32),

@@ -1,4 +1,4 @@
-//! Compares and patches the endpoint sets in an encoded snapshot without decoding unchanged sets.
+//! Compares and patches the endpoint sets in an encoded snapshot. Unchanged sets are not decoded.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,11 +9,11 @@ use crate::schema::EndpointSet;
 use crate::wire::numbers::{self, endpoint_set, snapshot};
 use crate::wire::{append, append_message, contents, first};
 
-/// Field numbers of the list of endpoint sets and of a set's name.
+/// Field numbers of the list of endpoint sets, and of the name in a set.
 pub(super) const PLACE: (u32, u32) = (snapshot::ENDPOINTS, endpoint_set::NAME);
 
-/// Replaces endpoint sets by name, and ignores unknown names. Returns `None` if the bytes are not
-/// as expected.
+/// Replaces endpoint sets by name. Names that do not exist are ignored. Returns `None` if the
+/// encoding is not as expected.
 pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
     let sets: HashMap<&[u8], &EndpointSet> =
         sets.iter().map(|set| (set.name.as_bytes(), set)).collect();
@@ -29,7 +29,7 @@ pub(super) fn patch(encoded: &[u8], sets: &[EndpointSet]) -> Option<Vec<u8>> {
 }
 
 /// Returns the endpoint sets that differ from `before`. Returns `None` if a set was added, removed
-/// or moved, or if the bytes are not as expected.
+/// or moved, or if the encoding is not as expected.
 pub(super) fn replaced(before: &[u8], now: &[u8]) -> Option<Vec<EndpointSet>> {
     let differ = differ_in_place(&by_name(before, PLACE)?, &by_name(now, PLACE)?)?.into_iter();
     differ
@@ -51,7 +51,7 @@ fn differ_in_place<'e>(
 /// Returns the name of the endpoint set that an encoded backend uses.
 pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     let mut rest = backend;
-    // Fields are in numeric order, and all fields before this one are length-delimited.
+    // Encoded fields are in numeric order, and all fields before this one are length-delimited.
     while let Some((field, content, behind)) = first(rest) {
         if field == numbers::backend::ENDPOINTS {
             return content;
@@ -61,8 +61,8 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Returns the names of sets that exist in both versions but differ. Returns `None` if the bytes
-/// are not as expected.
+/// Returns the names of the sets that are in both versions but differ. Returns `None` if the
+/// encoding is not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);
     let differ = differ_in_place(&before, &now).unwrap_or_else(|| {
@@ -79,7 +79,7 @@ pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> 
     names.collect::<Result<_, _>>().ok()
 }
 
-/// Decodes the endpoint sets with these names. Returns `None` if the bytes are not as expected.
+/// Decodes the endpoint sets with these names. Returns `None` if the encoding is not as expected.
 pub(super) fn named(encoded: &[u8], names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
     let all = by_name(encoded, PLACE)?.into_iter();
     let wanted = all.filter(|(name, _)| {

@@ -1,8 +1,8 @@
 //! Snapshots in encoded form.
 //!
 //! A decoded snapshot takes several times as much memory, and is not needed between changes. Parts
-//! are encoded separately, so comparing their bytes shows which parts a change affects. Never print
-//! a private key.
+//! are encoded separately, so that comparing their bytes shows which parts a change affects. Never
+//! print a private key.
 
 mod backends;
 mod builder;
@@ -31,7 +31,7 @@ use crate::schema::{
 };
 use crate::wire::{self, numbers};
 
-/// An encoded snapshot with its key pairs, and a few values that are needed frequently.
+/// An encoded snapshot with its key pairs, and a few frequently needed values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedSnapshot {
     gateway: String,
@@ -48,12 +48,12 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Key pairs, shared by all versions with the same key pairs.
+    /// Key pairs. All versions with the same key pairs share them.
     keys: Arc<[KeyPair]>,
 }
 
 impl EncodedSnapshot {
-    /// Encodes a snapshot. `keys` are the key pairs to which it refers, in the same order.
+    /// Encodes a snapshot. `keys` are the key pairs for its references, in the same order.
     pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
         let not_after = snapshot.keys.iter().map(|key| key.not_after);
         let tables = snapshot.route_tables.iter();
@@ -84,8 +84,8 @@ impl EncodedSnapshot {
         }
     }
 
-    /// Returns the snapshot with these key pairs. They must match its references, in the same
-    /// order.
+    /// Returns the snapshot with other key pairs. They must match the snapshot's references, in the
+    /// same order.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
         let ports = decoded(&self.parts.ahead).ports;
@@ -104,15 +104,15 @@ impl EncodedSnapshot {
         changed
     }
 
-    /// Returns the snapshot with some endpoint sets replaced by name. Unknown names are ignored.
+    /// Returns the snapshot with some endpoint sets replaced by name. Missing names are ignored.
     pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
         Some(changed)
     }
 
-    /// Returns the endpoint sets that differ from `before` and the backends that use them, in
-    /// order. Decodes nothing else. Returns `None` if a set was added or removed.
+    /// Returns the endpoint sets that differ from `before`, and the backends that use these sets,
+    /// in order. Decodes nothing else. Returns `None` if a set was added or removed.
     pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
         let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
         let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
@@ -125,27 +125,26 @@ impl EncodedSnapshot {
         Some((sets, backends))
     }
 
-    /// Returns the names of the endpoint sets that exist in both snapshots but differ. Does not
+    /// Returns the names of the endpoint sets that are in both snapshots but differ. Does not
     /// decode them.
     pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
             return Vec::new();
         }
-        // Report no changes if the encoding is not canonical, because such encodings cannot be
-        // compared.
+        // Encodings that are not canonical cannot be compared, so report no changes.
         endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
     }
 
     /// Returns the snapshot with these changes to virtual hosts. Returns `None` if a virtual host
-    /// does not match its previous version.
+    /// does not equal its previous version.
     pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
         let mut changed = self.clone();
         changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
         Some(changed)
     }
 
-    /// Returns the snapshot with this delta applied. Returns `None` if it does not match the
-    /// delta's previous version.
+    /// Returns the snapshot after this delta. Returns `None` if the delta belongs to another
+    /// version.
     pub fn with_changes(&self, delta: &GatewayDelta) -> Option<Self> {
         let GatewayDelta {
             route_tables,
@@ -161,7 +160,7 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Returns which parts are byte-for-byte the same as in `before`.
+    /// Compares the parts with those of `before`, byte for byte.
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
         let (now, then) = (&self.parts, &before.parts);
         UnchangedParts {
@@ -199,7 +198,7 @@ impl EncodedSnapshot {
         &self.shared_filters
     }
 
-    /// Returns the default filters, for virtual hosts that set none.
+    /// Returns the default filters, for virtual hosts without filters of their own.
     pub fn filters(&self) -> Option<&RequestFilters> {
         self.filters.as_deref()
     }
@@ -248,8 +247,8 @@ impl EncodedSnapshot {
         decoded(&[&ahead[..], backends, behind].concat())
     }
 
-    /// Returns the route tables with their virtual hosts in encoded form. Returns `None` if the
-    /// encoding is not as expected.
+    /// Returns the route tables. Their virtual hosts remain encoded. Returns `None` if the encoding
+    /// is not as expected.
     pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
         route_tables::tables(&self.parts.route_tables)
     }
@@ -264,16 +263,17 @@ impl EncodedSnapshot {
         self.parts.backends.len()
     }
 
-    /// Returns the names of all endpoint sets that backends use, including missing ones. Returns
-    /// `None` if the encoding is not as expected.
+    /// Returns the names of all endpoint sets that backends use, even if the sets are missing.
+    /// Returns `None` if the encoding is not as expected.
     pub fn used_endpoints(&self) -> Option<BTreeSet<&str>> {
         let backends = wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)?;
         let names = backends.into_iter().map(endpoints::set_of);
         names.map(|name| std::str::from_utf8(name).ok()).collect()
     }
 
-    /// Returns the hex SHA-256 of all parts except endpoints and private keys. The digests of the
-    /// keys are included. For a canonical snapshot, this is its revision. Does not decode anything.
+    /// Returns the SHA-256 digest in hex of everything except endpoints and private keys. It
+    /// includes the digests of the keys. For a canonical snapshot, the result is its revision. Does
+    /// not decode anything.
     pub fn config_digest(&self) -> String {
         let Parts {
             ahead,
@@ -285,14 +285,14 @@ impl EncodedSnapshot {
         digest::sha256_of_all(&[ahead, route_tables, backends, behind])
     }
 
-    /// Returns the hex SHA-256 of all parts except private keys. The digests of the keys are
-    /// included.
+    /// Returns the SHA-256 digest in hex of everything except private keys. It includes the digests
+    /// of the keys.
     pub fn digest(&self) -> String {
         digest::sha256_of_all(&self.parts.all())
     }
 
-    /// Decodes the endpoint sets with these names, and skips missing ones. Returns `None` if the
-    /// encoding is not as expected.
+    /// Decodes the endpoint sets with these names. Names that do not exist are skipped. Returns
+    /// `None` if the encoding is not as expected.
     pub fn endpoints_of(&self, names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
         endpoints::named(&self.parts.endpoints, names)
     }
@@ -307,18 +307,19 @@ impl EncodedSnapshot {
         self.parts.all().concat()
     }
 
-    /// Returns the addresses that the Gateway requests.
+    /// Returns the addresses that the Gateway's `spec` requests.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Returns the external port numbers of the listeners, each with the port that hosts open for
+    /// Returns the external ports of the listeners. Each comes with the port that hosts open for
     /// it.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }
 
-    /// Returns the certificate serial number that a handshake should show, by key name.
+    /// Returns, by key name, the certificate serial number that clients should see in a TLS
+    /// handshake.
     pub fn serials(&self) -> &BTreeMap<String, String> {
         &self.serials
     }
@@ -328,7 +329,8 @@ impl EncodedSnapshot {
         self.first_expiry
     }
 
-    /// Returns true if a listener refers to missing session ticket keys, so hosts use their own.
+    /// Returns true if a listener refers to session ticket keys that are missing, so that hosts use
+    /// their own.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }
@@ -355,14 +357,14 @@ fn decoded(bytes: &[u8]) -> Snapshot {
 pub struct Counts {
     /// Number of listeners on all ports.
     pub listeners: usize,
-    /// Number of hostnames in all route tables, except those that only reject another listener's
-    /// misdirected requests.
+    /// Number of hostnames in all route tables. Excludes hostnames that only reject misdirected
+    /// requests for another listener.
     pub hostnames: usize,
     /// Number of backends.
     pub backends: usize,
 }
 
-/// Result of comparing two snapshots. A field is true if the bytes of that part are the same.
+/// Result of comparing two snapshots. A field is true if that part has the same bytes in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -386,7 +388,7 @@ fn lacks_ticket_keys(ports: &[Port], keys: &[KeyPair]) -> bool {
     !names.into_iter().all(is_here)
 }
 
-/// Returns the certificate serial number that a handshake should show, by key name.
+/// Returns, by key name, the certificate serial number that clients should see in a TLS handshake.
 pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
     snapshot
         .keys

@@ -1,17 +1,19 @@
-//! The bytes of an encoded snapshot, split by how often they change. Never decodes them.
+//! The bytes of an encoded snapshot, split by how often they change. This module never decodes
+//! them.
 
 use bytes::Bytes;
 
 use crate::schema::Snapshot;
 use crate::wire::{self, numbers};
 
-/// Returns true if the bytes are the same. Unchanged parts are shared, which usually avoids
-/// comparing megabytes.
+/// Returns true if the bytes are equal. Unchanged parts are shared, so megabytes are rarely
+/// compared.
 pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Encoded snapshots with disjoint sets of fields. Concatenated, they form the whole snapshot.
+/// Parts of an encoded snapshot. Each part is an encoded snapshot with other fields, so their
+/// concatenation is the whole snapshot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     /// Fields with lower numbers than the route tables.
@@ -53,8 +55,8 @@ impl Parts {
             shared_filters,
             filters,
         } = snapshot;
-        // Encode each field separately, because a separate `Snapshot` per part would require
-        // cloning the values.
+        // Encode each field separately. Encoding a `Snapshot` per part would require clones of the
+        // values.
         let (mut ahead, mut behind) = (Vec::new(), Vec::new());
         if !gateway.is_empty() {
             wire::append(numbers::snapshot::GATEWAY, gateway.as_bytes(), &mut ahead);
@@ -92,7 +94,7 @@ impl Parts {
         }
     }
 
-    /// Returns all parts in the order in which they are stored and hashed.
+    /// Returns all parts, in the order in which they are stored and hashed.
     pub(super) fn all(&self) -> [&[u8]; 5] {
         let Self {
             ahead,
@@ -105,7 +107,7 @@ impl Parts {
     }
 }
 
-/// Encodes a snapshot that has only this repeated field.
+/// Encodes a snapshot that contains only this repeated field.
 pub(super) fn encoded<M: prost::Message>(field: u32, messages: &[M]) -> Bytes {
     let mut bytes = Vec::new();
     wire::append_messages(field, messages, &mut bytes);

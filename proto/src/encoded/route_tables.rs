@@ -1,6 +1,6 @@
-//! Reads and patches the route tables in an encoded snapshot without decoding them.
+//! Reads and patches the route tables of an encoded snapshot. Their virtual hosts are not decoded.
 //!
-//! Never guess: if the bytes are not as expected, return `None`, and the caller rebuilds the
+//! Never guess: if the encoding is not as expected, return `None`, so that the caller rebuilds the
 //! snapshot.
 
 use std::collections::HashMap;
@@ -40,7 +40,7 @@ impl<'a> EncodedTable<'a> {
     }
 }
 
-/// Returns the route tables in an encoded snapshot that has no other fields.
+/// Returns the route tables of an encoded snapshot that has no other fields.
 pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
     let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
     let table = |table| {
@@ -64,7 +64,7 @@ fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
     (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
 }
 
-/// Replaces `content` with an encoded route table that has no virtual hosts.
+/// Replaces `content` with the encoding of a route table that has no virtual hosts yet.
 pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
     content.clear();
     if !name.is_empty() {
@@ -73,9 +73,9 @@ pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
 }
 
 /// Returns the patched route tables. Returns `None` unless each changed virtual host occurs exactly
-/// once and matches its previous version.
+/// once and equals its previous version.
 pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
-    // `None` means that the virtual host has been replaced already.
+    // A value of `None` means that the virtual host has already been replaced.
     let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
     for host in delta.hosts() {
         let place = (host.table.as_str(), host.before.domain.as_str());
@@ -84,7 +84,7 @@ pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> 
         }
     }
     let mut bytes = Vec::with_capacity(encoded.len() + encoded.len() / 64);
-    // There is usually only one table, so reserve space for all bytes.
+    // There is usually only one table, so reserve space for the bytes of all tables.
     let mut content = Vec::with_capacity(bytes.capacity());
     for EncodedTable { name, hosts } in tables(encoded)? {
         begin(name, &mut content);
@@ -114,7 +114,7 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns true if a virtual host has its own routes. Other virtual hosts only respond with 421,
+/// Returns true if a virtual host has routes of its own. Other virtual hosts only respond with 421,
 /// and their number depends on how many listeners share the port.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {

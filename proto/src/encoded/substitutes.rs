@@ -6,18 +6,19 @@ use super::{EncodedSnapshot, Parts, decoded, serials};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
-/// A host's key pairs and trust bundles, each under the name of the original that it replaces.
+/// A host's own key pairs and trust bundles. Each has the name of the key pair or trust bundle that
+/// it replaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. If a bundle has no revocation lists, the snapshot's lists stay in effect.
+    /// Trust bundles. A bundle without revocation lists keeps those of the bundle that it replaces.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 
 impl EncodedSnapshot {
-    /// Returns the snapshot with key pairs and trust bundles replaced by name. Returns `None` if
-    /// nothing changes. Does not decode route tables or endpoints.
+    /// Returns the snapshot with key pairs and trust bundles replaced by name, or `None` if nothing
+    /// changes. Does not decode route tables or endpoints.
     pub fn with_substitutes(&self, substitutes: &Substitutes) -> Option<Self> {
         let Substitutes { pairs, bundles } = substitutes;
         let is_new = |(name, (_, pair)): (&String, &(KeyRef, KeyPair))| {
@@ -59,7 +60,7 @@ impl EncodedSnapshot {
         (changed != *self).then_some(changed)
     }
 
-    /// Returns the names of keys that should be in files on each host but are missing here.
+    /// Returns the names of keys that should be in files on the host but are missing.
     pub fn missing_on_host(&self) -> Vec<String> {
         if self.serials.len() == self.keys.len() {
             return Vec::new();

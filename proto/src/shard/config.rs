@@ -1,4 +1,4 @@
-//! Configuration shards, whose names contain the digest of their contents.
+//! Configuration shards. Their names contain a digest of their contents.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,28 +9,29 @@ use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, p
 use crate::digest::sha256;
 use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
 
-/// Number of hex digits of the digest that are part of a shard's name. With 80 bits, accidental
-/// collisions are implausible.
+/// Number of hex digits of the digest in a shard's name. With 80 bits, accidental collisions are
+/// implausible.
 const NAME_DIGITS: usize = 20;
 
 /// A configuration shard.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigShard {
-    /// Bucket of the contents, or `None` if they do not belong to a bucket.
+    /// Bucket to which the contents belong, or `None` for contents that are not divided into
+    /// buckets.
     pub(super) bucket: Option<usize>,
     /// SHA-256 digest of the uncompressed contents.
     pub(super) content: [u8; 32],
-    /// Size in memory once decoded, in bytes.
+    /// Size in bytes that the contents take in memory after decoding.
     pub(super) decoded: u64,
     pub(super) reference: ShardRef,
     pub(super) shard: Shard,
 }
 
-/// References to the parts of a snapshot in one bucket. Copying all buckets at the same time would
-/// take as much memory as the snapshot.
+/// References to those parts of a snapshot that belong to one bucket. Copying all buckets at the
+/// same time would take as much memory as the snapshot.
 #[derive(Default)]
 struct Piece<'s> {
-    /// Virtual hosts with the names of their tables, in the snapshot's order.
+    /// Virtual hosts, each with the name of its table, in the order of the snapshot.
     hosts: Vec<(&'s str, &'s VirtualHost)>,
     backends: Vec<&'s Backend>,
 }
@@ -76,7 +77,7 @@ fn pieces<'s>(
     pieces
 }
 
-/// Splits a canonical configuration into shards. Reuses earlier shards that have the same contents.
+/// Splits a canonical configuration into shards. Reuses earlier shards with the same contents.
 pub(super) fn split_config(
     config: &Snapshot,
     count: usize,
@@ -138,7 +139,7 @@ pub(super) fn split_config(
     Ok(shards)
 }
 
-/// Adds a piece as one shard, or as several if it exceeds the limits for a shard.
+/// Adds a piece as one shard. If it exceeds the limits for a shard, adds several shards.
 fn add_parts(
     bucket: Option<usize>,
     piece: Snapshot,
@@ -183,7 +184,7 @@ fn add_parts(
     add_parts(bucket, second, known, shards)
 }
 
-/// Returns the total size of all shards in memory once decoded, in bytes.
+/// Returns the size in bytes that all shards together take in memory after decoding.
 pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
     let sizes = shards.iter().map(|shard| shard.decoded);
     sizes.fold(0, u64::saturating_add)

@@ -1,9 +1,9 @@
-//! Computes the difference between two versions of a configuration only from the shards that
+//! Computes the difference between two versions of a configuration. Reads only the shards that
 //! changed.
 //!
-//! Never trust the result: the caller must verify the resulting revision. If anything has changed
-//! except virtual hosts and added or removed backends, the result is `None`, and the caller joins
-//! all shards.
+//! Never trust the result: the caller must verify the revision that results from it. If anything
+//! has changed besides virtual hosts and added or removed backends, the result is `None`, and the
+//! caller must join all shards.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{MAX_SNAPSHOT_BYTES, check_digest};
 use crate::delta::{BackendDelta, RouteTableDelta};
 use crate::schema::{ShardRef, Snapshot};
 
-/// Maximum number of changed shards. With more, joining all shards is hardly more work.
+/// Maximum number of changed shards. With more changes, joining all shards takes hardly more time.
 pub const MAX_CHANGED_SHARDS: usize = 16;
 
 /// Difference between two versions of a configuration.
@@ -22,14 +22,14 @@ pub struct ShardDelta {
     pub route_tables: RouteTableDelta,
     /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Size of all shards in memory after the change, in bytes.
+    /// Size in bytes that all shards take in memory after the change.
     pub size: u64,
 }
 
 /// Computes the difference between the configurations in `before` and `after`. `size` is the size
-/// of `before` in memory, and `stored` returns a shard's bytes by digest. Returns `None` if a shard
-/// is missing or damaged. Also returns `None` if anything has changed except virtual hosts and
-/// added or removed backends.
+/// of `before` in memory, and `stored` returns the bytes of the shard with a digest. Returns `None`
+/// if a shard is missing or damaged, or if anything has changed besides virtual hosts and added or
+/// removed backends.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,
@@ -199,7 +199,8 @@ mod tests {
         }
         assert_eq!(changed(&before, &before[..1], 1000), None, "a shard less");
 
-        // If two shards had the same name, a reader would join one of them twice.
+        // If two shards had the same name, a reader would join one of them twice and omit the
+        // other.
         let (references, shards) = stored(&before);
         let mut twice = references.clone();
         twice[1].name.clone_from(&references[0].name);

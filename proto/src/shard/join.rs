@@ -1,7 +1,7 @@
 //! Joins a manifest and its stored shards into a snapshot.
 //!
-//! No input is trusted until its digest has been checked. Never decode anything before its size in
-//! memory is known.
+//! Never trust any input before its digest has been checked. Never decode anything before its size
+//! in memory is known.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -21,20 +21,21 @@ use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 pub struct Joined {
     /// The canonical configuration without key pairs and endpoints.
     pub config: EncodedSnapshot,
-    /// Size of the decoded shards in memory, in bytes.
+    /// Size in bytes that the shards take in memory after decoding.
     pub size: u64,
 }
 
-/// Contents of an endpoint shard.
+/// The decoded content of an endpoint shard.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Endpoints {
     /// Endpoint sets in the shard's order.
     pub sets: Vec<EndpointSet>,
-    /// Size of the decoded sets in memory, in bytes.
+    /// Size in bytes that the sets take in memory after decoding.
     pub size: u64,
 }
 
-/// Joins a manifest and the stored bytes of its shards, by name, into a snapshot.
+/// Joins the shards of a manifest into a snapshot. `stored` contains the stored bytes by shard
+/// name.
 pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -54,7 +55,7 @@ pub fn join<B: AsRef<[u8]>>(
     Ok(snapshot)
 }
 
-/// Checks a manifest's format version, and the number and names of its shards.
+/// Checks the format version of a manifest, and the number and names of its shards.
 pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     if manifest.format != FORMAT {
         return Err(ShardError::Format {
@@ -76,7 +77,7 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     }
 }
 
-/// Joins the configuration without endpoints, and verifies its revision.
+/// Joins the configuration, without endpoints, and verifies its revision.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
@@ -107,8 +108,8 @@ pub fn join_config<B: AsRef<[u8]>>(
     })
 }
 
-/// Decodes an endpoint shard. It must contain nothing but endpoints, because no manifest contains
-/// its digest.
+/// Decodes an endpoint shard. Anything but endpoints is rejected, because no manifest contains the
+/// digest of such a shard.
 pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> {
     let (mut piece, size) = unpack(name, 0, bytes)?;
     let sets = std::mem::take(&mut piece.endpoints);
@@ -122,8 +123,8 @@ pub fn endpoint_sets(name: &str, bytes: &[u8]) -> Result<Endpoints, ShardError> 
     }
 }
 
-/// Replaces a configuration's endpoint sets and puts them in canonical order. If several sets have
-/// the same name, the first is used.
+/// Replaces the endpoint sets of a configuration and puts them in canonical order. If several sets
+/// have the same name, the first is used.
 pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     sets.sort_by(|a, b| a.name.cmp(&b.name));
     sets.dedup_by(|a, b| a.name == b.name);
@@ -131,7 +132,7 @@ pub fn set_endpoints(snapshot: &mut Snapshot, mut sets: Vec<EndpointSet>) {
     snapshot.endpoints = sets;
 }
 
-/// Checks that stored bytes match their digest in the manifest.
+/// Checks that the stored bytes have the digest that the manifest contains.
 pub fn check_digest(reference: &ShardRef, bytes: &[u8]) -> Result<(), ShardError> {
     let found = sha256(bytes);
     if found == reference.sha256 {
@@ -165,8 +166,8 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Decodes a shard and returns it with its size in memory, in bytes. `size` is the decompressed
-/// size in the manifest, which the shard must not exceed. If it is 0, the general limit applies,
+/// Decodes a shard, and returns its size in memory in bytes, too. `size` is the decompressed size
+/// in the manifest, which the shard must not exceed. If `size` is 0, the general limit applies,
 /// because an endpoint shard may have grown since the manifest was written.
 pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {

@@ -1,4 +1,4 @@
-//! Endpoint shards, which keep their names and change in place, independently of the manifest.
+//! Endpoint shards. They keep their names and change in place, independently of the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// Target size of a shard before compression, in bytes. It is small, because each change writes,
-/// sends and reads a whole shard.
+/// Target size of a shard before compression, in bytes. It is small, because each change rewrites,
+/// transfers and reads a whole shard.
 const TARGET_BYTES: usize = 16 * 1024;
-/// Maximum number of endpoint shards. If there are more endpoints, shards become larger instead.
+/// Maximum number of endpoint shards. With more endpoints, shards become larger instead.
 const MAX_ENDPOINT_SHARDS: usize = 256;
 
 /// A snapshot's endpoint sets, divided into shards.
@@ -32,12 +32,12 @@ struct LiveShard {
     /// Endpoint sets, sorted by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
-    /// Size in memory once decoded, in bytes.
+    /// Size in bytes that the sets take in memory after decoding.
     decoded: u64,
 }
 
 impl LiveShards {
-    /// Splits canonical endpoint sets. Reuses shards that have the same contents.
+    /// Splits canonical endpoint sets. Reuses earlier shards with the same contents.
     pub(super) fn after(mut self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let size = sets.iter().map(EndpointSet::encoded_len).sum();
         let count = count(size);
@@ -68,8 +68,8 @@ impl LiveShards {
         })
     }
 
-    /// Replaces endpoint sets by name, even if this changes the number of shards. Ignores unknown
-    /// names.
+    /// Replaces endpoint sets by name, even if the number of shards changes. Names that do not
+    /// exist are ignored.
     pub(super) fn replace(self, sets: Vec<EndpointSet>) -> Result<Self, ShardError> {
         let mut new: BTreeMap<String, EndpointSet> = sets
             .into_iter()
@@ -97,8 +97,8 @@ impl LiveShards {
         })
     }
 
-    /// Replaces endpoint sets in place. Ignores unknown names. Returns [`RefreshedShards::Whole`]
-    /// if the number of shards would change.
+    /// Replaces endpoint sets in place. Names that do not exist are ignored. Returns
+    /// [`RefreshedShards::Whole`] if the number of shards would change.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let mut touched = BTreeSet::new();
         for set in sets {
@@ -130,7 +130,7 @@ impl LiveShards {
     }
 
     /// Adds and removes endpoint sets. Returns false if the number of shards would change, if an
-    /// added set already exists, or if a removed set does not. The shards must then be discarded.
+    /// added set already exists, or if a removed set does not. In that case, discard the shards.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();
@@ -170,7 +170,7 @@ impl LiveShards {
         Ok(true)
     }
 
-    /// Returns references for a manifest. They contain no digests or sizes, because the shards
+    /// Returns the references for a manifest. They contain no digests or sizes, because the shards
     /// change in place.
     pub(super) fn references(&self) -> impl Iterator<Item = ShardRef> + '_ {
         self.shards().map(|shard| ShardRef {
@@ -187,7 +187,7 @@ impl LiveShards {
 }
 
 impl LiveShard {
-    /// Returns a shard for this bucket that has no sets and no packed bytes.
+    /// Returns a shard for this bucket, without any sets or packed bytes.
     fn empty(count: usize, index: usize) -> Self {
         let name = format!("endpoints-{count}-{index}");
         let bytes = bytes::Bytes::new();
@@ -198,8 +198,8 @@ impl LiveShard {
         }
     }
 
-    /// Returns the position of the set with this name, or `Err` with the position at which to
-    /// insert it.
+    /// Returns the position of the set with this name, or `Err` with the position at which it can
+    /// be inserted.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let place = |held: &EndpointSet| held.name.as_str().cmp(name);
         self.sets.binary_search_by(place)

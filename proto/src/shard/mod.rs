@@ -1,9 +1,9 @@
 //! Splits a snapshot into shards that are small enough to store, and joins them again.
 //!
-//! Configuration shards are content-addressed: the name ends in the digest of the stored bytes, so
-//! a shard never changes. Virtual hosts and backends are divided into pieces by a hash of their
+//! Configuration shards are content-addressed: their name ends in the digest of the stored bytes,
+//! so a shard never changes. Virtual hosts and backends are divided into pieces by a hash of their
 //! name, so an edit rewrites only one piece. A piece that is too large is stored in several shards,
-//! which may divide a virtual host. Readers join the shards in the manifest's order. Endpoint
+//! which may divide a virtual host. Readers join the shards in the order of the manifest. Endpoint
 //! shards keep their names and change in place.
 //!
 //! Each shard is a partial `Snapshot`, compressed with zstd. Stored data is not trusted: sizes are
@@ -31,7 +31,7 @@ pub use self::join::{
 };
 pub use self::splitter::{RefreshedShards, Splitter, split};
 
-/// The version of the schema's semantics that this version of Sesame supports.
+/// The version of the schema's semantics that this version of Sesame reads and writes.
 pub const FORMAT: u32 = 1;
 /// Maximum size of a stored shard in bytes. A ConfigMap is limited to 1 MiB including its metadata.
 pub const MAX_STORED_BYTES: usize = 900 * 1024;
@@ -39,8 +39,8 @@ pub const MAX_STORED_BYTES: usize = 900 * 1024;
 pub const MAX_SHARD_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum size of a decoded shard in memory, in bytes.
 pub const MAX_DECODED_BYTES: u64 = 256 * 1024 * 1024;
-/// Maximum total size of all decoded configuration shards in memory, in bytes. The same limit
-/// applies separately to endpoint shards.
+/// Maximum size in bytes of all configuration shards together, in memory after decoding. The same
+/// limit applies separately to all endpoint shards.
 pub const MAX_SNAPSHOT_BYTES: u64 = 512 * 1024 * 1024;
 /// Maximum number of shards in a manifest.
 pub const MAX_SHARDS: usize = 1024;
@@ -66,7 +66,7 @@ pub struct Sharded {
 /// Error when creating or joining shards.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShardError {
-    /// A single item exceeds the limits for a shard, or the snapshot exceeds what readers accept.
+    /// A single item exceeds the limits of a shard, or the snapshot exceeds what readers accept.
     #[error("{what} would need {size} bytes {form}; at most {limit} are allowed{remedy}")]
     TooLarge {
         /// The item's name.
@@ -77,7 +77,7 @@ pub enum ShardError {
         form: Form,
         /// The limit in bytes.
         limit: u64,
-        /// Remedy that is appended to the message.
+        /// Remedy, which the message ends with.
         remedy: String,
     },
     /// The manifest version is not supported.
@@ -122,7 +122,7 @@ pub enum ShardError {
         /// The reason.
         reason: String,
     },
-    /// The shards' revision differs from the manifest's.
+    /// The revision of the shards differs from the revision in the manifest.
     #[error("the shards have revision {found}, but the manifest has {expected}")]
     Revision {
         /// Revision according to the manifest.
@@ -153,11 +153,11 @@ impl fmt::Display for Form {
     }
 }
 
-/// Adds the endpoint sets that are only in `old` to the shard `new`. This is needed while readers
-/// may still have the old manifest.
+/// Adds the endpoint sets that are only in `old` to the shard `new`, for readers that still have
+/// the old manifest.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot::default();
-    // Readers use the first set with a name, so the new set takes precedence.
+    // Readers use the first set with a name, so put the new sets first.
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);
@@ -165,8 +165,8 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, Shar
 }
 
 /// Returns the number of buckets for `size` bytes: about `target` bytes per bucket, and at most
-/// `most` buckets. It is a power of two, so growth moves only half of the names, and most edits
-/// move none.
+/// `most` buckets. The number is a power of two. Therefore, growth moves only half of the names,
+/// and most edits move none.
 fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
@@ -185,8 +185,8 @@ struct Packed {
     decoded: u64,
 }
 
-/// Packs a shard's contents. Returns an error if readers would reject the shard. `name` is used in
-/// errors.
+/// Packs the contents of a shard. Returns an error if readers would reject the shard. `name` is the
+/// name of the shard in errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
         what: name.to_owned(),

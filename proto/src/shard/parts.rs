@@ -7,11 +7,11 @@ use prost::Message;
 use crate::provenance::Provenance;
 use crate::schema::{RouteTable, Snapshot, VirtualHost};
 
-/// Maximum number of namespaces listed in a message.
+/// Maximum number of namespaces that a message lists.
 const MAX_NAMESPACES: usize = 4;
 
-/// Splits a piece into two halves of similar size. Returns `None` if the piece consists of a single
-/// route, backend or trust bundle, or if there is nothing to split.
+/// Splits a piece into two parts of similar size. Returns `None` if the piece consists of a single
+/// route, backend or trust bundle, or cannot be split for another reason.
 pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     let mut rest = Snapshot::default();
     let sizes = [
@@ -37,7 +37,8 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     // Only the piece without a bucket contains the Gateway's name.
     let has_head = !piece.gateway.is_empty();
     let several = sizes.iter().filter(|size| **size > 0).count() + usize::from(has_head) > 1;
-    // Split the largest list. If it has only one element, separate that from the rest of the piece.
+    // Split the largest list. If it has only one element, separate the element from the rest of the
+    // piece.
     let splittable = sizes.iter().zip(counts).enumerate();
     let splittable = splittable.filter(|(_, (size, count))| **size > 0 && (*count > 1 || several));
     let (largest, (_, count)) = splittable.max_by_key(|(_, (size, _))| **size)?;
@@ -53,8 +54,9 @@ pub(super) fn halves(mut piece: Snapshot) -> Option<(Snapshot, Snapshot)> {
     Some((piece, rest))
 }
 
-/// Removes all but the first `left` routes from the tables, and returns the removed ones. If the
-/// cut is within a virtual host, both results contain that host, each with its part of the routes.
+/// Removes all routes after the first `left` from the tables, and returns the removed routes. If
+/// the cut is within a virtual host, both results contain the virtual host, each with its part of
+/// the routes.
 fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteTable> {
     let mut rest: Vec<RouteTable> = Vec::new();
     for table in tables.iter_mut() {
@@ -72,7 +74,7 @@ fn split_off_routes(tables: &mut Vec<RouteTable>, mut left: usize) -> Vec<RouteT
                 behind.push(VirtualHost {
                     domain: host.domain.clone(),
                     routes,
-                    // These fields follow the routes in encoded form, so they belong to the second
+                    // In encoded form, these fields follow the routes, so they belong to the second
                     // part.
                     external_auth: std::mem::take(&mut host.external_auth),
                     filters: host.filters.take(),
@@ -108,8 +110,8 @@ pub(super) fn name(piece: &Snapshot) -> String {
         .unwrap_or_else(|| "the listeners and settings of the Gateway".to_owned())
 }
 
-/// Describes the largest virtual host for use in messages, with its size and its routes'
-/// namespaces.
+/// Describes the largest virtual host for use in messages, with its size and the namespaces of its
+/// routes.
 pub(super) fn largest_host(snapshot: &Snapshot) -> String {
     let Some(host) = hosts(snapshot).max_by_key(|it| it.encoded_len()) else {
         return String::new();
@@ -151,7 +153,7 @@ mod tests {
     };
     use crate::shard::{MAX_STORED_BYTES, ShardError, Sharded, Splitter, join};
 
-    /// Generates a string that compresses to no less than half its length.
+    /// Generates a string that cannot be compressed to less than half its length.
     fn noise(seed: &str, length: usize) -> String {
         let mut text = String::with_capacity(length + 64);
         for part in 0.. {
@@ -180,8 +182,8 @@ mod tests {
         }
     }
 
-    /// Returns a snapshot with two hostnames. `team-a`'s is small and has one endpoint; `team-b`'s
-    /// has routes of these sizes.
+    /// Returns a snapshot with two hostnames. The hostname of `team-a` is small and has one
+    /// endpoint; the hostname of `team-b` has routes of these sizes.
     fn snapshot(address: &str, sizes: &[usize]) -> Snapshot {
         let endpoints = |name: &str, address: &str| EndpointSet {
             name: name.to_owned(),
@@ -273,7 +275,7 @@ mod tests {
 
     #[test]
     fn configuration_that_readers_refuse_is_not_split() {
-        // Once decoded, each route takes a hundred times as much memory as its encoding.
+        // After decoding, each route takes a hundred times as much memory as its encoding.
         let mut snapshot = snapshot("10.0.0.1", &[]);
         for host in 0..40 {
             snapshot.route_tables[0].virtual_hosts.push(VirtualHost {

@@ -1,7 +1,7 @@
 //! Splits successive snapshots of one Gateway into shards.
 //!
-//! Shards that a change does not affect are not built, compressed or hashed again. A new splitter
-//! must always produce the same result.
+//! Shards that a change does not affect are not built, compressed or hashed again. The result must
+//! always be the same as that of a new splitter.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,11 @@ use crate::digest::{canonicalize, canonicalize_endpoints};
 use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
-/// Target size of a configuration shard before compression, in bytes. This is a compromise: an edit
-/// rewrites a whole shard, but a starting reader fetches all shards.
+/// Target size of a configuration shard before compression, in bytes. Smaller shards make an edit
+/// cheaper, because it rewrites a whole shard. Larger shards help a reader that starts, because it
+/// fetches all shards.
 const TARGET_BYTES: usize = 64 * 1024;
-/// Maximum number of configuration buckets. If the configuration is larger, shards become larger
+/// Maximum number of configuration buckets. For a larger configuration, shards become larger
 /// instead.
 const MAX_CONFIG_SHARDS: usize = 512;
 
@@ -34,18 +35,18 @@ pub struct Splitter {
     revision: String,
     /// Number of buckets among which virtual hosts and backends are divided.
     count: usize,
-    /// Shards without a bucket, followed by the shards of each non-empty bucket, usually one per
-    /// bucket.
+    /// Shards of the contents without a bucket, followed by the shards of each bucket that is not
+    /// empty. A bucket usually has one shard.
     config: Vec<ConfigShard>,
     live: LiveShards,
 }
 
-/// Result of changing only endpoints.
+/// Result of an attempt to change only endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshedShards {
     /// Only these shards have changed; the manifest has not.
     Changed(Vec<Shard>),
-    /// The number of shards would change, so the complete snapshot must be split again.
+    /// The number of shards would change, so the complete snapshot must be split.
     Whole,
 }
 
@@ -55,9 +56,9 @@ pub fn split(snapshot: &Snapshot) -> Result<Sharded, ShardError> {
 }
 
 impl Splitter {
-    /// Splits the next snapshot. Makes `snapshot` canonical, and takes its endpoints. If its
-    /// configuration cannot be stored, returns an error, and keeps the last configuration with
-    /// updated endpoints; see [`last`](Self::last).
+    /// Splits the next snapshot. Makes `snapshot` canonical, and moves its endpoints out of it. If
+    /// its configuration cannot be stored, returns an error, and keeps the last configuration with
+    /// the new endpoints; see [`last`](Self::last).
     pub fn split(&mut self, snapshot: &mut Snapshot) -> Result<Sharded, ShardError> {
         let mut before = std::mem::take(self);
         canonicalize(snapshot);
@@ -85,8 +86,8 @@ impl Splitter {
         Ok(self.sharded())
     }
 
-    /// Replaces endpoints of the last snapshot. This is needed if the next snapshot's configuration
-    /// cannot be published.
+    /// Replaces the endpoints of the last snapshot. Needed if the configuration of the next
+    /// snapshot cannot be published.
     pub fn replace_endpoints(&mut self, mut endpoints: Vec<EndpointSet>) -> Result<(), ShardError> {
         let mut before = std::mem::take(self);
         endpoints.iter_mut().for_each(canonicalize_endpoints);
@@ -96,13 +97,13 @@ impl Splitter {
         Ok(())
     }
 
-    /// Returns the last configuration that could be stored, with the current endpoints. Returns
-    /// `None` if none has been stored yet.
+    /// Returns the last configuration that could be stored, with the current endpoints, or `None`
+    /// if there is none.
     pub fn last(&self) -> Option<Sharded> {
         (!self.config.is_empty()).then(|| self.sharded())
     }
 
-    /// Returns an error if the number or total size of the shards exceeds what readers accept.
+    /// Returns an error if readers would reject the number or total size of the shards.
     fn check(&self) -> Result<(), ShardError> {
         let found = self.config.len() + self.live.references().count();
         if found > MAX_SHARDS {
@@ -112,8 +113,8 @@ impl Splitter {
     }
 
     /// Applies a delta to the last snapshot. The result is the same as if the changed snapshot were
-    /// split. Returns `None` if the delta cannot be applied. In that case, and after an error, the
-    /// complete snapshot must be split.
+    /// split. Returns `None` if the delta cannot be applied. After `None` or an error, the complete
+    /// snapshot must be split.
     pub fn change(&mut self, delta: &GatewayDelta) -> Result<Option<Sharded>, ShardError> {
         let GatewayDelta {
             route_tables,
@@ -142,8 +143,8 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
-    /// Applies a delta to a bucket's shard. Returns false if the shard does not match the delta's
-    /// previous version, or if the bucket needs more than one shard.
+    /// Applies a delta to the shard of a bucket. Returns false if the shard does not contain the
+    /// delta's previous version, or if the bucket needs more than one shard.
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;
@@ -166,7 +167,7 @@ impl Splitter {
         let changed = match plain.as_slice() {
             [] => None,
             plain => match ConfigShard::new(Some(bucket), Sha256::digest(plain).into(), plain) {
-                // The bucket no longer fits into a single shard.
+                // The contents of the bucket no longer fit into a single shard.
                 Err(ShardError::TooLarge { .. }) => return Ok(false),
                 shard => Some(shard?),
             },
@@ -202,9 +203,9 @@ impl Splitter {
         }
     }
 
-    /// Replaces endpoint sets of the last snapshot by name, and ignores unknown names. The result
-    /// is the same as if the changed snapshot were split. After an error, the complete snapshot
-    /// must be split again.
+    /// Replaces endpoint sets of the last snapshot by name. Names that do not exist are ignored.
+    /// The result is the same as if the changed snapshot were split. After an error, the complete
+    /// snapshot must be split.
     pub fn refresh(&mut self, sets: &[EndpointSet]) -> Result<RefreshedShards, ShardError> {
         let refreshed = self.live.refresh(sets);
         if !matches!(refreshed, Ok(RefreshedShards::Changed(_))) {

@@ -9,7 +9,7 @@ use crate::keys::hex;
 
 impl TrustedKeys {
     /// Returns the valid signatures by trusted keys. Returns an error if fewer than `required`
-    /// distinct trusted keys have signed.
+    /// different trusted keys have signed.
     pub fn verify_by(
         &self,
         required: usize,

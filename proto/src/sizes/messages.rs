@@ -94,7 +94,7 @@ fn of_authorization(authorization: &Authorization) -> u64 {
             clients,
             hosts,
         } = rule;
-        // A claim's path and values are repeated for each provider.
+        // The path and values of a claim are repeated for each provider.
         let claims = claims.iter().map(|claim| {
             let ClaimValues {
                 tokens,
@@ -178,7 +178,7 @@ pub(super) fn of_rewrite(rewrite: &UrlRewrite) -> u64 {
     sum([TEXT, text(host), of_path(path.as_ref()), text(host_header)])
 }
 
-/// Returns the size of a path replacement. The size is doubled, because the path may need quoting.
+/// Returns the size of a path replacement. It is doubled, because the path may need quoting.
 pub(super) fn of_path(path: Option<&PathModifier>) -> u64 {
     path.map_or(0, of_message).saturating_mul(2)
 }
@@ -191,7 +191,7 @@ pub(super) fn text(text: &str) -> u64 {
     TEXT.saturating_add(count(text.len()))
 }
 
-/// Returns the size of a small message, namely its encoded size in the snapshot.
+/// Returns the size of a small message, i.e. its encoded size in the snapshot.
 pub(super) fn of_message(message: &impl prost::Message) -> u64 {
     TEXT.saturating_add(count(message.encoded_len()))
 }

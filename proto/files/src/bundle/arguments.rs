@@ -51,13 +51,13 @@ pub struct BundleKeys {
 /// Error for invalid arguments.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleArgsError {
-    /// Hosts ignore files with this name.
+    /// The file name does not end in `.bundle`, so hosts would ignore the file.
     #[error("-o {0}: hosts read only files named *{SUFFIX}")]
     Name(PathBuf),
     /// The signing keys are missing or invalid.
     #[error(transparent)]
     SigningKey(#[from] SigningKeyError),
-    /// The hosts' keys are missing or invalid.
+    /// The recipients' public keys are missing or invalid.
     #[error(transparent)]
     Recipients(#[from] RecipientsError),
 }
@@ -77,7 +77,7 @@ impl BundleArgs {
         Ok(BundleKeys { signing, hosts })
     }
 
-    /// Returns the label for a bundle of this Gateway. `now` is the time since the Unix epoch;
+    /// Returns the label of a bundle for this Gateway. `now` is the time since the Unix epoch;
     /// `from` describes the source.
     pub fn label(&self, gateway: &str, now: Duration, from: String) -> BundleLabel {
         BundleLabel {

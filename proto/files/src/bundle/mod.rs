@@ -22,19 +22,19 @@ pub use self::keys::{RecipientsError, SigningKeyError, read_recipients, read_sig
 use crate::open::{self, OpenError, Rule};
 use crate::random;
 
-/// Suffix of bundle file names. Files without it in a bundle directory are ignored.
+/// Suffix of bundle file names. Other files in a bundle directory are ignored.
 pub const SUFFIX: &str = ".bundle";
 
-/// Inputs from which a bundle is created.
+/// Everything from which a bundle is created.
 #[derive(Debug)]
 pub struct BundleOrder<'a> {
     /// The bundle's label, which must name the same Gateway as the snapshot.
     pub label: BundleLabel,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// Key pairs to which the snapshot refers; needed only if `hosts` is not empty.
+    /// Key pairs to which the snapshot refers. They are only used if `hosts` is not empty.
     pub pairs: &'a [KeyPair],
-    /// Hosts for which the keys are encrypted. If empty, the bundle omits the keys.
+    /// Hosts for which the private keys are encrypted. If empty, the bundle omits the keys.
     pub hosts: &'a [HostKey],
     /// Keys to sign with.
     pub signing: &'a SigningKeys,
@@ -54,7 +54,7 @@ pub enum MakeError {
     Random(io::Error),
 }
 
-/// Creates a bundle. If no keys are encrypted, the same input always produces the same bytes.
+/// Creates a bundle. Without encrypted keys, the same input always produces the same bytes.
 pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     let BundleOrder {
         label,
@@ -82,14 +82,13 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
 }
 
-/// Reads a bundle. The file may belong to an untrusted user, because the caller verifies the
-/// signatures.
+/// Reads a bundle. The file may belong to an untrusted user: the caller must verify the signatures.
 pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     open::read(path, Rule::Vouched, MAX_BYTES)
 }
 
-/// Writes a file atomically: it appears under its name only once its contents are on disk. Before
-/// that, its name starts with a dot.
+/// Writes a file atomically. The content is written and synced under a name that starts with a dot,
+/// and then renamed.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut part = std::ffi::OsString::from(".");
@@ -100,7 +99,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => PathBuf::from("."),
     };
     let part = parent.join(part);
-    // Remove a leftover file, because it may belong to another user.
+    // Remove a leftover temporary file, because it may belong to another user.
     let _ = fs::remove_file(&part);
     let written = File::options()
         .write(true)
