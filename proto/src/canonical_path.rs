@@ -186,8 +186,8 @@ pub fn in_either_case(path: &str) -> Option<String> {
     has_letter.then_some(pattern)
 }
 
-/// Returns an escape in the text that no canonical path contains, because Envoy unescapes it or
-/// rejects the request.
+/// Returns the first escape in the text that no canonical path contains, because Envoy unescapes it
+/// or rejects the request.
 pub fn never_escaped(text: &str) -> Option<&str> {
     let escapes = text.match_indices('%');
     let mut escapes = escapes.filter_map(|(at, _)| text.get(at..at + 3));

@@ -36,7 +36,7 @@ pub enum KeySetTrust {
     /// These certificates, as PEM.
     Pem(Arc<str>),
     /// The object with the certificates is missing or invalid, so the key set is not fetched. The
-    /// existing copy stays in use.
+    /// existing copy remains in use.
     Unavailable,
 }
 

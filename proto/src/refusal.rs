@@ -8,8 +8,8 @@ pub const HTTP: u32 = 500;
 /// connection.
 pub const MISDIRECTED: u32 = 421;
 
-/// Status for gRPC requests to an invalid rule or backend. gRPC clients map 503 to `UNAVAILABLE`,
-/// but 500 to `UNKNOWN`.
+/// Status for gRPC requests to an invalid rule or backend. For gRPC, Envoy maps 503 to
+/// `UNAVAILABLE`, but 500 to `UNKNOWN`.
 pub const GRPC: u32 = 503;
 
 /// Status for the share of an HTTPProxy's requests that an unavailable Service would receive.

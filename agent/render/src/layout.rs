@@ -42,7 +42,8 @@ impl XdsLayout {
         self.root.join("cds/cds.pb")
     }
 
-    /// Returns the path of the file with the connection limits of listeners and clusters.
+    /// Returns the path of the file with the shares of listeners and clusters, i.e. their
+    /// connection limits.
     pub fn rtds(&self) -> PathBuf {
         self.root.join("rtds/rtds.pb")
     }

@@ -83,7 +83,7 @@ impl Rendered {
 pub struct RenderProblem {
     /// The object's name in the snapshot, for example `HTTPRoute/namespace/name/rules/0/matches/1`.
     pub object: String,
-    /// The field, its value, the expected format, and the consequence.
+    /// Message that names the field, its value, the expected format and the consequence.
     pub message: String,
 }
 

@@ -149,7 +149,7 @@ fn note(row: &mut HostRow, report: &GatewayAgent) {
     let Some(status) = &report.status else { return };
     row.state = row.state.max(Some(status.state));
     row.addresses.extend(status.addresses.iter().cloned());
-    // The newest report determines the version and the time.
+    // The newest report determines the facts about the host itself.
     if status.heartbeat >= row.last_report {
         row.last_report = status.heartbeat;
         row.zone.clone_from(&status.zone);

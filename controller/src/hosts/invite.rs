@@ -41,7 +41,7 @@ pub(crate) struct Invitation {
 
 /// The result of inviting a host.
 pub(crate) struct Invited {
-    /// Join token; secret.
+    /// The join token, which is secret.
     pub(crate) token: JoinToken,
     pub(crate) expires: Timestamp,
 }

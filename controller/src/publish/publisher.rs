@@ -101,8 +101,8 @@ impl SnapshotPublisher {
         }
     }
 
-    /// Carries out all plans that are due. The first step signs with `stamp`, and each further step
-    /// with a later stamp.
+    /// Carries out all plans that are due. The first step of each plan signs with `stamp`, and
+    /// later steps with later stamps.
     async fn publish(
         &self,
         desired: &DesiredPublications,

@@ -115,7 +115,8 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     limits.collect()
 }
 
-/// The namespaces of the Gateways that listen on a port, or of the ListenerSets if no Gateway does.
+/// The namespaces to which a port's connections belong: those of its Gateways or, if it has none,
+/// those of its ListenerSets.
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,

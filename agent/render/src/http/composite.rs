@@ -51,7 +51,7 @@ pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpF
     }
 }
 
-/// Returns the type URL of the file for a place whose filters are in a file.
+/// Returns the type URL of the configuration in the file for a place.
 pub(crate) fn type_url() -> String {
     Composite::type_url()
 }

@@ -132,7 +132,7 @@ pub(crate) fn render(
     measured(routes, context.measured_as(name))
 }
 
-/// Enables separate statistics for these routes under this name, if there is one.
+/// Enables separate statistics for these routes under this name. Does nothing without a name.
 fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<RenderedRoute> {
     if let Some(name) = name {
         for rendered in &mut routes {
