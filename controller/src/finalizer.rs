@@ -31,7 +31,6 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before retrying a failed write or an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// State owned by the task.
 pub(crate) struct Finalizer {
     pub(crate) replica: Replica,
 }

@@ -27,7 +27,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of Gateways in a Role's annotation. The same limit applies to join tokens.
 const MAX_GATEWAYS: usize = 256;
 
-/// State owned by the task.
 pub(crate) struct FleetRoles {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,

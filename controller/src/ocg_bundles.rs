@@ -26,7 +26,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// object.
 const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 
-/// State owned by the task.
 pub(crate) struct OcgBundleWriter {
     pub(crate) replica: Replica,
     /// Contents of the ConfigMaps. `None` before they are known, and while the feature is disabled.

@@ -126,7 +126,7 @@ pub fn is_sealed_with(stored: &[u8], key: &SealingKey) -> bool {
     rest.is_some_and(|rest| rest.starts_with(&key.id_bytes()))
 }
 
-/// Decrypts bytes with the one of these keys with which they were encrypted.
+/// Decrypts bytes. One of these keys must have encrypted them.
 pub fn open<'k>(
     stored: &[u8],
     place: &[u8],

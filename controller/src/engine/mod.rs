@@ -48,7 +48,6 @@ use sesame_gateway_api::resolve::{OcgBundles, RemoteKeySets, Resolver};
 use sesame_gateway_api::world::ObjectKey;
 use sesame_proto::key_sets::KeySetRequests;
 
-/// State owned by the engine's thread.
 pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
     /// Settings used by the last resolution.

@@ -47,7 +47,6 @@ const FAREWELL: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 
-/// State owned by the task.
 pub(crate) struct Provisioner {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,

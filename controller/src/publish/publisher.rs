@@ -38,7 +38,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
-/// State owned by the task.
 pub(crate) struct SnapshotPublisher {
     pub(crate) replica: Replica,
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,

@@ -70,7 +70,6 @@ impl From<&UncoveredHostname> for CertificateWarning {
     }
 }
 
-/// State owned by the task.
 pub(crate) struct Events {
     pub(crate) replica: Replica,
     pub(crate) warnings: watch::Receiver<CertificateWarnings>,

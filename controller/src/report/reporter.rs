@@ -34,7 +34,6 @@ const WRITES_AT_ONCE: usize = 8;
 /// Interval between checks for lost hosts and stale agents.
 const TICK: Duration = Duration::from_secs(5);
 
-/// State owned by the task.
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
     /// Settings. The declared host networks and the time after which a silent host counts as lost

@@ -79,7 +79,6 @@ pub(super) async fn readable_certificates(
     }
 }
 
-/// State owned by the task.
 pub(crate) struct DefinitionReader {
     pub(crate) replica: Replica,
     pub(crate) inputs: Sender<Input>,

@@ -38,8 +38,8 @@ pub(super) struct MergedLists<T> {
 struct NamespaceList<T> {
     /// Objects of a list that has not been received completely yet.
     arriving: Vec<(NamespacedName, T)>,
-    /// Objects that this watch has listed, or `None` until it has. Unused once all watches have
-    /// delivered their first lists.
+    /// Objects of this watch, or `None` until it has delivered its first list. Unused once all
+    /// watches have delivered their first lists.
     early: Option<BTreeMap<NamespacedName, T>>,
     /// Names of the watch's objects. Used once all watches have delivered their first lists.
     known: BTreeSet<NamespacedName>,

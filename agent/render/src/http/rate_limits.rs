@@ -263,7 +263,7 @@ fn of_request(limit: &RateLimit) -> OfRequest {
 }
 
 impl CountedRequests {
-    /// Applies the limits to those of the routes that forward requests. Envoy cannot limit other
+    /// Applies the limits to the routes that forward requests. Envoy cannot limit other
     /// routes.
     pub(crate) fn apply(&self, routes: &mut [RenderedRoute]) {
         let Some(config) = &self.config else {

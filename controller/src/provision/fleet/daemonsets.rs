@@ -15,7 +15,7 @@ use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 pub(super) const DRAIN_SECONDS: i32 = 30;
 /// Seconds that a launcher waits for its Envoys in addition to the agent's drain time. After a hot
 /// restart, the new Envoy queries the old Envoy until the old Envoy exits by itself. If the old
-/// Envoy is killed before, the new Envoy exits, too.
+/// Envoy is killed before that, the new Envoy exits, too.
 pub(super) const HANDOVER_SECONDS: i32 = 30;
 /// Seconds added for the other steps of Pod termination.
 pub(super) const GRACE_SECONDS: i32 = 30;
