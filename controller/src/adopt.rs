@@ -87,7 +87,7 @@ impl FleetOwner {
         }
     }
 
-    /// Reads the owner; returns `None` if it does not exist.
+    /// Reads the fleet's owner. Returns `None` if this object does not exist.
     async fn read(self, client: &Client) -> Result<Option<(Self, Received)>, AdoptError> {
         let (api, name) = self.api(client);
         let read = api.get_opt(name).await;
@@ -131,7 +131,7 @@ pub(crate) async fn look(
     gateway: &NamespacedName,
 ) -> Result<(FleetOwner, FleetLook), AdoptError> {
     let mut owner = FleetOwner::Gateway(gateway.clone()).read(client).await?;
-    // Gateways that are served together are published under the name of their class.
+    // A fleet that several Gateways share is published under the name of their class.
     if owner.is_none() && gateway.namespace == namespace {
         let class = FleetOwner::Class(gateway.name.clone());
         owner = class.read(client).await?;
@@ -196,7 +196,7 @@ pub(crate) async fn agree(
     Ok(owner)
 }
 
-/// Returns why a class's fleet is incomplete, according to the conditions of its Gateways.
+/// Reads why a class's fleet is incomplete from the conditions of the class's Gateways.
 async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<String>, AdoptError> {
     let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
     let gateways: Api<Received> = Api::all_with(client.clone(), &resource);

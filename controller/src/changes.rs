@@ -108,7 +108,7 @@ impl Changes {
     }
 
     /// Records a resolution that began at `start` and has just ended, with the new revisions of all
-    /// Gateways. Call it before passing the revisions to the publisher.
+    /// Gateways. Call it before sending the revisions to the publisher.
     pub(crate) fn resolved(
         &self,
         seen: &mut SeenObjects,

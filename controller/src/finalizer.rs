@@ -22,7 +22,7 @@ use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::world::Kind;
 
-/// Finalizer that the Gateway API defines for this purpose.
+/// Finalizer that the Gateway API defines for protecting classes in use.
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const FIELD_MANAGER: &str = "sesame-controller";
@@ -190,7 +190,7 @@ impl ClassUsage {
             let has = class.finalizers.iter().any(|held| held == FINALIZER);
             let mut finalizers = class.finalizers.clone();
             match (used.contains(&name.name), has) {
-                // The API forbids adding a finalizer to an object that is being deleted.
+                // The API server rejects a new finalizer on an object that is being deleted.
                 (true, false) if !class.deleted => finalizers.push(FINALIZER.to_owned()),
                 (false, true) => finalizers.retain(|held| held != FINALIZER),
                 _ => return None,

@@ -153,8 +153,8 @@ pub(crate) fn shares<'n>(all: u32, namespaces_of: &[Vec<&'n str>]) -> Vec<u32> {
     namespaces_of.iter().map(share).collect()
 }
 
-/// Divides connections evenly among namespaces, given the number of users in each. Each namespace
-/// gets at least one connection per user.
+/// Divides connections evenly among namespaces, given the number of users of each namespace. Each
+/// namespace gets at least one connection per user.
 fn divide(all: u32, users: &[u32]) -> Vec<u32> {
     let mut most_first = users.to_vec();
     most_first.sort_unstable_by_key(|&users| std::cmp::Reverse(users));

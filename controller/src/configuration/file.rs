@@ -1,4 +1,4 @@
-//! Reads the configuration from a file, and rereads it when it changes.
+//! Reads the configuration from a file, and rereads the file when it changes.
 
 use std::path::Path;
 use std::time::Duration;

@@ -25,7 +25,7 @@ pub(crate) enum SelectionRule {
     Multiple,
     /// The oldest Gateway of the oldest class.
     Single,
-    /// This Gateway, if it belongs to a Sesame class.
+    /// The Gateway with this name, if it belongs to a Sesame class.
     Only(NamespacedName),
 }
 
@@ -34,7 +34,8 @@ pub(crate) enum SelectionRule {
 pub(crate) struct ControllerSettings {
     pub(crate) options: Options,
     pub(crate) selection: SelectionRule,
-    /// Networks in which hosts may serve, in addition to their Nodes' addresses.
+    /// Networks in which all hosts may serve. In addition, each host may serve at the addresses of
+    /// its Node.
     pub(crate) host_addresses: Vec<Network>,
     /// Time without a report after which a host counts as lost.
     pub(crate) host_lost: Duration,

@@ -72,7 +72,7 @@ pub(super) struct ClusterState {
 /// A referenced object.
 #[derive(Clone, Copy, Debug)]
 struct Reference {
-    /// Sequence number of the request for this object.
+    /// Sequence number of the last request for this object.
     request: u64,
     /// True once the object has been read.
     read: bool,
@@ -312,7 +312,7 @@ impl ClusterState {
         sets
     }
 
-    /// Returns the endpoint sets of these Services, and the problems with their slices.
+    /// Returns the endpoint sets of these Services, and the problems found in their EndpointSlices.
     pub(super) fn sets_of(
         &self,
         services: &BTreeSet<NamespacedName>,

@@ -172,7 +172,7 @@ mod tests {
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 2);
-        // Nothing was published, so the next endpoints do not wait.
+        // Nothing was published, so there is no pause before the next endpoints.
         pending.note(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);
     }

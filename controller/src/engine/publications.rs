@@ -1,5 +1,5 @@
-//! Keeps the publications of all Gateways. A full resolution builds them; changes that affect only
-//! endpoints or routes modify them in place.
+//! Keeps the publications of all Gateways. A full resolution builds new publications. Changes to
+//! only endpoints or routes modify the existing publications.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Publications {
         Some(self.desired.clone())
     }
 
-    /// Replaces these endpoint sets in the publications that contain them.
+    /// Replaces these endpoint sets in all publications that contain them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
         // If the last publication failed, these endpoints might let it succeed.
         if self.failed {

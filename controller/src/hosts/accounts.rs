@@ -1,4 +1,4 @@
-//! Builds the objects for a host and its invitation, with names from
+//! Builds the objects for a host and its invitation. Their names come from
 //! `sesame_published::host_access`. Pure.
 
 use std::collections::BTreeMap;
@@ -17,8 +17,8 @@ use sesame_published::names::FLEET_LABEL;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Returns a host's ServiceAccount. It owns all of the host's other objects, so they are deleted
-/// with it.
+/// Returns a host's ServiceAccount. The account owns all other objects of the host, so deleting it
+/// deletes them, too.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
     let (annotation, value) = match scope {
@@ -58,7 +58,7 @@ pub(super) fn gateways_parts(
     (role(metadata, Vec::new()), binding)
 }
 
-/// Returns the RoleBinding that grants a host its fleet's Role.
+/// Returns the RoleBinding between a host and the Role of its fleet.
 pub(super) fn fleet_part(name: &str, fleet: &str, owner: &ServiceAccount) -> RoleBinding {
     let metadata = metadata(&fleet_binding(name), ACCESS_HOST, name, Some(owner));
     binding(metadata, &fleet_role(fleet), &host_account(name), owner)

@@ -31,7 +31,7 @@ pub(crate) struct Invitation {
     pub(crate) scope: HostScope,
     /// Lifetime of the join token.
     pub(crate) ttl: SignedDuration,
-    /// Lifetime of the host's own credentials, which it renews.
+    /// Lifetime of the credentials that the host obtains and renews after joining.
     pub(crate) lifetime: SignedDuration,
     /// URL at which the host reaches the API server. `None` means the caller's URL.
     pub(crate) server: Option<String>,
@@ -169,7 +169,7 @@ where
     created.map_err(|error| HostsError::of(&format!("create {} {name}", K::kind(&())), &error))
 }
 
-/// Returns a token for this account, and its expiry.
+/// Requests a token for this account. Returns the token and its expiry.
 async fn bearer(
     cluster: &Cluster,
     account: &str,

@@ -179,7 +179,8 @@ impl Elector {
         }
     }
 
-    /// Releases the Lease if this replica holds it, so that the next leader need not wait.
+    /// If this replica holds the Lease, releases it, so that the next leader need not wait until it
+    /// expires.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
         let give_up = async {
             if let Some(mut lease) = api.get_opt(NAME).await?

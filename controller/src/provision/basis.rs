@@ -104,7 +104,7 @@ fn adopt(received: &Received) -> Option<String> {
     annotations.remove(ADOPT_ANNOTATION)
 }
 
-/// Returns the name of the Gateway that owns this Gateway.
+/// For a second Gateway, returns the name of the Gateway that owns it.
 fn leads_to(received: &Received) -> Option<String> {
     let owners = received.value().pointer("/metadata/ownerReferences")?;
     let owner = owners.as_array()?.iter().find(|owner| is_gateway(owner))?;

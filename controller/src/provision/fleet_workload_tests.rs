@@ -62,7 +62,7 @@ impl Room {
         plan(&self.0, settings.keys(), &settings)
     }
 
-    /// Applies one plan as the API server would. Returns the deleted kinds.
+    /// Carries out one plan as the API server would. Returns the kinds of the deleted objects.
     fn step(&mut self, settings: &GatewaySettings) -> BTreeSet<&'static str> {
         let OwnedPlan { writes, report } = self.plan(settings);
         assert!(report.without_fleet.is_empty(), "{report:?}");

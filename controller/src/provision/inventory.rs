@@ -13,12 +13,11 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 pub(super) struct Inventory {
     /// Name of this controller. Gateways of other controllers are ignored.
     pub(super) controller: String,
-    /// Namespace of the controller. Objects in it cannot be owned by a Gateway in another
-    /// namespace.
+    /// Namespace of the controller. A Gateway in another namespace cannot own objects in it.
     pub(super) namespace: String,
     /// URL of the collector to which fleet agents send spans.
     pub(super) fleet_spans: Option<String>,
-    /// All Gateways, whichever controller they belong to.
+    /// All Gateways, including other controllers'.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
     /// All GatewayClasses, whichever controller they name. The key is the name under which a
     /// class's jointly served Gateways are published.
@@ -28,7 +27,7 @@ pub(super) struct Inventory {
     pub(super) unwatched_home: bool,
     /// UIDs of deleted Gateways, which may have left objects behind.
     pub(super) gone: BTreeSet<String>,
-    /// Objects with our label, regardless of their owner.
+    /// All objects with our label, whoever owns them.
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
     /// Kinds of fleet objects and routes that cannot be watched.
     pub(super) unwatched: BTreeSet<OwnedKind>,

@@ -1,4 +1,4 @@
-//! Preserves other writers' additions when one of our objects is replaced. Pure.
+//! When an object is replaced, preserves what other writers have added to it. Pure.
 //!
 //! Load balancer controllers add finalizers, annotations and a load balancer class to Services. If
 //! a replacement omitted them, a load balancer would leak or the API server would reject the

@@ -18,8 +18,8 @@ const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
 /// Annotation with a digest of all fields that Sesame writes. It reveals when Sesame no longer
 /// writes a field.
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
-/// Annotation with the Gateway's UID, for objects in other namespaces, which the Gateway cannot
-/// own.
+/// Annotation with the UID of the Gateway for which an object was created. Used in other
+/// namespaces, where the Gateway cannot be the owner.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
 /// Annotation with the name of the controller that manages an object. Other controllers ignore the
 /// object, regardless of the Gateway's class.
@@ -45,7 +45,7 @@ pub(super) struct ExistingObject {
 }
 
 impl ExistingObject {
-    /// Creates the object; `managed` is its `metadata.managedFields`.
+    /// Creates the entry for an object; `managed` is the object's `metadata.managedFields`.
     pub(super) fn new(
         kind: OwnedKind,
         version: &str,
@@ -99,8 +99,8 @@ fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> 
     uid.filter(|_| ours)
 }
 
-/// Returns the labels for all objects created for a Gateway: its `spec.infrastructure` labels, and
-/// our own labels. If both set the same label, ours wins.
+/// Returns the labels of all objects created for a Gateway: the labels in `spec.infrastructure`,
+/// and our own. If both contain a label, our value is used.
 pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut all = basis.labels.clone();
     let own = own.iter();

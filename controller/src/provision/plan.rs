@@ -83,7 +83,7 @@ impl OwnedPlan {
     }
 }
 
-/// Reports why a Gateway lacks an object of this kind.
+/// Adds to the report why a Gateway lacks an object of this kind.
 pub(super) fn tell(
     report: &mut ProvisionReport,
     kind: OwnedKind,
@@ -311,7 +311,7 @@ fn leftovers(
     let left = inventory.objects.iter().filter(|(key, found)| {
         let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
-        // Kubernetes does not garbage-collect objects outside their Gateway's namespace.
+        // Kubernetes only garbage-collects objects in the namespace of their Gateway.
         let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
             && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
@@ -346,7 +346,7 @@ pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     format!("{lack}: {kind} {name} {whose}")
 }
 
-/// Returns the consequence for a Gateway that lacks an object of this kind.
+/// Describes what it means for a Gateway to lack an object of this kind.
 pub(super) fn lack(kind: OwnedKind) -> &'static str {
     match kind.purpose() {
         Purpose::Service => "this Gateway has no Service for its addresses",

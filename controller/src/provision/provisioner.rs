@@ -37,8 +37,8 @@ use sesame_published::names::PUBLISHER;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pauses between attempts to carry out a write.
 const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(60));
-/// Pauses between attempts to write an object that changes continually, such as a DaemonSet during
-/// a rollout.
+/// Pauses between attempts to write an object that keeps changing, such as a DaemonSet during a
+/// rollout.
 const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
 /// Delay between removing Pods from routing and deleting their workload. During the delay, all
 /// nodes learn of the removal.

@@ -18,8 +18,8 @@ const MANAGER: &str = "sesame-controller";
 /// Maximum number of ports per EndpointSlice.
 const MAX_PORTS: usize = 100;
 
-/// Returns a Gateway's desired Service and EndpointSlices, starting with the Service. If the
-/// Service selects Pods, Kubernetes manages its endpoints.
+/// Returns a Gateway's desired Service, followed by its EndpointSlices. If the Service selects
+/// Pods, Kubernetes manages the endpoints.
 pub(super) fn objects(basis: &Basis, settings: &GatewaySettings) -> Vec<OwnedObject> {
     let Some(spec) = specification(basis, settings) else {
         return Vec::new();
@@ -62,7 +62,7 @@ fn port_name(transport: &str, port: u16) -> String {
     format!("{}-{port}", transport.to_lowercase())
 }
 
-/// Returns the Service's `spec`, or `None` if it is disabled or has no ports to open.
+/// Returns the `spec` of the Service, or `None` if the Service is disabled or would have no ports.
 fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     let publishing = &settings.publishing;
     let type_ = settings.publishing_type();

@@ -23,7 +23,8 @@ fn name() -> NamespacedName {
     NamespacedName::new("ns", "edge")
 }
 
-/// Returns the publication of a Gateway with one route to `service` and a key with this content.
+/// Returns the publication of a Gateway with one route, which leads to `service`, and one key with
+/// this content.
 fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
     let backend = format!("Service/ns/{service}/80");
     let resolved = ResolvedGateway {
@@ -181,7 +182,7 @@ fn readers_of_either_manifest_find_all_objects() {
     assert!(
         matches!(manifest.as_slice(), [ObjectWrite::Replace(object)] if object.part == Part::Manifest)
     );
-    // No part of the previous revision is deleted while hosts may be reading it.
+    // Hosts may be reading the previous revision, so none of its parts is deleted.
     assert!(
         !change.steps[2]
             .iter()

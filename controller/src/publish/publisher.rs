@@ -59,7 +59,7 @@ impl SnapshotPublisher {
         let mut retries = Retries::new();
         // True if the plan's inputs may have changed since the last plan.
         let mut open = true;
-        // Signature stamp, which increases across leaders regardless of their clocks.
+        // Stamp of the last signature. Stamps increase even if leaders' clocks differ.
         let mut stamp = 0;
         loop {
             // Ignore retries unless this replica leads: without writes, a due retry would stay due

@@ -1,5 +1,5 @@
-//! Signs published objects and verifies existing ones, so that permission to write ConfigMaps is
-//! not enough to change the served configuration.
+//! Signs published objects and verifies existing objects. Therefore, permission to write ConfigMaps
+//! is not enough to change the served configuration.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Logs failed requests to the API server: a warning when an outage starts, rare warnings while it
-//! lasts, and one message when it is over. Every watch fails while an API server restarts, so
-//! watches must not log failures individually.
+//! Logs failed requests to the API server: a warning when an outage starts, rare warnings during
+//! the outage, and one message when it is over. Every watch fails while an API server restarts, so
+//! watches must not log their failures individually.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;

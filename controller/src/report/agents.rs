@@ -331,7 +331,7 @@ impl Agents {
         }
     }
 
-    /// Returns why the agent is ignored, or `None` if its report is accepted.
+    /// Returns why an agent's report is ignored, or `None` if the report is accepted.
     fn refusal(&self, name: &str, agent: &GatewayAgent) -> Option<ReportRefusal> {
         let host = &agent.spec.host;
         if agent_name(&fleet::gateway_of(agent), host) != name {

@@ -309,7 +309,8 @@ impl Backlog {
     }
 }
 
-/// Returns the current warnings about certificates: first expiry, then uncovered hostnames.
+/// Returns the current warnings about certificates. Warnings about expiry come before warnings
+/// about uncovered hostnames.
 fn certificate_warnings(resolved: &ResolvedStatuses, now: Timestamp) -> CertificateWarnings {
     let gateways = resolved.expiries.keys();
     let gateways = gateways.map(|name| (key_of(Kind::Gateway)(name), resolved.warnings(name, now)));

@@ -165,7 +165,8 @@ pub(super) fn compose(
     })
 }
 
-/// Returns an Ingress's status, with the addresses of the Gateway that its class refers to.
+/// Returns the status of an Ingress. It contains the addresses of the Gateway to which the
+/// Ingress's class refers.
 fn ingress(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -191,7 +192,8 @@ fn ingress(
     Some(status)
 }
 
-/// Returns an HTTPProxy's status, with the addresses of the Gateway that its class refers to.
+/// Returns the status of an HTTPProxy. It contains the addresses of the Gateway to which the
+/// HTTPProxy's class refers.
 fn http_proxy(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,

@@ -25,7 +25,7 @@ use sesame_gateway_api::world::{Kind, ObjectKey};
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 const CONTROLLER: &str = "projectsesame.io/gateway-controller";
-/// Pause between two Events, because a thousand certificates can expire on the same day.
+/// Pause between two Events. A thousand certificates can expire on the same day.
 const PACE: Duration = Duration::from_millis(100);
 /// Pause before retrying a failed Event.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ const MAX_NOTE: usize = 900;
 /// Warnings about the certificates of each Gateway and ListenerSet.
 pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;
 
-/// A warning about a certificate, with the content of its Event.
+/// A warning about a certificate, in the form in which an Event reports it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CertificateWarning {
     reason: &'static str,

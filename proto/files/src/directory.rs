@@ -127,8 +127,8 @@ pub fn write_signed(
     Ok(manifest)
 }
 
-/// Writes key pairs to `dir`, readable only by their owner. Must be called before writing the
-/// snapshot that refers to them.
+/// Writes key pairs to `dir`, readable only by their owner. Call it before writing the snapshot
+/// that refers to the key pairs.
 pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     fs::create_dir_all(dir).map_err(at(dir))?;
     replace(dir, KEYS, &keys::encode(pairs))

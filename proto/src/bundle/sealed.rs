@@ -240,7 +240,7 @@ pub fn host_count(sealed: &[u8]) -> Result<usize, SealError> {
     Ok(decode_sealed(sealed)?.hosts.len())
 }
 
-/// Returns true if this host is among those for which the keys are sealed.
+/// Returns true if the keys are sealed for this host.
 pub fn is_sealed_to(sealed: &[u8], host: &HostKey) -> bool {
     let sealed = decode_sealed(sealed);
     sealed.is_ok_and(|sealed| sealed.hosts.iter().any(|one| one.host == host.id()))

@@ -44,7 +44,7 @@ pub struct Splitter {
 /// Result of an attempt to change only endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefreshedShards {
-    /// Only these shards have changed; the manifest has not.
+    /// Only these endpoint shards have changed. The manifest has not.
     Changed(Vec<Shard>),
     /// The number of shards would change, so the complete snapshot must be split.
     Whole,

@@ -117,8 +117,8 @@ fn tags(attributes: &[SpanAttribute]) -> Vec<CustomTag> {
     tags
 }
 
-/// Returns a span attribute as an Envoy message. Returns `None` if Envoy would reject it, or if
-/// this version does not know its source.
+/// Returns a span attribute as an Envoy message. Returns `None` if Envoy would reject the
+/// attribute, or if this version does not know the attribute's source.
 fn tag(attribute: &SpanAttribute) -> Option<CustomTag> {
     let SpanAttribute { name, source } = attribute;
     let value = match source.as_ref()? {

@@ -5,8 +5,8 @@ use sesame_proto::schema::WeightedBackend;
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
 
-/// Name of a cluster that never exists. Requests to it get a 500 response, and connections to it
-/// are closed.
+/// Name of a cluster that never exists. HTTP requests to this cluster get a 500 response, and
+/// connections to it are closed.
 pub const REFUSED_CLUSTER: &str = "refused";
 
 /// The share of traffic for one backend.

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-/// Returns the object with defaults filled in, if it has a Pod template.
+/// Returns the object. If it has a Pod template, its defaults are filled in.
 pub(super) fn with_defaults(mut object: Value) -> Value {
     let Some(spec) = object
         .get_mut("spec")

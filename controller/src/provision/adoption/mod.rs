@@ -37,7 +37,7 @@ const DIGITS: usize = 16;
 const SEPARATOR: char = '.';
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Effect of an adoption on one of the fleet's objects.
+/// What adoption does with one of the fleet's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AdoptionAction {
     /// The object does not exist and is created.
@@ -151,7 +151,7 @@ fn action(wanted: &OwnedObject, found: Option<&ExistingObject>, uid: &str) -> Ad
     AdoptionAction::Adopted { changes, consent }
 }
 
-/// Returns why an object cannot be adopted, or `None` if it can.
+/// Returns why an object cannot be adopted, or `None` if adoption is possible.
 fn foreign(wanted: &OwnedObject, found: &ExistingObject) -> Option<String> {
     let metadata = &found.value["metadata"];
     let owners = metadata["ownerReferences"].as_array();

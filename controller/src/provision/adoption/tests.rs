@@ -40,7 +40,7 @@ fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
     (preview, report.without_fleet[&gateway].clone())
 }
 
-/// Returns the comparison as an operator sees it.
+/// Returns the comparison that an operator sees.
 fn compared(inventory: &Inventory) -> (Vec<ObjectAction>, Option<String>) {
     let (preview, _) = open(inventory);
     let found: Vec<Option<Received>> = preview

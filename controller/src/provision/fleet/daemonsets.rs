@@ -92,7 +92,7 @@ pub(super) fn agent(
     pod["initContainers"] = json!([giver(image, fleet, &own)]);
     pod["containers"] = json!([agent]);
     pod["volumes"] = volumes(&all);
-    // Two agents of one fleet on one node would use the same ports and directories.
+    // Stop the old agent before the new agent starts: both use the same ports and directories.
     let update = json!({"maxUnavailable": 1, "maxSurge": 0});
     let mut daemonset = daemonset(basis, "sesame-agent", &update, &pod);
     announce_metrics(fleet, &mut daemonset["spec"]["template"]);
@@ -101,7 +101,7 @@ pub(super) fn agent(
 
 fn daemonset(basis: &Basis, program: &str, update: &Value, pod: &Value) -> Value {
     let (name, id) = ("app.kubernetes.io/name", gateway_id(&basis.gateway));
-    // The selector is immutable, so it never depends on the Gateway's configuration. Pods do not
+    // The selector is immutable, so it must not depend on the Gateway's configuration. Pods do not
     // get the Gateway's annotations, because annotations could weaken a Pod's isolation.
     let own = [(name, program), ("app.kubernetes.io/part-of", "sesame")];
     json!({"spec": {

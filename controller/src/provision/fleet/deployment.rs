@@ -29,7 +29,7 @@ const STATE: (&str, &str) = ("state", "/var/lib/sesame");
 const STATE_DIR: &str = "/var/lib/sesame/pod";
 const TOKEN: (&str, &str) = ("token", "/var/run/secrets/kubernetes.io/serviceaccount");
 
-/// Returns the Deployment and its PodDisruptionBudget, both with this name. The agents run as
+/// Returns the Deployment and the PodDisruptionBudget. Both are called `name`. The agents run as
 /// `account`; `namespace` is the controller's namespace.
 pub(super) fn objects(
     basis: &Basis,

@@ -65,8 +65,8 @@ pub(super) fn giver(image: &str, fleet: &FleetSettings, directories: &[(&str, &s
             "allowPrivilegeEscalation": false,
             "readOnlyRootFilesystem": true,
             "seccompProfile": {"type": "RuntimeDefault"},
-            // The executable has the file capability `NET_BIND_SERVICE`, so it cannot start in a
-            // container without that capability.
+            // The executable has the file capability `NET_BIND_SERVICE`. Without this capability in
+            // the container, the executable could not be started.
             "capabilities": {"drop": ["ALL"], "add": ["CHOWN", "NET_BIND_SERVICE"]},
         },
         "volumeMounts": mounts(directories),
@@ -96,7 +96,7 @@ pub(super) fn announce_metrics(fleet: &FleetSettings, template: &mut Value) {
     }
 }
 
-/// Returns the main container, without its command.
+/// Returns the main container. The caller must set its command.
 pub(super) fn container(
     name: &str,
     image: &str,

@@ -11,8 +11,8 @@ use crate::provision::owned::{
 /// Annotation on an object released from a managed fleet, with the Gateway's UID.
 pub(crate) const RELEASED_ANNOTATION: &str = "projectsesame.io/released-from";
 
-/// Returns the object without this Gateway as its owner. Its `spec` is unchanged, so no Pod
-/// restarts.
+/// Returns the object without the owner reference to this Gateway. The `spec` is unchanged, so no
+/// Pod restarts.
 pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) -> OwnedObject {
     let mut value = found.value.clone();
     // Items in a list have no `apiVersion` and `kind`.
@@ -34,7 +34,7 @@ pub(crate) fn released(basis: &Basis, key: &OwnedKey, found: &ExistingObject) ->
     }
 }
 
-/// Returns true for a workload released from this Gateway.
+/// Returns true if this workload was released from this Gateway's fleet.
 pub(crate) fn is_released_from(basis: &Basis, kind: OwnedKind, found: &ExistingObject) -> bool {
     let from: &Value = &found.value["metadata"]["annotations"][RELEASED_ANNOTATION];
     kind.is_workload() && found.owner.is_none() && *from == basis.uid.as_str()

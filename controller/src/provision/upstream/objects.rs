@@ -87,7 +87,7 @@ pub(super) fn objects(
     Ok(UpstreamObjects { objects, left_out })
 }
 
-/// Returns the listener for a port, and the route from it to the Service.
+/// Returns the listener for a port, and the route from this listener to the Service.
 fn listener_and_route(
     basis: &Basis,
     upstream: &str,
@@ -130,7 +130,7 @@ fn infrastructure(basis: &Basis, settings: &GatewaySettings) -> Value {
     infrastructure
 }
 
-/// Returns the class of the second Gateway, or why it is unusable.
+/// Returns the class of the second Gateway, or why the class is unusable.
 fn class<'s>(
     basis: &Basis,
     settings: &'s GatewaySettings,
