@@ -39,8 +39,8 @@ pub(crate) struct SubscriptionBudget<'a> {
 pub(crate) struct Subscriptions<'a> {
     pub(crate) route_tables: Granted<'a>,
     pub(crate) secrets: Granted<'a>,
-    /// Names of clusters rather than endpoint sets, because two clusters that read the same file
-    /// need two subscriptions.
+    /// Names of backends rather than endpoint sets, because the clusters of two backends need two
+    /// subscriptions even if they read the same file.
     pub(crate) endpoints: BTreeSet<&'a str>,
     /// True if the session ticket keys, which all listeners share, have a subscription.
     pub(crate) tickets: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Subscriptions<'a> {
 }
 
 impl Subscriptions<'_> {
-    /// Returns the names of the clusters whose endpoints are in files.
+    /// Returns the names of the backends whose endpoints are in files.
     pub(crate) fn in_files(&self) -> Arc<BTreeSet<String>> {
         let names = self.endpoints.iter().map(|&name| name.to_owned());
         Arc::new(names.collect())
