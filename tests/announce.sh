@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints what `make test` will do, and what it downloads and builds first.
+# Prints what `make test` is about to do, including the downloads and builds that must come first.
 set -eu
 cd "$(dirname "$0")"
 cat <<'TEXT'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fails if a file has more than 400 lines without its tests, or more than 400 lines of tests.
-# tests/long.txt lists the exceptions for tests, each with the reason.
+# Fails if a file has more than 400 lines of code, not counting its tests, or more than 400 lines of
+# tests. tests/long.txt lists the files that may have more lines of tests, each with the reason.
 set -eu
 cd "$(dirname "$0")/.."
 find proto controller agent tests -name '*.rs' -not -path '*/target/*' -not -path '*/tests/*' -not -name '*tests.rs' \

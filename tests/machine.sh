@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs a command, such as `make unit`, after checking that this machine has everything that tests
-# need. Checks inotify instances, file descriptors, user namespaces, ports, memory and disk. Raises
-# limits where possible, for this run or, as root, in the kernel. If anything is missing, prints it
-# with its remedy and exits with 1.
+# Runs a command, such as `make unit`, after checking that this machine can run the tests. Checks
+# inotify instances, file descriptors, user namespaces, ports, memory and disk. Raises limits where
+# possible: for the command only or, as root, in the kernel. If a check fails, prints the problem
+# and its remedy, and exits with 1.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 missing=0
@@ -17,11 +17,11 @@ number() {
 }
 
 cpus=$(nproc)
-# Tests are mostly idle, so run three per CPU to keep all CPUs busy.
+# Tests spend most of their time waiting, so run three per CPU.
 threads=$((3 * cpus))
 
 # An agent and its Envoys use up to 128 inotify instances. `tests/src/turns.rs` limits the number of
-# concurrent agents accordingly.
+# concurrent agents to match.
 limit=/proc/sys/fs/inotify/max_user_instances
 wanted=$((128 * (threads + 2)))
 if [ "$(number $limit)" -lt "$wanted" ]; then

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Tests the images, the archive for air-gapped sites, nodes (some scenarios) and hosts, if this
-# machine has the tools and can run nested machines. nodes-and-hosts.sh --tools prints the names of
-# the tools.
+# Tests the images, the archive for air-gapped sites, some scenarios on nodes, and all scenarios on
+# hosts. Skips these tests if this machine lacks the tools or cannot run nested machines.
+# nodes-and-hosts.sh --tools prints the names of the tools.
 set -eu
 cd "$(dirname "$0")/.."
 tools='buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv
   strip systemd-nspawn unshare'
-# Deploy Sesame once in each way: without the Gateway API, as a managed fleet, and as a custom
-# DaemonSet. Then roll out new images. Skip all other scenarios, which would double the time;
+# Deploy Sesame in each of three ways: without the Gateway API, as a managed fleet, and as a custom
+# DaemonSet. Then roll out new images. Skip all other scenarios: they would double the time, and
 # test-hosts already covers hosts that join a cluster or have no network.
 nodes='without-gateway-api managed-fleet own-daemonset columns agent envoy'
 if [ "${1:-}" = --tools ]; then

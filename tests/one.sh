@@ -1,7 +1,7 @@
 #!/bin/sh
-# one.sh NAME COMMAND…: builds the programs and the tests with this name, and runs the tests with a
-# command such as `cargo nextest run`. NAME is a test, a golden case, or an area (a directory of
-# tests/tests). It can also be a test file, optionally followed by `::` and a test. Always rebuilds
+# one.sh NAME COMMAND…: builds the programs and the tests called NAME, and runs the tests with
+# COMMAND, such as `cargo nextest run`. NAME is a test, a golden case, or an area (a directory of
+# tests/tests). It can also be a test file, optionally followed by `::` and a test. Rebuilds
 # outdated programs first.
 set -eu
 cd "$(dirname "$0")/.."

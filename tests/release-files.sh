@@ -1,6 +1,6 @@
 #!/bin/sh
-# Collects the files that a release publishes, with checksums, and its notes, in
-# target/release-files. Run `make airgap` first.
+# Collects everything that a release publishes in target/release-files: the files, their checksums
+# and the release notes. Run `make airgap` first.
 set -eu
 cd "$(dirname "$0")/../target"
 rm -rf release-files

@@ -1,6 +1,7 @@
 #!/bin/sh
-# reproduce.sh DIRECTORY COMMAND...: runs a command twice, each time with a new output directory,
-# and fails if the files differ. The argument `{}` is replaced by that directory.
+# reproduce.sh DIRECTORY COMMAND...: runs COMMAND twice, once for each of the output directories
+# DIRECTORY.again and DIRECTORY, and fails if their files differ. In COMMAND, `{}` stands for the
+# output directory.
 set -eu
 directory=$1
 shift

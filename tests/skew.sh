@@ -1,6 +1,6 @@
 #!/bin/sh
-# skew.sh REVISION...: builds the programs of these Git revisions, and runs them alongside the
-# current ones, under load.
+# skew.sh REVISION...: builds the programs of the given Git revisions, and runs them together with
+# the current programs, under load.
 set -eu
 cd "$(dirname "$0")/.."
 tests/tools.sh cargo cc

@@ -2,7 +2,7 @@
 # Checks for the named tools before anything is built. If any are missing, prints how to get each of
 # them and exits with 1. With --install before the names, as root on Debian, first installs the
 # tools that Debian packages. `envoy` stands for the tools needed to download Envoy, and `wheels`
-# for those needed to download the tests' dependencies from PyPI. Neither is checked if the
+# for those needed to download the tests' dependencies from PyPI. Neither group is checked if its
 # downloads already exist.
 set -u
 cd "$(dirname "$0")/.." || exit 1

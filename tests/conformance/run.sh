@@ -3,8 +3,8 @@
 # in target/debug. run.sh --keep-report copies the report of the last run to the documentation.
 #
 # $CONFORMANCE is the suite's release: v1.7, pinned in go.mod, or v1.6, pinned in v1.6.mod. Both are
-# built with the toolchain that go.mod names, which Go downloads like a module. $CONFORMANCE_CHANNEL
-# is the channel of the CRDs.
+# built with the Go toolchain that go.mod names; Go downloads this toolchain as a module.
+# $CONFORMANCE_CHANNEL is the release channel of the CRDs.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 top=${here%/tests/conformance}

@@ -3,8 +3,8 @@
 # tool is built in a temporary directory and then renamed, so a tool is never incomplete. Existing
 # tools are not changed. Messages go to standard error.
 #
-# Variables: TOOLS is the directory of all tools, CARGO and GO are the build programs. With
-# MISSING=1, a script only prints what it would download or build.
+# Variables: TOOLS is the directory of all tools, and CARGO and GO are the commands that build them.
+# With MISSING=1, a script only prints what it would download or build.
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here")
 top=$(dirname "$tests")
@@ -18,8 +18,8 @@ fail() {
 }
 
 # need DIRECTORY WHAT FILE...: exits with 0 if the directory contains the files. Otherwise prints
-# what is missing, and creates the temporary directory $new. Its subdirectory `out` is for the files
-# that `install_all` moves.
+# what is missing, and creates the temporary directory $new. `install_all` later moves the files in
+# its subdirectory `out`.
 need() {
   directory=$1 what=$2
   shift 2
@@ -41,7 +41,8 @@ need() {
   mkdir "$new/out"
 }
 
-# Moves the files in $new/out to the directory passed to `need`. Another run may be doing the same.
+# Moves the files in $new/out to the directory passed to `need`. Another run may be installing the
+# same files.
 install_all() {
   mkdir -p "$directory"
   mv "$new/out"/* "$directory/"
@@ -71,8 +72,8 @@ wheel() {
   python3 -m zipfile --extract "$new"/*.whl "$new/wheel"
 }
 
-# Flags for Kubernetes' programs. They set the version that `/version` returns, which would
-# otherwise be v0.0.0.
+# Linker flags that set the version which Kubernetes programs return at `/version`. The default is
+# v0.0.0.
 kube_version=$(go_pin cluster/go.mod k8s.io/kubernetes)
 kube_minor=${kube_version#v1.}
 kube_minor=${kube_minor%%.*}

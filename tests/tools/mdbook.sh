@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds mdbook with little optimization, because more would take longer than it saves. Enables only
-# the `search` feature.
+# Builds mdbook with little optimization, because optimizing would take longer than it saves.
+# Enables only the `search` feature.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the programs of a node, and the programs in test images.
+# Builds the Kubernetes programs that run on a node, and the programs in the test images.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"
@@ -7,7 +7,7 @@ programs='kubelet kube-controller-manager kube-scheduler kubectl kube-proxy'
 # shellcheck disable=SC2086 # One argument each.
 need "${NODES_TOOLS:-$TOOLS/nodes-$kube_version}" "the programs of nodes $kube_version (Go modules)" $programs pause echo-basic
 
-# Build all of them with one command, because they share most of their packages.
+# Build all programs with one command, because they share most of their packages.
 packages=
 for program in $programs; do
   packages="$packages k8s.io/kubernetes/cmd/$program"

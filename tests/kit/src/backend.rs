@@ -34,10 +34,10 @@ use crate::grpc;
 /// Maximum delay that a request may specify.
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
 
-/// Protocols that the backend upgrades to.
+/// Protocols to which a connection can be upgraded.
 const UPGRADES: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// Maximum number of requests to remember; later ones are only counted.
+/// Maximum number of requests to remember. Further requests are only counted.
 const REMEMBERED: usize = 10_000;
 
 /// A running echo backend, which stops when dropped.
@@ -63,12 +63,13 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a backend on this address.
+    /// Starts a backend on the given address.
     pub async fn start_at(name: &str, address: SocketAddr) -> io::Result<Self> {
         Self::listen(name, address, None, true).await
     }
 
-    /// Starts a TLS-only backend with this certificate on a free port of 127.0.0.1.
+    /// Starts a backend on a free port of 127.0.0.1 that accepts only TLS and presents the given
+    /// certificate.
     pub async fn start_tls(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), false)
@@ -84,8 +85,8 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a TLS-only backend on a free port of 127.0.0.1 that requires client certificates
-    /// issued by this authority.
+    /// Starts a backend on a free port of 127.0.0.1 that accepts only TLS, and requires a client
+    /// certificate issued by `clients`.
     pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::start_mutual_tls_at(name, anywhere, leaf, clients)
@@ -93,7 +94,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Like [`Self::start_mutual_tls`], but on this address.
+    /// Like [`Self::start_mutual_tls`], but on the given address.
     pub async fn start_mutual_tls_at(
         name: &str,
         address: SocketAddr,
@@ -104,7 +105,7 @@ impl Backend {
         Self::listen(name, address, Some(acceptor), false).await
     }
 
-    /// Starts a TLS-only backend with this acceptor on a free port of 127.0.0.1.
+    /// Starts a backend on a free port of 127.0.0.1 that accepts only TLS, with the given acceptor.
     pub async fn start_accepting(name: &str, acceptor: TlsAcceptor) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(acceptor), false)
@@ -137,17 +138,16 @@ impl Backend {
         })
     }
 
-    /// Returns the backend's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the address the backend listens on.
+    /// Returns the address on which the backend listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the number of requests received.
+    /// Returns the number of requests received so far.
     pub fn count(&self) -> u64 {
         self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
     }
@@ -181,7 +181,7 @@ struct Echoing {
     name: String,
     seen: Arc<Seen>,
     tls: Option<TlsAcceptor>,
-    /// True if plaintext is accepted too.
+    /// True if the backend accepts plaintext in addition to TLS.
     plain: bool,
 }
 
@@ -190,13 +190,13 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                // The process is out of file descriptors, or the peer has already disconnected. The
-                // next accept may succeed.
+                // This process is out of file descriptors, or the peer has already disconnected.
+                // The next `accept` may succeed.
                 Err(_) => continue,
             },
             _ = closed.wait_for(|closed| *closed) => return,
         };
-        // Responses are small and clients wait for them, so avoid Nagle's delay.
+        // Disable Nagle's algorithm: responses are small, and clients wait for them.
         let _ = stream.set_nodelay(true);
         tokio::spawn(start(stream, echo.clone(), closed.clone()));
     }
@@ -207,7 +207,7 @@ async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) 
     let mut first = [0];
     let begins_tls = !echo.plain || stream.peek(&mut first).await.is_ok() && first == [0x16];
     if let (Some(tls), true) = (&echo.tls, begins_tls) {
-        // Clients that reject the certificate close the connection.
+        // A client that rejects the certificate closes the connection.
         if let Ok(stream) = tls.accept(stream).await {
             let session = stream.get_ref().1;
             let http2 = session.alpn_protocol() == Some(b"h2");
@@ -278,7 +278,7 @@ async fn serve<S>(
     }
 }
 
-/// Drives a connection until it ends or the backend closes. Returns true in the latter case.
+/// Drives a connection until either side closes it. Returns true if the backend did.
 async fn until_closed<F: Future>(connection: F, mut closed: watch::Receiver<bool>) -> bool {
     tokio::select! {
         _ = connection => false,
@@ -312,7 +312,8 @@ async fn answer(
         headers.insert(header::UPGRADE, protocol);
         return Ok(response);
     }
-    // Read the entire body, because a client that is still sending would see a reset.
+    // Read the entire body. If the backend closed the connection earlier, a client that is still
+    // sending would get a reset.
     let _ = request.body_mut().collect().await;
     let path = request.uri().path();
     if let Some(delay) = asked(path, "delay").and_then(|text| text.strip_suffix("ms")?.parse().ok())
@@ -323,7 +324,7 @@ async fn answer(
         .and_then(|text| StatusCode::from_bytes(text.as_bytes()).ok())
         .unwrap_or(StatusCode::OK);
     let mut body = serde_json::to_vec(&echo).expect("an echo is JSON");
-    // End with a newline, for readability with curl.
+    // End with a newline, to make the output of curl readable.
     body.push(b'\n');
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
@@ -444,7 +445,8 @@ mod tests {
 
     #[tokio::test]
     async fn backend_close_finishes_active_request_and_frees_port() {
-        // No other process uses this address, so the port stays free after it is closed.
+        // Nothing else uses this address, so the port is still free after the backend has closed
+        // it.
         let own = (Ipv4Addr::new(127, 83, 69, 85), 0).into();
         let backend = Backend::start_at("a", own).await.expect("a port");
         let address = backend.address();

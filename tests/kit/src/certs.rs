@@ -1,4 +1,4 @@
-//! Certificates for tests: authorities, and the leaves they sign.
+//! Certificates for tests: authorities, and the leaf certificates that they issue.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,15 +33,15 @@ impl Authority {
         Self::from_params(Self::own_params(name))
     }
 
-    /// Creates an authority with this serial number. Two authorities with the same name and serial
-    /// number differ only in their keys.
+    /// Creates an authority whose certificate has the given serial number. Two authorities with the
+    /// same name and serial number differ only in their keys.
     pub fn with_serial(name: &str, serial: u64) -> Self {
         let mut params = Self::own_params(name);
         params.serial_number = Some(SerialNumber::from(serial));
         Self::from_params(params)
     }
 
-    /// Creates an authority that is valid only between these times.
+    /// Creates an authority whose certificate has the given validity period.
     pub fn valid(name: &str, from: SystemTime, until: SystemTime) -> Self {
         let mut params = Self::own_params(name);
         (params.not_before, params.not_after) = (from.into(), until.into());
@@ -66,33 +66,33 @@ impl Authority {
         }
     }
 
-    /// Issues a certificate for these names, with a new key.
+    /// Issues a certificate for the given names, with a new key.
     pub fn issue(&self, names: &[&str]) -> Leaf {
         self.issue_with_uris(names, &[])
     }
 
-    /// Issues a certificate for these names and URIs, with a new key.
+    /// Issues a certificate for the given names and URIs, with a new key.
     pub fn issue_with_uris(&self, names: &[&str], uris: &[&str]) -> Leaf {
         self.issue_from(Self::params(names), uris)
     }
 
-    /// Issues a certificate for these names with an authority key identifier, as most public
-    /// authorities do.
+    /// Issues a certificate for the given names that has an authority key identifier, as most
+    /// public authorities do.
     pub fn issue_with_key_identifier(&self, names: &[&str]) -> Leaf {
         let mut params = Self::params(names);
         params.use_authority_key_identifier_extension = true;
         self.issue_from(params, &[])
     }
 
-    /// Issues a certificate for these names that is valid only between these times.
+    /// Issues a certificate for the given names and validity period.
     pub fn issue_valid(&self, names: &[&str], from: SystemTime, until: SystemTime) -> Leaf {
         let mut params = Self::params(names);
         (params.not_before, params.not_after) = (from.into(), until.into());
         self.issue_from(params, &[])
     }
 
-    /// Issues a certificate that is valid from 2020 until this many days after the start of the
-    /// current day.
+    /// Issues a certificate that is valid from 2020 until the given number of days after 0:00 UTC
+    /// today.
     pub fn issue_until(&self, names: &[&str], days: i64) -> Leaf {
         let mut params = Self::params(names);
         let end = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days);
@@ -113,7 +113,7 @@ impl Authority {
         self.issue_from(params, &[])
     }
 
-    /// Signs these bytes with ECDSA and SHA-256.
+    /// Signs the given bytes with the authority's key, using ECDSA and SHA-256.
     pub fn sign_bytes(&self, bytes: &[u8]) -> Vec<u8> {
         self.issuer.key().sign(bytes).expect("a signature")
     }
@@ -123,7 +123,7 @@ impl Authority {
         &self.der
     }
 
-    /// Issues a certificate for these names and an existing key.
+    /// Issues a certificate for the given names and an existing key.
     pub fn issue_for_key(&self, names: &[&str], key_pem: &str) -> Leaf {
         let key = KeyPair::from_pem(key_pem).expect("a key");
         self.sign(&Self::params(names), &key)
@@ -159,8 +159,8 @@ impl Authority {
         }
     }
 
-    /// Returns a PEM-encoded CRL that revokes these certificates. Unless `valid` is set, the CRL
-    /// expired an hour ago.
+    /// Returns a PEM-encoded CRL that revokes the given certificates. Unless `valid` is true, the
+    /// CRL expired an hour ago.
     pub fn revocation_list(&self, revoked: &[&Leaf], valid: bool) -> String {
         let now = SystemTime::now();
         let hour = Duration::from_secs(3600);
@@ -187,7 +187,8 @@ impl Authority {
         self.issuer.key().serialize_pem()
     }
 
-    /// Signs a certificate signing request. The certificate is valid for `life`, starting now.
+    /// Signs a certificate signing request. The certificate is valid from now on, for the duration
+    /// `life`.
     pub fn answer(&self, request: &str, life: Duration) -> String {
         let mut request = CertificateSigningRequestParams::from_pem(request).expect("a request");
         let now = SystemTime::now();
@@ -202,14 +203,14 @@ impl Authority {
         &self.pem
     }
 
-    /// Returns a store that trusts only this authority.
+    /// Returns a root store that trusts only this authority.
     pub fn trust(&self) -> Arc<RootCertStore> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der.clone()).expect("an authority");
         Arc::new(roots)
     }
 
-    /// Returns a ConfigMap with the authorities' certificates.
+    /// Returns a ConfigMap with the certificates of the given authorities.
     pub fn config_map(name: &str, authorities: &[&Self]) -> Value {
         let pem: String = authorities
             .iter()
@@ -224,7 +225,7 @@ impl Authority {
     }
 }
 
-/// A certificate and its key.
+/// A leaf certificate and its private key.
 #[derive(Clone)]
 pub struct Leaf {
     /// The certificate in DER.
@@ -236,7 +237,7 @@ pub struct Leaf {
     serial: SerialNumber,
 }
 
-// Implemented by hand, because `Leaf` holds a private key.
+// Implemented by hand, so that debug output does not contain the private key.
 impl fmt::Debug for Leaf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leaf").finish_non_exhaustive()
@@ -244,12 +245,13 @@ impl fmt::Debug for Leaf {
 }
 
 impl Leaf {
-    /// Returns an acceptor with this certificate that offers HTTP/2 and HTTP/1.1.
+    /// Returns a TLS acceptor that presents this certificate and offers HTTP/2 and HTTP/1.1.
     pub fn acceptor(&self) -> TlsAcceptor {
         self.acceptor_for(None)
     }
 
-    /// Like [`Self::acceptor`], but requires client certificates issued by these authorities.
+    /// Like [`Self::acceptor`], but requires a client certificate issued by one of the given
+    /// authorities.
     pub fn acceptor_for(&self, clients: Option<Arc<RootCertStore>>) -> TlsAcceptor {
         let key = self.key().expect("a key");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -276,7 +278,7 @@ impl Leaf {
         PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())
     }
 
-    /// Returns a TLS Secret with this certificate, its key and an OCSP response.
+    /// Returns a TLS Secret with this certificate, its key and the given OCSP response.
     pub fn stapled_secret(&self, name: &str, staple: &[u8]) -> Value {
         let mut secret = self.secret(name);
         let staple = base64::engine::general_purpose::STANDARD.encode(staple);

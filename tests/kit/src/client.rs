@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 use crate::certs::Leaf;
 use crate::echo::Echo;
 
-/// A request, and how to send it.
+/// A request, its destination and its TLS settings.
 #[derive(Clone, Debug)]
 pub struct Request {
     address: SocketAddr,
@@ -85,14 +85,15 @@ impl Request {
         self
     }
 
-    /// Uses HTTP/2: by ALPN after [`Request::tls`], and otherwise with prior knowledge.
+    /// Uses HTTP/2: negotiated by ALPN if [`Request::tls`] was called, and otherwise with prior
+    /// knowledge.
     #[must_use]
     pub fn http2(mut self) -> Self {
         self.http2 = true;
         self
     }
 
-    /// Uses TLS with this SNI and trusts only these authorities.
+    /// Uses TLS with the given SNI, and trusts only the given authorities.
     #[must_use]
     pub fn tls(mut self, sni: &str, trust: &Arc<RootCertStore>) -> Self {
         self.tls = Some(Tls {
@@ -103,32 +104,33 @@ impl Request {
         self
     }
 
-    /// Sends this certificate if the server requests one. Call [`Self::tls`] first.
+    /// Presents the given certificate if the server requests one. Call [`Self::tls`] first.
     #[must_use]
     pub fn showing(mut self, leaf: &Leaf) -> Self {
         self.tls.as_mut().expect("TLS").shown = Some(leaf.clone());
         self
     }
 
-    /// Limits the total time for connection and response. The default is 20 seconds.
+    /// Limits the time from connecting until the complete response has arrived. The default is 20
+    /// seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sends the request on a new connection.
+    /// Sends the request over a new connection.
     pub async fn send(&self) -> Result<Reply> {
         let mut connection = Connection::open(self).await?;
         connection.send(self).await
     }
 
-    /// Upgrades to `websocket`, sends `message`, and reads the same number of bytes back.
+    /// Upgrades a new connection to `websocket`, sends `message`, and reads as many bytes back.
     pub async fn websocket(&self, message: &[u8]) -> Result<Vec<u8>> {
         self.upgraded("websocket", message).await
     }
 
-    /// Upgrades to `protocol`, sends `message`, and reads the same number of bytes back.
+    /// Upgrades a new connection to `protocol`, sends `message`, and reads as many bytes back.
     pub async fn upgraded(&self, protocol: &'static str, message: &[u8]) -> Result<Vec<u8>> {
         let exchange = async {
             let mut connection = Connection::open(self).await?;
@@ -260,7 +262,8 @@ impl Reply {
             .collect()
     }
 
-    /// Returns the request as the backend saw it. Panics if the response is not from a backend.
+    /// Returns the request as the backend received it. Panics if the response is not from an echo
+    /// backend.
     pub fn echo(&self) -> Echo {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             let body = String::from_utf8_lossy(&self.body);
@@ -271,7 +274,8 @@ impl Reply {
         })
     }
 
-    /// Returns the name of the backend that responded, or `None` if none did.
+    /// Returns the name of the echo backend that responded, or `None` if the response is not from
+    /// one.
     pub fn backend(&self) -> Option<String> {
         serde_json::from_slice::<Echo>(&self.body)
             .ok()
@@ -279,7 +283,7 @@ impl Reply {
     }
 }
 
-/// A connection that can carry several requests, one after the other.
+/// A connection that can carry several requests in sequence.
 pub struct Connection {
     sender: Sender,
     certificate: Option<CertificateDer<'static>>,
@@ -350,7 +354,7 @@ impl Connection {
         request.in_time(exchange).await
     }
 
-    /// Returns true unless the server has closed the connection or announced that it will.
+    /// Returns false if the server has closed the connection or announced that it will.
     pub async fn is_open(&mut self) -> bool {
         match &mut self.sender {
             Sender::Http1(sender) => sender.ready().await.is_ok(),

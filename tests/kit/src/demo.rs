@@ -21,10 +21,10 @@ use crate::client::{Reply, Request};
 /// The host name that the quickstart serves.
 pub const HOST: &str = "demo.example.com";
 
-/// The backends of `backends.yaml`, by name and port.
+/// Names and ports of the backends in `backends.yaml`.
 pub const BACKENDS: [(&str, u16); 2] = [("blue", 9001), ("green", 9002)];
 
-/// Maximum age of a stored certificate; an older one is replaced.
+/// Age at which an existing certificate is replaced.
 const RENEW_AFTER: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Validity period of a new certificate in days, well beyond [`RENEW_AFTER`].
@@ -41,10 +41,11 @@ pub async fn backends() -> Result<Vec<Backend>> {
     Ok(backends)
 }
 
-/// Returns the quickstart's self-signed certificate in PEM, which clients must trust.
+/// Returns the quickstart's self-signed certificate in PEM, which clients must trust. Reads it from
+/// `certificate.yaml` in `manifests`.
 ///
-/// Reads `certificate.yaml` in `manifests`. If the file is missing or too old, or its mode is not
-/// 0600, writes a new one that only its owner may read.
+/// If the file is missing, older than [`RENEW_AFTER`], or its mode is not 0600, generates a
+/// certificate and writes it with mode 0600.
 pub fn certificate(manifests: &Path) -> Result<String> {
     let path = manifests.join("certificate.yaml");
     if is_fresh(&path) {
@@ -59,7 +60,7 @@ pub fn certificate(manifests: &Path) -> Result<String> {
         serde_saphyr::to_string(&secret)?
     );
     let staged = manifests.join(".certificate.yaml.tmp");
-    // A leftover file may have other permissions.
+    // Remove an existing file first, because its permissions may be wrong.
     let _ = std::fs::remove_file(&staged);
     let mut file = OpenOptions::new()
         .write(true)
@@ -82,7 +83,7 @@ fn is_fresh(path: &Path) -> bool {
     metadata.permissions().mode() & 0o777 == 0o600 && age.is_some_and(|age| age < RENEW_AFTER)
 }
 
-/// The Secret in `certificate.yaml`.
+/// Content of `certificate.yaml`: a Secret.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct DemoSecret {
@@ -138,7 +139,7 @@ impl DemoSecret {
     }
 }
 
-/// A command to paste, the equivalent request, and a check for its response.
+/// An example: a command to paste, the equivalent request, and a check of the response.
 pub struct Example {
     /// Title of the example, which states the expected response.
     pub title: &'static str,
@@ -146,11 +147,11 @@ pub struct Example {
     pub command: String,
     /// The equivalent request.
     pub request: Request,
-    /// Returns true if the response matches the title.
+    /// Returns true if the response is as the title states.
     pub good: fn(&Reply) -> bool,
 }
 
-/// Returns example commands for the running quickstart. The file `ca` contains the PEM from
+/// Returns the examples for the running quickstart. The file `ca` must contain the PEM from
 /// [`certificate`].
 pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Result<Vec<Example>> {
     let mut roots = RootCertStore::empty();
@@ -210,12 +211,12 @@ pub fn examples(http: SocketAddr, https: SocketAddr, ca: &Path, pem: &str) -> Re
     ])
 }
 
-/// Returns the quickstart's directory.
+/// Returns the directory with the quickstart's manifests.
 pub fn manifests() -> PathBuf {
     crate::envoy::workspace().join("tests/data/quickstart")
 }
 
-/// Fails unless the response matches the example's title.
+/// Returns an error unless the response is as the example's title states.
 pub async fn check(example: &Example) -> Result<()> {
     let reply = example
         .request

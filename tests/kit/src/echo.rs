@@ -1,11 +1,11 @@
-//! The response of an echo backend, which describes the request as received.
+//! The body of an echo backend's response, which describes the request as received.
 
 use serde::{Deserialize, Serialize};
 
-/// A request as a backend saw it.
+/// A request as the backend received it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
-    /// The backend's name.
+    /// Name of the backend that received the request.
     pub backend: String,
     /// `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: String,
@@ -15,14 +15,15 @@ pub struct Echo {
     pub host: String,
     /// The path and query.
     pub path: String,
-    /// The headers in order, including repeated ones. Names are in lower case.
+    /// The headers in the order received. Names are in lower case, and a repeated header has
+    /// several entries.
     pub headers: Vec<(String, String)>,
     /// The TLS handshake, or `None` for plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EchoTls>,
 }
 
-/// A TLS handshake as a backend saw it.
+/// The result of a TLS handshake, as seen by the backend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EchoTls {
     /// The SNI, or empty if absent.

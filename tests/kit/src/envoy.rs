@@ -1,4 +1,4 @@
-//! Locates the real Envoy binaries and the source tree.
+//! Locates the Envoy binaries and the root of the source tree.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,8 @@ pub fn envoy_binary() -> PathBuf {
     )
 }
 
-/// Returns `$OLDER_ENVOY`, or the oldest Envoy in `.tools`. Agents must also support this version.
+/// Returns `$OLDER_ENVOY`, or the oldest Envoy in `.tools`. Agents must support this version in
+/// addition to the current one.
 pub fn older_envoy_binary() -> PathBuf {
     let path = std::env::var_os("OLDER_ENVOY").filter(|value| !value.is_empty());
     let path = path

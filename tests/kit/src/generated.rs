@@ -8,8 +8,9 @@ pub fn is_requested() -> bool {
     std::env::var_os("SESAME_REGENERATE").is_some_and(|value| value == "1")
 }
 
-/// Compares a file with the output of `generate` for its current content, or writes that output.
-/// The path is relative to the source root. The content of a missing file is empty.
+/// Compares a file with the output of `generate`. If tests write generated files, writes the output
+/// instead. `path` is relative to the source root. `generate` gets the file's current content,
+/// which is empty if the file is missing.
 pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     let file = workspace().join(path);
     let current = std::fs::read_to_string(&file).unwrap_or_default();
@@ -24,7 +25,8 @@ pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     std::fs::write(&file, wanted).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// Compares the text after `marker` in a file with `end`, or replaces that text.
+/// Compares the text after `marker` in a file with `end`. If tests write generated files, replaces
+/// the text instead.
 pub fn check_end(path: &str, marker: &str, end: &str) {
     check(path, |current| {
         let (start, _) = current

@@ -1,4 +1,5 @@
-//! Minimal unary gRPC: only what a gateway can observe. Messages are arbitrary bytes, not protobuf.
+//! Minimal unary gRPC: only what a gateway can observe. Messages contain arbitrary bytes, not
+//! protobuf.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use hyper::{Response, StatusCode};
 use crate::client::{Reply, Request};
 use crate::echo::Echo;
 
-/// gRPC statuses that a gateway generates.
+/// The gRPC status codes that a gateway generates itself.
 pub mod code {
     /// `OK`
     pub const OK: u16 = 0;
@@ -23,11 +24,11 @@ pub mod code {
 }
 
 const CONTENT_TYPE: &str = "application/grpc";
-/// Length of a message prefix: a flag byte and a four-byte message length.
+/// Length of the prefix of a message: one byte of flags and a four-byte length.
 const PREFIX: usize = 5;
 
-/// Creates a call to `method` (`service/method`) on `host` with an empty message, to be sent to
-/// `address`.
+/// Creates a call of `method` (`service/method`) on `host`, with an empty message. The call is sent
+/// to `address`.
 pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))
         .method("POST")
@@ -37,7 +38,7 @@ pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
         .body(framed(b""))
 }
 
-/// Like [`call`], but with gRPC-Web, as a browser would send it.
+/// Like [`call`], but uses gRPC-Web, as a browser would.
 pub fn web_call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))
         .method("POST")
@@ -45,26 +46,27 @@ pub fn web_call(address: SocketAddr, host: &str, method: &str) -> Request {
         .body(framed(b""))
 }
 
-/// Returns the status from the trailers, or from the headers of a trailers-only response.
+/// Returns the gRPC status from the trailers, or from the headers if the response has only
+/// trailers.
 pub fn status(reply: &Reply) -> Option<u16> {
     let own = reply.trailers.get("grpc-status");
     let value = own.or_else(|| reply.headers.get("grpc-status"))?;
     value.to_str().ok()?.parse().ok()
 }
 
-/// Returns the call as the backend saw it, or `None` if no backend answered.
+/// Returns the call as the backend received it, or `None` if no backend responded.
 pub fn echo(reply: &Reply) -> Option<Echo> {
     serde_json::from_slice(reply.body.get(PREFIX..)?).ok()
 }
 
-/// Returns true if these headers belong to a gRPC request.
+/// Returns true if the headers are from a gRPC request.
 pub fn is_request(headers: &HeaderMap) -> bool {
     headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|value| value.as_bytes().starts_with(CONTENT_TYPE.as_bytes()))
 }
 
-/// Converts a response to a gRPC response: the body becomes the message, and the status is OK.
+/// Converts an HTTP response to a gRPC response with status OK, whose message is the body.
 pub async fn answer(response: Response<Full<Bytes>>) -> Response<BoxBody<Bytes, Infallible>> {
     let (mut parts, body) = response.into_parts();
     parts.status = StatusCode::OK;

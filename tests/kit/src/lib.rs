@@ -1,10 +1,10 @@
-//! Code shared by the demo and the tests: echo backends, certificates, a client, generated files,
-//! and a function that locates the real Envoy.
+//! Code shared by the demo and the tests: echo backends, certificates, an HTTP client, generated
+//! files, and the location of the real Envoy.
 //!
 //! An echo backend responds to each request with a description of the request as received, so a
-//! test sees what a proxy changed. The client sends individual requests, optionally over TLS or
-//! HTTP/2. All traffic stays on the loopback interface. Any setup failure panics with its cause,
-//! because a test that cannot start must not pass.
+//! test sees what a proxy has changed. The client sends individual requests, optionally over TLS or
+//! HTTP/2. All traffic stays on the loopback interface. Any setup failure panics and reports its
+//! cause, because a test that cannot start must not pass.
 //!
 //! ```
 //! use sesame_kit::backend::Backend;

@@ -1,7 +1,7 @@
 //! Finds and kills the processes of a test.
 //!
-//! A process belongs to a test if its command line contains the test's own directory. No other
-//! process is ever signaled.
+//! A process belongs to a test if its command line contains the path of the test's temporary
+//! directory. No other process is signaled.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Process {
     }
 }
 
-/// Returns all running processes with `directory` in their command line.
+/// Returns all running processes whose command line contains `directory`.
 pub fn below(directory: &Path) -> Vec<Process> {
     let needle = directory.to_string_lossy().into_owned();
     let entries = std::fs::read_dir("/proc").expect("/proc is there");
@@ -37,7 +37,8 @@ pub fn below(directory: &Path) -> Vec<Process> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .filter(|pid| u32::try_from(*pid) != Ok(std::process::id()))
         .filter_map(|pid: i32| {
-            // The file is empty for a zombie, and missing if the process has just exited.
+            // `/proc/PID/cmdline` is empty for a zombie, and missing if the process has just
+            // exited.
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
             let arguments: Vec<String> = line
                 .split(|byte| *byte == 0)
@@ -51,13 +52,13 @@ pub fn below(directory: &Path) -> Vec<Process> {
     found
 }
 
-/// Sends SIGKILL, and ignores processes that are already gone.
+/// Sends SIGKILL. Ignores processes that have already exited.
 pub fn kill9(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
 }
 
-/// Kills all processes with `directory` in their command line, including new ones, until none is
-/// left.
+/// Kills all processes whose command line contains `directory`. Repeats until none is left, because
+/// killed processes may have started others.
 pub fn kill_below(directory: &Path) {
     let start = Instant::now();
     loop {
@@ -69,7 +70,8 @@ pub fn kill_below(directory: &Path) {
             kill9(process.pid);
         }
         if start.elapsed() > Duration::from_secs(10) {
-            // Only log the survivors, because a second panic in `drop` would abort.
+            // Log remaining processes instead of panicking, because a second panic in `drop` would
+            // abort.
             eprintln!("still alive after SIGKILL: {left:?}");
             return;
         }
@@ -77,7 +79,7 @@ pub fn kill_below(directory: &Path) {
     }
 }
 
-/// Returns the process's current and peak resident memory in MiB, or 0 if it is gone.
+/// Returns the current and peak resident memory of the process in MiB, or 0 if it has exited.
 pub fn memory_mib(pid: u32) -> (f64, f64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mib = |key: &str| {
@@ -90,19 +92,20 @@ pub fn memory_mib(pid: u32) -> (f64, f64) {
     (mib("VmRSS:"), mib("VmHWM:"))
 }
 
-/// Returns the CPU time of the process in seconds, or 0 if it is gone.
+/// Returns the CPU time of the process in seconds, or 0 if it has exited.
 pub fn cpu_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/stat"))
 }
 
-/// Returns the number of bytes the process has written to sockets and files, or 0 if it is gone.
+/// Returns the number of bytes that the process has written to sockets and files, or 0 if it has
+/// exited.
 pub fn written_bytes(pid: u32) -> f64 {
     let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let written = io.lines().find_map(|line| line.strip_prefix("wchar: "));
     written.and_then(|bytes| bytes.parse().ok()).unwrap_or(0.0)
 }
 
-/// Returns the CPU time of a process's main thread in seconds. Envoy's main thread applies
+/// Returns the CPU time of the process's main thread in seconds. Envoy's main thread applies
 /// configuration.
 pub fn main_thread_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/task/{pid}/stat"))

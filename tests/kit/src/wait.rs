@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 /// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Calls `probe` until it returns `Ok`, and returns that value.
+/// Calls `probe` until it returns `Ok`, and returns the value.
 ///
-/// Panics after `deadline` with `what` and the last error.
+/// Panics if `probe` still fails after `deadline`. The message contains `what` and the last error.
 pub async fn eventually<T>(
     what: &str,
     deadline: Duration,
@@ -25,7 +25,7 @@ pub async fn eventually<T>(
     }
 }
 
-/// Returns `Ok` if `good` is true, or the observed state as an error.
+/// Returns `Ok` if `good` is true, and otherwise the observed state as the error.
 pub fn holds(good: bool, seen: impl FnOnce() -> String) -> Result<(), String> {
     if good { Ok(()) } else { Err(seen()) }
 }

@@ -1,6 +1,6 @@
-//! `make demo`: serves the quickstart until Ctrl-C.
+//! `make demo`: serves the quickstart until Ctrl-C is pressed.
 //!
-//! With `--check` it sends the example requests itself, and exits with 0 if every response is as
+//! With `--check`, sends the example requests instead, and exits with 0 if every response is as
 //! documented.
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 
@@ -18,11 +18,11 @@ use sesame_kit::{demo, envoy, processes};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Local ports that the Gateway's ports 80 and 443 are mapped to.
+/// Local ports on which the demo serves the Gateway's ports 80 and 443.
 const HTTP: u16 = 8080;
 const HTTPS: u16 = 8443;
 
-/// Maximum time for the agent to start serving, and to stop.
+/// Maximum time that the agent may take to start serving, and to stop.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Serves the quickstart with two small backends until Ctrl-C.
@@ -62,7 +62,8 @@ async fn demonstrate() -> Result<()> {
     };
     let _backends = demo::backends().await?;
     let certificate = demo::certificate(&manifests)?;
-    // Keep the path short, because the path of a Unix socket in it is limited to 107 bytes.
+    // Keep the path short, because the directory contains Unix sockets, whose paths are limited to
+    // 107 bytes.
     let directory = tempfile::Builder::new()
         .prefix("sesame-demo-")
         .tempdir_in("/tmp")?;
@@ -70,7 +71,7 @@ async fn demonstrate() -> Result<()> {
     std::fs::write(&ca, &certificate)?;
     let log = directory.path().join("log");
 
-    // Register the handler before starting the agent, because a Ctrl-C in between would leave the
+    // Register the handler before starting the agent. Otherwise, an early Ctrl-C would leave the
     // agent running.
     let mut interrupted = signal(SignalKind::interrupt())?;
     let mut terminated = signal(SignalKind::terminate())?;
@@ -119,20 +120,21 @@ fn start(agent: &Path, manifests: &Path, directory: &Path, log: &Path) -> Result
         .args(["--port-map", &format!("80:{HTTP},443:{HTTPS}")])
         .args(["--address", "127.0.0.1"])
         .arg("--allow-local-endpoints")
-        // Do not wait for idle connections after Ctrl-C.
+        // After Ctrl-C, do not wait until idle connections are closed.
         .args(["--on-stop", "drain", "--drain-seconds", "1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)
-        // Ctrl-C at the terminal must reach only this program, which then stops the agent.
+        // Ctrl-C must reach only this program and not the agent, because this program stops the
+        // agent.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("start {}", agent.display()))
 }
 
-/// Waits until everything is served. Then runs the check and returns, or prints commands to try and
-/// runs until stopped.
+/// Waits until everything is served. With `--check`, then sends the example requests and returns.
+/// Otherwise, prints commands to try and waits for Ctrl-C.
 async fn serve(
     child: &mut Child,
     examples: &[demo::Example],
@@ -151,7 +153,8 @@ async fn serve(
                 if check {
                     return Err(late);
                 }
-                // Do not fail, because users are invited to edit the files and may break them.
+                // Do not fail if an example fails, because users are invited to edit the files and
+                // may break them.
                 println!("# {late:#}\n");
                 break;
             }
@@ -192,7 +195,7 @@ async fn stop(child: &mut Child, directory: &Path) -> Result<()> {
     };
     kill(Pid::from_raw(pid), Signal::SIGTERM)?;
     let ended = tokio::time::timeout(TIMEOUT, child.wait()).await;
-    // The demo's processes must not outlive it.
+    // The agent and its Envoy must not outlive the demo.
     processes::kill_below(directory);
     let status =
         ended.with_context(|| format!("sesame-agent did not stop within {TIMEOUT:?}"))??;
