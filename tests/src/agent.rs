@@ -31,14 +31,14 @@ pub use disks::shared_memory;
 pub use orders::{arguments, words};
 pub use setup::Setup;
 
-/// Parent of the agents' temporary directories. Keep it short, because the path of a Unix socket is
+/// Parent of the agents' temporary directories. It is short, because the path of a Unix socket is
 /// limited to 107 bytes.
 const ROOT: &str = "/tmp";
 
-/// Timeout for any expected event, even on a busy machine.
+/// Timeout for any expected event, generous enough for a busy machine.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Returns the agent's binary.
+/// Returns the path of the agent's binary.
 pub fn agent_binary() -> PathBuf {
     match std::env::var_os("SESAME_AGENT") {
         Some(path) => path.into(),
@@ -46,8 +46,8 @@ pub fn agent_binary() -> PathBuf {
     }
 }
 
-/// Returns the path of the program `name`, which `cargo build` with the same profile puts next to
-/// the test.
+/// Returns the path of the program `name` in the test's build directory, where `cargo build` with
+/// the same profile puts it.
 pub fn beside_test(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("this test has a path");
     let mut candidates = test
@@ -63,12 +63,12 @@ pub fn beside_test(name: &str) -> PathBuf {
         })
 }
 
-/// Installs the agent binary at this path.
+/// Installs a copy of the agent binary at the given path.
 pub fn install(at: &Path) {
     install_program(&agent_binary(), at);
 }
 
-/// Installs a program by renaming, as packages do, because the old version may still be running.
+/// Installs a program by renaming, as packages do, because the program at `path` may be running.
 pub fn install_program(program: &Path, at: &Path) {
     let new = at.with_extension("new");
     std::fs::copy(program, &new).expect("copy the program");
@@ -79,7 +79,7 @@ pub fn install_program(program: &Path, at: &Path) {
 pub struct AgentUnderTest {
     setup: Setup,
     directory: TempDir,
-    /// Pairs of a Gateway port and the local port it is mapped to.
+    /// Pairs of a Gateway port and its local port.
     ports: Vec<(u16, u16)>,
     child: Option<Child>,
     _turn: Option<Turn>,
@@ -101,7 +101,7 @@ impl AgentUnderTest {
         self.directory.path().join("s")
     }
 
-    /// Returns the address that a Gateway's port is mapped to.
+    /// Returns the local address that stands for a Gateway's port.
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
         let (_, port) =
@@ -120,14 +120,14 @@ impl AgentUnderTest {
         self.setup.flags.extend(flags);
     }
 
-    /// Writes a manifest to a temporary file and renames it, as tools do.
+    /// Writes a manifest as most tools do: to a temporary file, which is then renamed.
     pub fn write(&self, name: &str, yaml: &str) {
         let hidden = self.manifests().join(format!(".{name}.tmp"));
         std::fs::write(&hidden, yaml).expect("write a manifest");
         std::fs::rename(&hidden, self.manifests().join(name)).expect("rename a manifest");
     }
 
-    /// Writes a manifest as editors do, in place and in two writes.
+    /// Writes a manifest as some editors do: in place, with two writes.
     pub fn write_in_place(&self, name: &str, yaml: &str) {
         let (first, second) = yaml.as_bytes().split_at(yaml.len() / 2);
         let mut file = File::create(self.manifests().join(name)).expect("open a manifest");
@@ -141,7 +141,7 @@ impl AgentUnderTest {
         std::fs::remove_file(self.manifests().join(name)).expect("remove a manifest");
     }
 
-    /// Kills the agent if it is running, and starts it. Does not touch its Envoy.
+    /// Kills the agent if it is running, and starts the agent again. Its Envoy keeps running.
     pub fn restart(&mut self) {
         self.kill9();
         let mut line: Vec<String> = self.setup.wrapper.clone();
@@ -170,7 +170,7 @@ impl AgentUnderTest {
                 Some(network) => vec!["--address-pool", network],
             })
             .args(&self.setup.flags)
-            // Ctrl-C at the test's terminal must not reach the agent.
+            // Ctrl-C in the test's terminal must not reach the agent.
             .process_group(0);
         log_to(&mut command, &self.log_path());
         let drains = |flag: &String| flag.starts_with("--drain-seconds");
@@ -240,10 +240,9 @@ impl AgentUnderTest {
         )
     }
 
-    /// Returns the agent's serving Envoy processes.
+    /// Returns the agent's Envoy processes, except those that only validate a configuration.
     pub fn envoys(&self) -> Vec<Process> {
         let mut found = processes::below(&self.runtime());
-        // Exclude Envoys that only validate a configuration.
         found.retain(|process| {
             process.is("envoy") && !process.arguments.iter().any(|a| a == "--mode")
         });
@@ -260,7 +259,7 @@ impl AgentUnderTest {
         found
     }
 
-    /// Sends SIGKILL to every Envoy of this agent, and returns how many there were.
+    /// Sends SIGKILL to every Envoy of this agent, and returns the number of Envoys.
     pub fn kill9_envoy(&self) -> usize {
         let envoys = self.envoys();
         for envoy in &envoys {
@@ -269,7 +268,7 @@ impl AgentUnderTest {
         envoys.len()
     }
 
-    /// Returns the agent's status, or `None` if it does not report one yet.
+    /// Returns the agent's status, or `None` if it reports none yet.
     pub fn status(&self) -> Option<Value> {
         let output = self.status_command();
         serde_json::from_slice(&output.stdout).ok()
@@ -282,20 +281,20 @@ impl AgentUnderTest {
         self.command(&arguments(&line))
     }
 
-    /// Runs another `sesame-agent` command and waits until it exits.
+    /// Runs a `sesame-agent` command and waits until it exits.
     pub fn command(&self, arguments: &[&str]) -> Output {
         Command::new(agent_binary())
             .args(arguments)
             .env("ENVOY", envoy_binary())
             // Test backends are on the loopback interface. Set the variable instead of the flag,
-            // which commands that do not resolve routes do not accept.
+            // because commands that do not resolve routes reject the flag.
             .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
             .stdin(Stdio::null())
             .output()
             .expect("the agent's binary runs")
     }
 
-    /// Runs another `sesame-agent` command without blocking the current task.
+    /// Runs a `sesame-agent` command without blocking the current task.
     pub async fn command_beside(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(agent_binary());
         command.args(arguments).stdin(Stdio::null());
@@ -313,7 +312,7 @@ impl AgentUnderTest {
         self.directory.path().join("log")
     }
 
-    /// Returns the end of [`AgentUnderTest::log`].
+    /// Returns the last 60 lines of [`AgentUnderTest::log`], with a heading.
     pub fn log_tail(&self) -> String {
         let tail = tail(&self.log_path(), 60);
         format!("--- the agent's last lines:\n{tail}")

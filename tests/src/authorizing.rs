@@ -1,8 +1,8 @@
-//! An in-process authorization service that speaks HTTP and Envoy's gRPC protocol on one port.
+//! An in-process authorization service that speaks both HTTP and Envoy's gRPC protocol on one port.
 //!
 //! It allows requests with `authorization: NAME`, where NAME is the service's own name or
-//! `everybody`. It sets headers on allowed requests: some that the Gateway permits, and some that
-//! it does not. It remembers every check.
+//! `everybody`. On allowed requests it sets several headers, of which the Gateway permits only
+//! some. It records every check.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,8 +26,8 @@ use prost::Message as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// Headers that the service sets on allowed requests. It also sets `x-NAME` to the size of the
-/// received body.
+/// Headers that the service sets on allowed requests. In addition, it sets `x-NAME` to the size of
+/// the received body.
 pub const WRITTEN: [(&str, &str); 4] = [
     ("x-user", "alice"),
     ("x-tier", "gold"),
@@ -44,7 +44,7 @@ pub struct Asked {
     pub path: String,
     /// The host of the client's request.
     pub host: String,
-    /// The headers, with names in lower case.
+    /// The headers in the check. Names are in lower case.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
@@ -72,7 +72,7 @@ impl Authorizing {
         Self::start_at(name, Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Starts a service on a free port of this address.
+    /// Starts a service on a free port of the given address.
     pub async fn start_at(name: &'static str, address: IpAddr) -> Self {
         let listener = TcpListener::bind((address, 0))
             .await
@@ -88,7 +88,6 @@ impl Authorizing {
         }
     }
 
-    /// Returns the service's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -98,7 +97,7 @@ impl Authorizing {
         self.address
     }
 
-    /// Returns the checks received since the last call.
+    /// Returns the checks received since the previous call.
     pub fn take(&self) -> Vec<Asked> {
         std::mem::take(&mut *self.asked.lock().expect("no panic under this lock"))
     }
@@ -113,7 +112,7 @@ impl Drop for Authorizing {
 type Memory = Arc<Mutex<Vec<Asked>>>;
 
 async fn accept(listener: TcpListener, name: &'static str, asked: Memory) {
-    // Dropping the set closes all connections when the service stops.
+    // Dropping the `JoinSet` closes all connections when the service stops.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, name, Arc::clone(&asked)));
@@ -131,7 +130,7 @@ async fn serve(stream: TcpStream, name: &'static str, asked: Memory) {
     };
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, name, Arc::clone(&asked)));
-    // Ignore errors from a proxy that disconnects.
+    // The proxy may disconnect at any time, so ignore errors.
     let _ = if http2 {
         hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(io, answer)

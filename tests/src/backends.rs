@@ -1,11 +1,11 @@
-//! Several backends, each behind a Service with its name.
+//! Several backends, each behind a Service that has the backend's name.
 
 use serde_json::Value;
 
 use crate::backend::Backend;
 use crate::manifests::served;
 
-/// Starts backends with these names and adds their Services and endpoints to `objects`.
+/// Starts a backend for each name, and adds its Service and endpoints to `objects`.
 pub async fn start_served(names: &[&str], objects: &mut Vec<Value>) -> Vec<Backend> {
     let mut backends = Vec::new();
     for name in names {

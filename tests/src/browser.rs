@@ -6,15 +6,15 @@ use crate::agent::words;
 use crate::envoy::workspace;
 use crate::generated;
 
-/// Browser to use unless the environment variable is set.
+/// Browser to use if the environment variable is unset.
 const BROWSER: &str = "chromium-headless-shell";
 
-/// Returns the DOM of a page after its scripts have run.
+/// Loads a page, runs its scripts, and returns the resulting DOM.
 pub async fn document(url: &str) -> String {
     browser(vec!["--dump-dom".to_owned(), url.to_owned()]).await
 }
 
-/// Takes a screenshot of a page in a window of this size in pixels. Replaces the picture in
+/// Takes a screenshot of a page in a window of the given size in pixels. Replaces the picture in
 /// `docs/pictures` if tests write generated files.
 pub async fn take_picture(url: &str, name: &str, (width, height): (u32, u32)) {
     let directory = tempfile::tempdir().expect("a directory");
@@ -37,7 +37,8 @@ async fn browser(arguments: Vec<String>) -> String {
     let run = move || {
         let program = std::env::var("SESAME_BROWSER").unwrap_or_else(|_| BROWSER.to_owned());
         let output = Command::new(&program)
-            // The sandbox does not work as root in a container. The browser opens only this page.
+            // In a container, the sandbox does not work for root. The browser opens only this page,
+            // so the sandbox is not needed.
             .args(["--no-sandbox", "--disable-gpu", "--hide-scrollbars"])
             .args(arguments)
             .output()

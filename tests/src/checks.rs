@@ -1,8 +1,8 @@
-//! Collects many checks against one running agent, and reports all failures at the end.
+//! Runs many checks against one running agent, and reports all failures at the end.
 
 use crate::client::{Reply, Request};
 
-/// Collects the failed checks.
+/// The failed checks so far.
 #[derive(Debug, Default)]
 pub struct Checks {
     made: usize,
@@ -10,7 +10,7 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// Checks that this backend responds with status 200.
+    /// Checks that `backend` responds with status 200.
     pub async fn backend(&mut self, request: Request, expected: &str) {
         let reply = self.reply(&request).await;
         let got = reply.map(|reply| match reply.backend() {
@@ -20,13 +20,13 @@ impl Checks {
         self.same(&request, got.as_deref(), Some(expected));
     }
 
-    /// Checks the status of the response, whichever backend sent it.
+    /// Checks the status of the response, regardless of which backend responds.
     pub async fn status(&mut self, request: Request, expected: u16) {
         let reply = self.reply(&request).await;
         self.same(&request, reply.map(|reply| reply.status), Some(expected));
     }
 
-    /// Sends the request and returns the response. Records a failure if there is none.
+    /// Sends the request and returns the response. If there is no response, records a failure.
     pub async fn reply(&mut self, request: &Request) -> Option<Reply> {
         match request.send().await {
             Ok(reply) => Some(reply),

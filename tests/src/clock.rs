@@ -1,4 +1,4 @@
-//! A wall clock that a test controls. It affects the processes that the test starts, never the
+//! A wall clock that a test controls. It affects only processes that the test starts, and never the
 //! machine.
 
 use std::fs::{File, OpenOptions};
@@ -11,15 +11,15 @@ use tempfile::TempDir;
 /// Source of the preloaded library.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/data/clock/clock.c");
 
-/// A clock for all processes started with [`Clock::variables`].
+/// A clock for all processes that are started with [`Clock::variables`].
 pub struct Clock {
     directory: TempDir,
     offset: File,
 }
 
 impl Clock {
-    /// Creates a clock that shows the correct time until it is set. Needs a C compiler, which Rust
-    /// also needs for linking.
+    /// Creates a clock that shows the correct time until it is changed. Needs a C compiler, which
+    /// Rust needs for linking anyway.
     pub fn new() -> Self {
         let directory = tempfile::Builder::new()
             .prefix("sesame-clock-")
@@ -43,14 +43,14 @@ impl Clock {
         clock
     }
 
-    /// Sets the clock ahead of the correct time by this many seconds.
+    /// Sets the clock to the correct time plus the given number of seconds.
     pub fn set(&self, seconds: i64) {
         // Write in place, because running processes have mapped the file into memory.
         let bytes = seconds.to_ne_bytes();
         self.offset.write_all_at(&bytes, 0).expect("set the clock");
     }
 
-    /// Returns the environment variables that apply this clock to a process and its children.
+    /// Returns the environment variables that make a process and its children use this clock.
     pub fn variables(&self) -> [(&'static str, PathBuf); 2] {
         let directory = self.directory.path();
         [
@@ -59,7 +59,7 @@ impl Clock {
         ]
     }
 
-    /// Returns a command prefix that applies this clock to the command after it.
+    /// Returns a command prefix that makes the command after it use this clock.
     pub fn command(&self) -> Vec<String> {
         let variables = self.variables();
         let assigned = variables.map(|(name, value)| format!("{name}={}", value.display()));

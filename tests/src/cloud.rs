@@ -1,4 +1,5 @@
-//! A fake cloud: it assigns every LoadBalancer Service the ingresses that the test chooses.
+//! A fake cloud, which writes the addresses that the test chooses to the status of every
+//! LoadBalancer Service.
 
 use std::time::Duration;
 
@@ -19,12 +20,12 @@ pub struct StandInCloud {
 }
 
 impl StandInCloud {
-    /// Starts a cloud that assigns no ingresses yet.
+    /// Starts a cloud that assigns no addresses yet.
     pub async fn start(cluster: &TestCluster) -> Self {
         Self::of(cluster.client(&User::Admin).await)
     }
 
-    /// Starts a cloud that uses this client and assigns no ingresses yet.
+    /// Like [`Self::start`], but uses the given client.
     pub fn of(client: Client) -> Self {
         let (ingresses, wanted) = watch::channel(json!([]));
         let task = tokio::spawn(async move {
@@ -39,7 +40,7 @@ impl StandInCloud {
         Self { ingresses, task }
     }
 
-    /// Sets the ingresses of all load balancers.
+    /// Sets the `ingress` list of all load balancers.
     pub fn give(&self, ingresses: Value) {
         self.ingresses.send_replace(ingresses);
     }
@@ -72,7 +73,8 @@ async fn give(client: &Client, wanted: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns true if `given` equals `wanted`, ignoring fields that the API server has added.
+/// Returns true if two `ingress` lists are equal. Ignores fields that only `given` has, because the
+/// API server adds fields.
 fn has(given: &Value, wanted: &Value) -> bool {
     let entries = |of: &Value| of.as_array().cloned().unwrap_or_default();
     let (given, wanted) = (entries(given), entries(wanted));

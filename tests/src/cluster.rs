@@ -2,7 +2,7 @@
 //! RBAC.
 //!
 //! There are no controllers and no nodes: Deployments do not get Pods, Services do not get
-//! endpoints, and default `ServiceAccounts` are not created. A test creates what it needs.
+//! endpoints, and default `ServiceAccounts` are not created.
 
 mod assets;
 mod client;
@@ -35,7 +35,7 @@ const TOKEN_SECONDS: u64 = 6 * 3600;
 pub enum User {
     /// A member of `system:masters`, authenticated by a client certificate.
     Admin,
-    /// A `ServiceAccount`, authenticated by its token. Created if it does not exist.
+    /// A `ServiceAccount`, authenticated by its token. It is created if it does not exist.
     ServiceAccount {
         /// The namespace of the `ServiceAccount`, which must exist.
         namespace: String,
@@ -55,7 +55,7 @@ pub enum User {
 }
 
 impl User {
-    /// Returns a `ServiceAccount`.
+    /// Returns a user that is a `ServiceAccount`.
     pub fn service_account(namespace: &str, name: &str) -> Self {
         Self::ServiceAccount {
             namespace: namespace.to_owned(),
@@ -63,7 +63,7 @@ impl User {
         }
     }
 
-    /// Returns a Pod of a `ServiceAccount` on a node.
+    /// Returns a user that is a Pod of a `ServiceAccount` on a node.
     pub fn on_node(namespace: &str, name: &str, node: &str) -> Self {
         Self::OnNode {
             namespace: namespace.to_owned(),
@@ -72,7 +72,7 @@ impl User {
         }
     }
 
-    /// Returns a unique string. It is valid as a file name, because all parts are DNS names.
+    /// Returns a unique string for this user that is also a valid file name.
     fn file_stem(&self) -> String {
         match self {
             Self::Admin => "admin".to_owned(),
@@ -86,7 +86,7 @@ impl User {
     }
 }
 
-/// An API server and its etcd. Both are killed on drop, or when the test process dies.
+/// An API server and its etcd. Both are killed on drop, and also when the test process dies.
 pub struct TestCluster {
     servers: Servers,
     identity: Identity,
@@ -97,13 +97,14 @@ impl TestCluster {
     /// Starts etcd and the API server. Waits until the API server is ready and the namespace
     /// `default` exists.
     ///
-    /// Panics with the end of the log if startup fails, or if the binaries are missing.
+    /// Panics if the binaries are missing or a server does not start. In the latter case, the
+    /// message contains the end of its log.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Like [`Self::start`], but with the API server on this address of the machine, so that other
-    /// network namespaces can reach it.
+    /// Like [`Self::start`], but the API server listens on the given address of the machine, so
+    /// that other network namespaces can reach it.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let identity = Identity::new(address);
         let servers = Servers::start(&identity, address).await;
@@ -120,8 +121,8 @@ impl TestCluster {
         cluster
     }
 
-    /// Returns the API server's URL, which does not change on [`TestCluster::start_apiserver`]. The
-    /// host is 127.0.0.1 unless another address was chosen.
+    /// Returns the API server's URL, which stays the same after [`TestCluster::start_apiserver`].
+    /// The host is 127.0.0.1 unless the test has chosen another address.
     pub fn url(&self) -> String {
         format!("https://{}", self.servers.address())
     }
@@ -142,19 +143,19 @@ impl TestCluster {
         Client::new(self.servers.address(), &self.identity, credentials)
     }
 
-    /// Returns a client that authenticates with this token.
+    /// Returns a client that authenticates with the given token.
     pub fn bearer(&self, token: &str) -> Client {
         let credentials = Credentials::Token(token.to_owned());
         Client::new(self.servers.address(), &self.identity, credentials)
     }
 
-    /// Writes a kubeconfig for `user` with mode 0600. It is deleted with the cluster.
+    /// Writes a kubeconfig for `user` with mode 0600. The file is deleted with the cluster.
     pub async fn kubeconfig(&self, user: &User) -> PathBuf {
         let credentials = self.credentials(user).await;
         let text = self.identity.kubeconfig(&self.url(), &credentials);
         let name = format!("kubeconfig-{}.yaml", user.file_stem());
         let path = self.servers.directory().join(name);
-        // An existing file may be in use, so replace it atomically.
+        // A program may be using an existing file, so replace the file atomically.
         let staged = path.with_extension("new");
         let _ = std::fs::remove_file(&staged);
         let mut file = std::fs::OpenOptions::new()
@@ -168,15 +169,15 @@ impl TestCluster {
         path
     }
 
-    /// Installs this channel's Gateway API CRDs, and waits until all kinds are served.
+    /// Installs the Gateway API CRDs of the given channel, and waits until all kinds are served.
     ///
-    /// The standard channel includes the admission policy that later rejects the experimental
-    /// channel.
+    /// The standard channel includes an admission policy, which later rejects CRDs of the
+    /// experimental channel.
     pub async fn install_crds(&self, channel: Channel) {
         self.install_release(gateway_api_version(), channel).await;
     }
 
-    /// Like [`Self::install_crds`], for another release such as `v1.6.3`.
+    /// Like [`Self::install_crds`], for the given release, such as `v1.6.3`.
     pub async fn install_release(&self, release: &str, channel: Channel) {
         let mut definitions = Vec::new();
         for object in assets::crds(release, channel) {
@@ -190,14 +191,14 @@ impl TestCluster {
         self.admin.forget_kinds().await;
     }
 
-    /// Installs one definition and waits until its kind is served.
+    /// Installs one CRD and waits until its kind is served.
     pub async fn install_crd(&self, definition: &Value) {
         let applied = self.admin.apply_value(definition).await;
         self.wait_kind_served(&applied.expect("a definition")).await;
         self.admin.forget_kinds().await;
     }
 
-    /// Applies every object of `yaml` in order as an administrator, and returns the stored objects.
+    /// Applies every object of `yaml` in order as an administrator. Returns the stored objects.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         self.admin.apply(yaml).await
     }
@@ -227,7 +228,7 @@ impl TestCluster {
         deleted.unwrap_or_else(|error| panic!("{path}: {error}"));
     }
 
-    /// Waits until `good` accepts the object at a path, and returns it.
+    /// Polls the object at a path until `good` accepts the object. Returns the object.
     pub async fn until(&self, what: &str, path: &str, good: impl Fn(&Value) -> bool) -> Value {
         eventually(what, TEST_TIMEOUT, async || {
             let object = self.admin.get(path).await.map_err(|e| e.to_string())?;
@@ -237,13 +238,13 @@ impl TestCluster {
         .await
     }
 
-    /// Sends SIGKILL to the API server, so that connections to it are refused. etcd keeps running.
+    /// Sends SIGKILL to the API server, so that connections are refused. etcd keeps running.
     pub fn stop_apiserver(&mut self) {
         self.servers.stop_apiserver();
     }
 
-    /// Sends SIGSTOP to the API server. The kernel still accepts connections, but nothing responds
-    /// until the server is thawed.
+    /// Sends SIGSTOP to the API server. The kernel still accepts connections, but clients get no
+    /// response until the API server is thawed.
     pub fn freeze_apiserver(&self) {
         self.servers.freeze_apiserver();
     }
@@ -260,8 +261,8 @@ impl TestCluster {
         self.wait_ready().await;
     }
 
-    /// Replaces the CAs, the server certificate and the token key, so all issued credentials become
-    /// invalid. Restarts the API server with the same address and data.
+    /// Replaces the CAs, the server certificate and the token key, which invalidates all issued
+    /// credentials. Then restarts the API server with the same address and data.
     pub async fn rotate(&mut self) {
         self.stop_apiserver();
         let address = self.servers.address();
@@ -334,7 +335,7 @@ impl TestCluster {
         .await;
     }
 
-    /// Waits until the API server serves the CRD's resource in each served version.
+    /// Waits until the API server serves the CRD's kind in each version that the CRD enables.
     async fn wait_kind_served(&self, crd: &Value) {
         let text = |value: &Value| value.as_str().expect("a definition's field").to_owned();
         let group = text(&crd["spec"]["group"]);

@@ -1,5 +1,6 @@
 //! An in-process collector that accepts spans and access logs as OTLP over gRPC and HTTP on one
-//! port. It also accepts access logs from Envoy's access log service (ALS), and stores everything.
+//! port. On the same port, it accepts access logs in the protocol of Envoy's access log service
+//! (ALS). It stores everything that it receives.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::collecting_logs::{self, LogStream, Record};
 
-/// Timeout for spans to arrive.
+/// Timeout for expected spans and log records.
 const WAIT: Duration = Duration::from_secs(60);
 
 /// A received span.
@@ -42,11 +43,11 @@ pub struct Span {
     pub name: String,
     /// `service.name` of the span's resource.
     pub service: String,
-    /// Start and end, in nanoseconds since the Unix epoch.
+    /// Start and end of the span, in nanoseconds since the Unix epoch.
     pub time: (u64, u64),
     /// Attributes, with their values as strings.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the request that contained the span, including its path as `:path`.
+    /// Headers of the export request that contained the span. The request's path is under `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -78,7 +79,7 @@ pub struct Collecting {
 struct Collected {
     spans: Vec<Span>,
     records: Vec<Record>,
-    /// Errors from messages that could not be parsed.
+    /// Errors from messages that could not be decoded.
     faults: Vec<String>,
 }
 
@@ -90,7 +91,7 @@ impl Collecting {
         Self::start_at(Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Starts a collector on a free port of this address.
+    /// Starts a collector on a free port of the given address.
     pub async fn start_at(address: IpAddr) -> Self {
         Self::start_with(address, None).await
     }
@@ -125,14 +126,15 @@ impl Collecting {
         memory.spans.clone()
     }
 
-    /// Returns all received log records. Panics if any message was unreadable.
+    /// Returns all received log records. Panics if any message could not be decoded.
     pub fn records(&self) -> Vec<Record> {
         let memory = self.memory.lock().expect("no panic under this lock");
         assert_eq!(memory.faults, Vec::<String>::new());
         memory.records.clone()
     }
 
-    /// Waits for a record with this attribute, from a request whose path ends with `path`.
+    /// Waits for a record that has the given attribute and arrived in a request whose path ends
+    /// with `path`.
     pub async fn record(&self, path: &str, name: &str, value: &str) -> Record {
         let what = format!("a line at {path} whose {name} is {value}");
         eventually(&what, WAIT, async || {
@@ -147,7 +149,7 @@ impl Collecting {
         .await
     }
 
-    /// Waits until this number of spans of a trace have arrived, and returns them.
+    /// Waits until `count` spans of a trace have arrived, and returns them.
     pub async fn wait(&self, trace: &str, count: usize) -> Vec<Span> {
         let what = format!("{count} spans of trace {trace}");
         eventually(&what, WAIT, async || {
@@ -163,7 +165,7 @@ impl Collecting {
         .await
     }
 
-    /// Waits until `good` accepts a trace, and returns its spans.
+    /// Waits until `good` accepts the spans of a trace, and returns them.
     pub async fn wait_trace(&self, what: &str, good: impl Fn(&[Span]) -> bool) -> Vec<Span> {
         eventually(&format!("a trace with {what}"), WAIT, async || {
             let mut traces: BTreeMap<String, Vec<Span>> = BTreeMap::new();
@@ -185,7 +187,7 @@ impl Drop for Collecting {
 }
 
 async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory) {
-    // Dropping the set closes all connections when the collector stops.
+    // Dropping the `JoinSet` closes all connections when the collector stops.
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let (tls, memory) = (tls.clone(), Arc::clone(&memory));
@@ -193,7 +195,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory)
             match tls {
                 None => serve(stream, memory).await,
                 Some(tls) => {
-                    // Clients that do not trust the certificate disconnect.
+                    // A client that does not trust the certificate disconnects.
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, memory).await;
                     }
@@ -206,7 +208,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, memory: Memory)
 async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, memory: Memory) {
     let io = TokioIo::new(stream);
     let answer = service_fn(move |request| answer(request, Arc::clone(&memory)));
-    // Ignore errors from a proxy that disconnects.
+    // The proxy may disconnect at any time, so ignore errors.
     let _ = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new())
         .serve_connection(io, answer)
         .await;
@@ -247,7 +249,7 @@ async fn answer(
         return Ok(Response::new(Full::default().boxed()));
     }
     let mut framed = BytesMut::new();
-    // An empty response message.
+    // An empty message, which is a valid response for every export protocol.
     framed.put_u8(0);
     framed.put_u32(0);
     Ok(sesame_kit::grpc::answer(Response::new(Full::new(framed.freeze()))).await)
@@ -262,7 +264,7 @@ impl Collected {
     }
 }
 
-/// Reads a stream's records until it ends.
+/// Reads the records of an ALS stream until the stream ends.
 async fn stream(mut body: Incoming, headers: &[(String, String)], memory: &Memory) {
     let mut stream = LogStream::default();
     while let Some(Ok(frame)) = body.frame().await {

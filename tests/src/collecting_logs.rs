@@ -13,11 +13,13 @@ use crate::collecting::{KeyValue, Resource, attributes, find};
 /// A received log record.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// `service.name` of the resource, or the log's name if sent by ALS.
+    /// `service.name` of the OTLP resource, or the name of the ALS log.
     pub service: String,
-    /// Attributes, with their values as strings. For ALS, only the fields that tests read.
+    /// Attributes, with their values as strings. Records from ALS contain only the fields that
+    /// tests read.
     pub attributes: Vec<(String, String)>,
-    /// Headers of the request that contained the record, including its path as `:path`.
+    /// Headers of the export request that contained the record. The request's path is under
+    /// `:path`.
     pub headers: Vec<(String, String)>,
 }
 
@@ -33,7 +35,7 @@ impl Record {
     }
 }
 
-/// Reads an OTLP message.
+/// Decodes an OTLP message.
 pub(crate) fn read(
     body: Bytes,
     headers: &[(String, String)],
@@ -53,16 +55,16 @@ pub(crate) fn read(
     Ok(found)
 }
 
-/// An ALS stream, whose messages are read as their bytes arrive.
+/// An ALS stream, whose messages are decoded as their bytes arrive.
 #[derive(Default)]
 pub(crate) struct LogStream {
     unread: BytesMut,
-    /// The log's name, which only the first message contains.
+    /// Name of the log. Only the first message of a stream contains it.
     log: String,
 }
 
 impl LogStream {
-    /// Appends these bytes and reads all complete messages.
+    /// Appends bytes, and decodes all messages that are complete.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],

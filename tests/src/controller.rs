@@ -65,7 +65,8 @@ pub async fn deploy(cluster: &TestCluster) {
     }
 }
 
-/// Starts a cluster with this channel of the Gateway API and everything in `controller/deploy`.
+/// Starts a cluster with the Gateway API CRDs of the given channel and everything in
+/// `controller/deploy`.
 pub async fn deployed(channel: Channel) -> TestCluster {
     let cluster = TestCluster::start().await;
     cluster.install_crds(channel).await;
@@ -85,7 +86,7 @@ pub fn controller_user() -> User {
     User::service_account(NAMESPACE, "sesame-controller")
 }
 
-/// A controller, which is killed when dropped.
+/// A running controller, which is killed on drop.
 pub struct ControllerUnderTest {
     directory: TempDir,
     kubeconfig: PathBuf,
@@ -102,7 +103,7 @@ impl ControllerUnderTest {
         Self::start_with(cluster, flags, &[]).await
     }
 
-    /// Starts a controller with these environment variables.
+    /// Starts a controller with additional environment variables.
     pub async fn start_with(
         cluster: &TestCluster,
         flags: &[&str],
@@ -127,7 +128,7 @@ impl ControllerUnderTest {
         controller
     }
 
-    /// Kills the controller if it is running, and starts it.
+    /// Kills the controller if it is running, and starts it again.
     pub fn restart(&mut self) {
         self.kill9();
         let given = |name: &str| self.flags.iter().any(|flag| flag == name);
@@ -142,12 +143,12 @@ impl ControllerUnderTest {
             .args(&self.flags)
             .envs(deployed_environment())
             .envs(self.variables.iter().cloned())
-            // Ctrl-C at the test's terminal must not reach the controller.
+            // Ctrl-C in the test's terminal must not reach the controller.
             .process_group(0);
         if !given("--lease-seconds") {
             command.args(["--lease-seconds", "6"]);
         }
-        // Most test clusters have no nodes, so allow hosts any address.
+        // Most test clusters have no nodes, so allow hosts to report any address.
         if !given("--host-addresses") {
             command.args(["--host-addresses", "0.0.0.0/0,::/0"]);
         }
@@ -155,7 +156,7 @@ impl ControllerUnderTest {
         self.child = Some(command.spawn().expect("start the controller"));
     }
 
-    /// Replaces the controller with another binary.
+    /// Replaces the controller's binary. The change takes effect at the next start.
     pub fn replace(&mut self, program: &Path) {
         program.clone_into(&mut self.program);
         self.restart();
@@ -181,7 +182,8 @@ impl ControllerUnderTest {
         .await
     }
 
-    /// Waits until the controller has resolved all objects once, and returns how long that took.
+    /// Waits until the controller has resolved all objects once. Returns the duration of the
+    /// wait.
     pub async fn wait_ready(&self) -> Duration {
         let start = Instant::now();
         eventually(
@@ -209,7 +211,7 @@ impl ControllerUnderTest {
         Ok((reply.status, body))
     }
 
-    /// Returns the sum of the metric's series whose labels contain `with`, or 0 if there are none
+    /// Returns the sum of the metric's series whose labels contain `with`, or 0 if no series exists
     /// yet.
     pub async fn metric(&self, name: &str, with: &str) -> f64 {
         let (_, text) = self.get("/metrics").await.expect("metrics");
@@ -223,7 +225,7 @@ impl ControllerUnderTest {
             .sum()
     }
 
-    /// Waits until the controller is the leader.
+    /// Waits until this controller is the leader.
     pub async fn wait_leads(&self) {
         eventually("the controller leads", TEST_TIMEOUT, async || {
             holds(self.metric("leader", "").await > 0.5, || self.log_tail())
@@ -248,7 +250,7 @@ impl ControllerUnderTest {
             * 1024
     }
 
-    /// Returns the end of the controller's log.
+    /// Returns the last lines of the controller's log.
     pub fn log_tail(&self) -> String {
         tail(&self.log_path(), 30)
     }
@@ -286,7 +288,7 @@ fn deployed_environment() -> Vec<(String, String)> {
         .collect()
 }
 
-/// All published objects of one Gateway, as an agent reads them.
+/// The current publication of one Gateway, as an agent reads it.
 #[derive(Debug)]
 pub struct Publication {
     /// The manifest's ConfigMap.
@@ -295,7 +297,7 @@ pub struct Publication {
     pub manifest: Manifest,
     /// All published ConfigMaps, by name.
     pub config_maps: BTreeMap<String, Value>,
-    /// The snapshot, joined from the shards after verifying their digests.
+    /// The snapshot, joined from its shards. Their digests have been verified.
     pub snapshot: Snapshot,
 }
 
@@ -306,7 +308,7 @@ impl Publication {
         version.as_str().expect("a version")
     }
 
-    /// Returns the addresses of all endpoints.
+    /// Returns the addresses of all endpoints in the snapshot.
     pub fn endpoints(&self) -> Vec<String> {
         let sets = self.snapshot.endpoints.iter();
         sets.flat_map(|set| &set.endpoints)
@@ -324,7 +326,7 @@ pub async fn objects(admin: &Client, plural: &str, gateway: &NamespacedName) -> 
     list["items"].as_array().cloned().unwrap_or_default()
 }
 
-/// Returns the Gateway's current publication, or an error that lists the missing objects.
+/// Returns the Gateway's current publication, or an error that names the missing objects.
 pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Publication, String> {
     let config_maps: BTreeMap<String, Value> = objects(admin, "configmaps", gateway)
         .await
@@ -363,7 +365,7 @@ pub async fn publication(admin: &Client, gateway: &NamespacedName) -> Result<Pub
     })
 }
 
-/// Returns the published key pairs of a Gateway.
+/// Returns the key pairs that are published for a Gateway.
 pub async fn keys(admin: &Client, gateway: &NamespacedName) -> Vec<sesame_proto::keys::KeyPair> {
     let secrets = objects(admin, "secrets", gateway).await;
     secrets
@@ -383,7 +385,7 @@ pub fn entry(object: &Value, field: &str, name: &str) -> Vec<u8> {
     STANDARD.decode(text).expect("base64")
 }
 
-/// Returns the condition of this type from a list, or null.
+/// Returns the condition with the given type from a list, or null if there is none.
 pub fn condition<'a>(conditions: &'a Value, type_: &str) -> &'a Value {
     let all = conditions.as_array().map(Vec::as_slice).unwrap_or_default();
     let found = all.iter().find(|condition| condition["type"] == type_);

@@ -1,5 +1,5 @@
-//! An in-process datagram backend, and a client. The backend sends each datagram back, prefixed
-//! with the backend's name.
+//! An in-process datagram backend, and a client. The backend echoes each datagram with its own name
+//! as a prefix.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl DatagramBackend {
         let name = name.to_owned();
         let task = tokio::spawn(async move {
             let mut buffer = vec![0; LONGEST];
-            // An error with one datagram must not end the loop.
+            // An error that concerns one datagram must not end the loop.
             loop {
                 if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                     let mut answer = format!("{name}: ").into_bytes();
@@ -39,7 +39,7 @@ impl DatagramBackend {
         Self { address, task }
     }
 
-    /// Returns the address that the backend listens on.
+    /// Returns the address on which the backend listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -51,7 +51,7 @@ impl Drop for DatagramBackend {
     }
 }
 
-/// Sends one datagram from a new port, and returns the response.
+/// Sends one datagram from a new local port, and returns the response.
 pub async fn ask(address: SocketAddr, message: &str, timeout: Duration) -> Result<String> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     socket.connect(address).await?;

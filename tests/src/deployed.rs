@@ -1,5 +1,5 @@
-//! The objects to deploy, as rendered by Helm and kustomize. Both programs are built for tests
-//! only, from the modules pinned in `tests/helm/go.mod`.
+//! The objects that users deploy, as rendered by Helm and kustomize. Both programs are built only
+//! for tests, from the versions pinned in `tests/helm/go.mod`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::pinned;
 
 const PINS: &str = include_str!("../helm/go.mod");
 
-/// Labels that only Helm sets.
+/// Labels that Helm adds and kustomize does not.
 const LABELS_OF_HELM: [&str; 3] = [
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
     "helm.sh/chart",
 ];
 
-/// Objects by kind and by qualified name.
+/// Objects by kind and by namespaced name.
 pub type Objects = BTreeMap<(String, String), Value>;
 
 /// Returns the chart's directory.
@@ -27,7 +27,7 @@ pub fn chart() -> PathBuf {
     workspace().join("controller/deploy/chart")
 }
 
-/// Runs Helm with an empty home directory and without a cluster.
+/// Runs Helm with an empty home directory and without access to a cluster.
 pub fn helm(arguments: &[&str]) -> Output {
     let home = tempfile::tempdir().expect("a directory");
     let mut command = Command::new(program("helm"));
@@ -39,8 +39,8 @@ pub fn helm(arguments: &[&str]) -> Output {
     command.output().expect("start helm")
 }
 
-/// Renders the chart for a release in this namespace. Objects are in the order in which Helm
-/// installs them, CRDs first.
+/// Renders the chart for a release in the given namespace. Returns the objects in the order in
+/// which Helm installs them, CRDs first.
 pub fn rendered_by_helm(namespace: &str, values: &Value) -> Vec<Value> {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("values.json");
@@ -66,7 +66,7 @@ pub fn rendered_by_kustomize(directory: &Path) -> Vec<Value> {
     objects_of(&command.output().expect("start kustomize"))
 }
 
-/// Renders `controller/deploy` with one of its components.
+/// Renders `controller/deploy` with one of its kustomize components.
 pub fn rendered_with_component(component: &str) -> Vec<Value> {
     let copy = tempfile::tempdir().expect("a directory");
     let copied = Command::new("cp")
@@ -81,7 +81,7 @@ pub fn rendered_with_component(component: &str) -> Vec<Value> {
     rendered_by_kustomize(copy.path())
 }
 
-/// Indexes objects by name, and removes Helm's labels.
+/// Indexes objects by kind and name, and removes the labels that only Helm adds.
 pub fn by_name(objects: Vec<Value>) -> Objects {
     let count = objects.len();
     let named: Objects = objects
@@ -103,7 +103,8 @@ pub fn by_name(objects: Vec<Value>) -> Objects {
     named
 }
 
-/// Collects the paths at which two values differ, with both values. Treats 0.0 and 0 as equal.
+/// Collects the paths at which two values differ, together with both values. Treats 0.0 and 0 as
+/// equal.
 pub fn differences(at: &str, one: &Value, other: &Value, found: &mut Vec<String>) {
     let number = |value: &Value| value.as_f64().map(f64::to_bits);
     match (one, other) {
@@ -139,8 +140,8 @@ fn objects_of(output: &Output) -> Vec<Value> {
     objects.into_iter().filter(Value::is_object).collect()
 }
 
-/// Returns the path of `helm` or `kustomize` in `$HELM_TOOLS`, or in `.tools`, where `make` builds
-/// them.
+/// Returns the path of `helm` or `kustomize`: in `$HELM_TOOLS` if set, and otherwise in `.tools`,
+/// where `make` builds them.
 fn program(name: &str) -> PathBuf {
     let directory = format!("helm-{}", pinned::version(PINS, "helm.sh/helm/v4"));
     pinned::program("HELM_TOOLS", &directory, name, "let `make helm` build it")

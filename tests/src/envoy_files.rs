@@ -1,5 +1,5 @@
 //! One real Envoy with hand-written resources, for tests of the layers below `sesame-agent run`:
-//! applying, supervising, and omitting rejected resources.
+//! applying changes, supervising Envoy, and excluding rejected resources.
 
 mod resources;
 
@@ -28,7 +28,7 @@ use crate::envoy::envoy_binary;
 use crate::load::{Load, Plan};
 use crate::wait::eventually;
 
-/// The directories of one Envoy, with paths short enough for sockets.
+/// The directories of one Envoy. Their paths are short enough for sockets.
 pub struct Host {
     /// Parent of the other directories.
     pub directory: tempfile::TempDir,
@@ -36,7 +36,7 @@ pub struct Host {
     pub layout: XdsLayout,
 }
 
-/// Kills the Envoy: it outlives its supervisor, but must not outlive the test.
+/// Kill the Envoy: it is designed to outlive its supervisor, but must not outlive the test.
 impl Drop for Host {
     fn drop(&mut self) {
         let run = self.directory.path().join("run");
@@ -56,7 +56,7 @@ impl Default for Host {
 }
 
 impl Host {
-    /// Environment variable with the directory to use, for an agent in another process.
+    /// Environment variable with the directory that an agent in another process must use.
     pub const DIRECTORY: &str = "SESAME_TEST_DIRECTORY";
 
     /// Creates new directories.
@@ -71,7 +71,7 @@ impl Host {
         self.directory.path().join("admin.sock")
     }
 
-    /// Returns a configuration with short delays.
+    /// Returns an engine configuration with short delays.
     pub fn config(&self) -> SupervisorConfig {
         let binary = envoy_binary();
         let mut config = SupervisorConfig::new(
@@ -82,13 +82,13 @@ impl Host {
         );
         config.concurrency = Some(1);
         config.drain_time = Duration::from_secs(2);
-        // These delays must be long enough to be observable on a busy machine.
+        // These delays must be long enough for a test on a busy machine to observe.
         config.backoff.at_once = Duration::from_millis(500);
         config.backoff.first = Duration::from_millis(500);
         config
     }
 
-    /// Writes the files, starts Envoy, and waits until it is live.
+    /// Writes Envoy's files, starts Envoy, and waits until it is live.
     pub async fn start(&self, rendered: &Rendered) -> (Applier, Supervisor) {
         let config = self.config();
         let (mut applier, _) = Applier::open(self.layout.clone(), config.log(), None)
@@ -101,7 +101,7 @@ impl Host {
     }
 }
 
-/// Applies the resources in one transaction.
+/// Applies the given resources in one transaction.
 pub async fn apply(
     applier: &mut Applier,
     rendered: &Rendered,
@@ -115,7 +115,7 @@ pub async fn apply(
     applier.apply(wanted, envoy).await.unwrap()
 }
 
-/// Waits until `wanted` accepts the supervisor's state, and returns it.
+/// Polls the supervisor's state until `wanted` accepts it. Returns that state.
 pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> bool) -> State {
     let mut state = supervisor.state();
     let seen = tokio::time::timeout(TEST_TIMEOUT, state.wait_for(wanted)).await;
@@ -124,7 +124,7 @@ pub async fn until_state(supervisor: &Supervisor, wanted: impl FnMut(&State) -> 
         .clone()
 }
 
-/// Returns the process ID of a live Envoy.
+/// Waits for a live Envoy, and returns its process ID.
 pub fn live_pid(state: &State) -> u32 {
     match state {
         State::Live { pid, .. } => *pid,
@@ -132,8 +132,8 @@ pub fn live_pid(state: &State) -> u32 {
     }
 }
 
-/// Returns an unused port on an address that only this process uses. On 127.0.0.1, another
-/// connection could immediately take a released port, and a process being started could inherit a
+/// Returns an unused port on a loopback address that only this process uses. A port of 127.0.0.1
+/// would not stay free: another connection could take it, and a child process could inherit a
 /// listening socket.
 pub fn free_address() -> SocketAddr {
     static NEXT: AtomicU16 = AtomicU16::new(10_000);
@@ -142,35 +142,34 @@ pub fn free_address() -> SocketAddr {
     (own, NEXT.fetch_add(1, Ordering::Relaxed)).into()
 }
 
-/// Starts a backend that runs until the test ends, and returns its address.
+/// Starts a backend that runs until the test ends, and returns the backend's address.
 pub async fn backend(name: &str) -> SocketAddr {
     let backend = Backend::start(name).await;
     let address = backend.address();
-    // Dropping the backend would stop it.
+    // Leak the backend, because dropping it would stop it.
     std::mem::forget(backend);
     address
 }
 
-/// Returns a GET request for this path.
 pub fn request(address: SocketAddr, path: &str) -> Request {
     Request::get(address, "example.com", path)
 }
 
-/// Sends one request on a new connection. Returns the status, and the backend's name, or the body
-/// if no backend answered.
+/// Sends one request on a new connection. Returns the status, and the name of the backend that
+/// responded, or the body if Envoy itself responded.
 pub async fn get(address: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
     let reply = request(address, path).send().await?;
     let body = || String::from_utf8_lossy(&reply.body).into_owned();
     Ok((reply.status, reply.backend().unwrap_or_else(body)))
 }
 
-/// Waits for this response, because Envoy's workers apply an update shortly after Envoy reports it
-/// as accepted.
+/// Waits for the given response. Envoy's workers apply an update only shortly after Envoy reports
+/// the update as accepted.
 pub async fn until_answered(address: SocketAddr, path: &str, expected: (u16, &str)) {
     until_answer(address, path, |status, body| (status, body) == expected).await;
 }
 
-/// Waits until the response has this status.
+/// Waits until the response has the given status.
 pub async fn until_status(address: SocketAddr, path: &str, expected: u16) {
     until_answer(address, path, |status, _| status == expected).await;
 }
@@ -185,7 +184,7 @@ async fn until_answer(address: SocketAddr, path: &str, good: impl Fn(u16, &str) 
     .await;
 }
 
-/// Starts clients that each keep one connection open and request the paths in turn.
+/// Starts load: each client keeps one connection open and requests the paths in turn.
 pub fn load_of(address: SocketAddr, clients: usize, paths: &[String]) -> Load {
     let requests = paths.iter().map(|path| request(address, path)).collect();
     Load::start(&Plan {

@@ -5,8 +5,8 @@ use crate::cluster::{Channel, TestCluster, User};
 use crate::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use crate::reports::allow_hosts;
 
-/// Starts a cluster, a controller and an agent. The agent runs as the host `host-1` with its
-/// ServiceAccount's permissions and these additional flags.
+/// Starts a cluster, a controller and an agent. The agent runs with the given additional flags as
+/// the host `host-1`, with the permissions of the agents' ServiceAccount.
 pub async fn followed(
     ports: &[u16],
     flags: &[&str],
@@ -14,7 +14,7 @@ pub async fn followed(
     followed_with(ports, &[], flags).await
 }
 
-/// Like [`followed`], with additional flags for the controller and the agent.
+/// Like [`followed`], but with additional flags for both the controller and the agent.
 pub async fn followed_with(
     ports: &[u16],
     controller_flags: &[&str],
@@ -27,8 +27,8 @@ pub async fn followed_with(
     (cluster, controller, agent)
 }
 
-/// Starts an agent that follows the cluster as the host `host-1` with its ServiceAccount's
-/// permissions.
+/// Starts an agent that follows the cluster as the host `host-1`, with the permissions of the
+/// agents' ServiceAccount.
 pub async fn follow(cluster: &TestCluster, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
     give_rights(cluster, "agent/rbac.yaml").await;
     allow_hosts(cluster, &["host-1"]).await;

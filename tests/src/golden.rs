@@ -1,10 +1,10 @@
 //! Golden cases: Gateway API YAML as input; statuses and Envoy resources as output.
 //!
-//! A case is a directory under `tests/golden`. Its `input.yaml` is written by hand and states the
-//! rule that the case demonstrates. `_defaults/input.yaml` contains the objects that most cases
-//! share. Outputs are compared byte for byte, and contain only the difference from `_defaults`.
-//! This code must not decide whether an output is correct. Only people can judge that, by reviewing
-//! its diff.
+//! A case is a directory under `tests/golden`. Its `input.yaml` is written by hand, and its
+//! comments state the rule that the case demonstrates. `_defaults/input.yaml` contains the objects
+//! that most cases share. Output files contain only the difference from `_defaults`, and are
+//! compared byte for byte. This code never decides whether an output is correct: people do, when
+//! they review the diff.
 
 mod defaults;
 mod difference;
@@ -32,22 +32,23 @@ pub use self::difference::excerpt;
 pub use self::yaml::to_yaml;
 use crate::rendering::options;
 
-/// File with a case's objects.
+/// Name of the file with a case's objects.
 pub const INPUT: &str = "input.yaml";
-/// A case's output files.
+/// Names of a case's output files.
 pub const OUTPUTS: [&str; 2] = ["conditions.yaml", "envoy.yaml"];
 /// Directory of the shared defaults.
 const DEFAULTS: &str = "_defaults";
-/// Prefix of a line that excludes a default object from a case.
+/// Prefix of an input line that excludes one of the default objects from the case.
 const WITHOUT: &str = "# Without: ";
 
-/// Prefix of a line that specifies the destination of a case's access logs.
+/// Prefix of an input line that specifies where the case's access logs are sent.
 const ACCESS_LOG: &str = "# Access log: ";
 
-/// Line that enables support for Gateways outside the cluster.
+/// Input line that enables support for Gateways outside the cluster.
 const EXTRA_MINIMAL_OCG: &str = "# Extra minimal OCG: on";
 
-/// The only case that includes `supportedFeatures`, so that a new feature changes only one file.
+/// The only case whose output includes `supportedFeatures`, so that a new feature changes only one
+/// file.
 const SHOWS_FEATURES: &str = "gatewayclass-ours";
 
 /// A golden case.
@@ -58,11 +59,11 @@ pub struct Case {
     directory: PathBuf,
 }
 
-/// The result of a case.
+/// The outputs of a case.
 pub struct Outcome {
-    /// The complete outputs, before removing defaults, by file name from [`OUTPUTS`].
+    /// The complete outputs, including defaults, by file name from [`OUTPUTS`].
     pub files: BTreeMap<&'static str, Value>,
-    /// Bootstraps for Envoy to validate, by Gateway. They contain private keys.
+    /// Bootstraps that a real Envoy can validate, by Gateway. They contain private keys.
     pub bootstraps: BTreeMap<String, Bytes>,
 }
 
@@ -71,7 +72,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
-/// Returns the defaults for an output file.
+/// Returns the defaults for the output file `name`.
 pub fn defaults(file: &str) -> Result<Defaults> {
     Defaults::read(&root().join(DEFAULTS).join(file))
 }
@@ -98,13 +99,14 @@ impl Case {
         fs::read_to_string(self.directory.join(file)).ok()
     }
 
-    /// Replaces a file.
+    /// Replaces an output file.
     pub fn write(&self, file: &str, text: &str) -> Result<()> {
         let path = self.directory.join(file);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Returns the case's own objects, and all default objects not replaced or excluded.
+    /// Returns the case's own objects, and the default objects that the case neither replaces nor
+    /// excludes.
     pub fn input(&self) -> Result<String> {
         let own = self.committed(INPUT).context("no input.yaml")?;
         ensure!(
@@ -136,7 +138,7 @@ impl Case {
         Ok(text)
     }
 
-    /// Returns the options for resolution.
+    /// Returns the resolver options for the case.
     fn options(&self) -> Options {
         let own = self.committed(INPUT).unwrap_or_default();
         Options {
@@ -160,7 +162,7 @@ impl Case {
         })
     }
 
-    /// Runs the case.
+    /// Resolves and renders the case.
     pub fn run(&self) -> Result<Outcome> {
         let (world, refused) = read(&self.input()?);
         let resolution = resolve(&world, &self.options());
@@ -212,8 +214,8 @@ impl Case {
     }
 }
 
-/// Fails if the snapshot changes in a round trip through its binary or JSON encoding, or if it
-/// contains a private key.
+/// Panics if a round trip through the binary or JSON encoding changes the snapshot, or if the
+/// snapshot contains a private key.
 fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<()> {
     ensure!(
         encoded.snapshot() == *snapshot,
@@ -236,7 +238,7 @@ fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<(
     Ok(())
 }
 
-/// Returns the keys of all decodable objects.
+/// Returns the keys of all objects in the input that can be decoded.
 fn keys(text: &str) -> impl Iterator<Item = String> {
     decode::split(text)
         .into_iter()
@@ -245,7 +247,7 @@ fn keys(text: &str) -> impl Iterator<Item = String> {
 }
 
 /// Returns render options for a host without access logs. The host listens on the addresses that
-/// the Gateway requests, or on all addresses if it requests none.
+/// the Gateway requests. If the Gateway requests none, the host listens on all addresses.
 fn host(gateway: &ResolvedGateway) -> RenderOptions {
     let mut addresses: Vec<IpAddr> = gateway
         .snapshot
@@ -259,7 +261,7 @@ fn host(gateway: &ResolvedGateway) -> RenderOptions {
     options(addresses)
 }
 
-/// Returns the input's objects, and messages about rejected objects and unknown fields.
+/// Decodes the input. Returns its objects, and messages about rejected objects and unknown fields.
 fn read(input: &str) -> (World, Vec<String>) {
     let mut world = World::default();
     let mut refused = Vec::new();
@@ -283,7 +285,7 @@ fn read(input: &str) -> (World, Vec<String>) {
     (world, refused)
 }
 
-/// Adds a list to a mapping, unless the list is empty.
+/// Adds `list` to a mapping, unless it is empty.
 fn add(value: &mut Value, key: &str, list: impl IntoIterator<Item = String>) {
     let list: Vec<String> = list.into_iter().collect();
     if let (Value::Object(value), false) = (value, list.is_empty()) {

@@ -1,4 +1,5 @@
-//! Files that protect a metrics address: a certificate, the CA of the clients, and a token.
+//! Files that protect a metrics address: a server certificate, the CA for client certificates, and
+//! a bearer token.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::certs::Authority;
 
-/// A directory with these files, which is deleted on drop.
+/// A directory with the files. It is deleted on drop.
 pub struct GuardDirectory {
     files: TempDir,
     /// The CA that signed the server certificate.
@@ -16,7 +17,7 @@ pub struct GuardDirectory {
 }
 
 impl GuardDirectory {
-    /// Writes the files for a server with this name.
+    /// Writes the files for a server with the given name.
     pub fn new(name: &str, token: &str) -> Self {
         let directory = Self {
             files: tempfile::tempdir().expect("a directory"),
@@ -43,7 +44,7 @@ impl GuardDirectory {
         std::fs::remove_file(self.path().join(name)).expect("removed");
     }
 
-    /// Returns pairs of an option and its file. Both programs have these options.
+    /// Returns the options of both programs that refer to the files, each with its file.
     pub fn options(&self) -> [(&'static str, PathBuf); 4] {
         [
             ("--metrics-certificate", "tls.crt"),

@@ -1,5 +1,5 @@
-//! TLS handshakes by clients that are restricted to given TLS versions, cipher suites, signature
-//! schemes and application protocols.
+//! TLS handshakes by clients that support only some TLS versions, cipher suites, signature schemes
+//! and application protocols.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// A client, ready for its handshake.
+/// A TLS client that has not connected yet.
 #[derive(Clone, Debug)]
 pub struct Handshake {
     address: SocketAddr,
@@ -27,7 +27,7 @@ pub struct Handshake {
     alpn: Vec<Vec<u8>>,
 }
 
-/// The negotiated parameters.
+/// The parameters that client and server have negotiated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// The TLS version.
@@ -38,12 +38,12 @@ pub struct Agreed {
     pub alpn: Option<String>,
     /// The leaf certificate that the server presented.
     pub certificate: CertificateDer<'static>,
-    /// The stapled OCSP response, or empty if there was none.
+    /// The stapled OCSP response, or empty if the server sent none.
     pub staple: Vec<u8>,
 }
 
 impl Handshake {
-    /// Creates a client that supports TLS 1.2 and 1.3 and trusts only these authorities.
+    /// Creates a client that supports TLS 1.2 and 1.3, and trusts only the given authorities.
     pub fn with(address: SocketAddr, sni: &str, trust: &Arc<RootCertStore>) -> Self {
         Self {
             address,
@@ -62,7 +62,7 @@ impl Handshake {
         self
     }
 
-    /// Limits the client to these cipher suites.
+    /// Restricts the client to the given cipher suites.
     #[must_use]
     pub fn suites(mut self, suites: &[CipherSuite]) -> Self {
         self.provider
@@ -71,7 +71,7 @@ impl Handshake {
         self
     }
 
-    /// Limits the server's handshake signature to these schemes. Signatures in certificates may use
+    /// Restricts the scheme of the server's handshake signature. Signatures in certificates may use
     /// any scheme.
     #[must_use]
     pub fn signatures(mut self, schemes: &[SignatureScheme]) -> Self {
@@ -88,7 +88,7 @@ impl Handshake {
         self
     }
 
-    /// Offers these application protocols.
+    /// Offers the given application protocols.
     #[must_use]
     pub fn alpn(mut self, protocols: &[&str]) -> Self {
         self.alpn = protocols
@@ -98,7 +98,7 @@ impl Handshake {
         self
     }
 
-    /// Connects and performs the handshake.
+    /// Connects to `address` and performs the handshake.
     pub async fn shake(&self) -> Result<Agreed> {
         let provider = Arc::new(self.provider.clone());
         let verifier = WebPkiServerVerifier::builder_with_provider(
@@ -143,7 +143,7 @@ impl Handshake {
     }
 }
 
-/// A certificate verifier that verifies normally and keeps the OCSP response.
+/// Verifies certificates as usual, and keeps the OCSP response.
 #[derive(Debug)]
 struct StapleSeen {
     verifier: Arc<WebPkiServerVerifier>,

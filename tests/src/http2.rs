@@ -1,6 +1,5 @@
-//! A hand-written HTTP/2 client for requests that no library would send. It leaves requests
-//! unfinished, repeats one entry of the header table many times, and sends paths with arbitrary
-//! bytes.
+//! A hand-written HTTP/2 client for requests that HTTP libraries do not send: unfinished requests,
+//! requests that repeat one entry of the header table many times, and paths with arbitrary bytes.
 
 use std::net::SocketAddr;
 
@@ -16,17 +15,18 @@ const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// Size of a header value that, together with the host's entry, fills the 4,096-byte table.
+/// Size of a header value. Together with the entry for the host, it nearly fills the 4,096-byte
+/// header table.
 const VALUE: usize = 3_800;
 
-/// A connection that stays open until this is dropped.
+/// A connection that stays open until the `Repeater` is dropped.
 pub struct Repeater {
     stream: TcpStream,
 }
 
 impl Repeater {
-    /// Opens this number of requests for `host` on one connection. Each repeats the same long
-    /// header `times` times.
+    /// Opens a connection, and starts `requests` requests for `host` on it without finishing them.
+    /// Each request repeats the same long header `times` times.
     pub async fn open(
         address: SocketAddr,
         host: &str,
@@ -39,10 +39,10 @@ impl Repeater {
             let mut block = if request == 0 {
                 first(host)
             } else {
-                // POST, http, /, and the host from the table.
+                // `:method: POST`, `:scheme: http`, `:path: /`, and the host from the table.
                 vec![0x83, 0x86, 0x84, 0xbf]
             };
-            // The newest table entry.
+            // Repeat the newest table entry, which is the long header.
             block.extend(std::iter::repeat_n(0xbe, times));
             frame(HEADERS, END_HEADERS, 2 * request + 1, &block, &mut bytes);
         }
@@ -50,7 +50,7 @@ impl Repeater {
         Ok(Self { stream })
     }
 
-    /// Reads once, and returns the number of bytes received, or `None` if the connection was
+    /// Reads once, and returns the number of bytes received. Returns `None` if the connection is
     /// closed.
     pub async fn answered(&mut self) -> Option<usize> {
         let mut buffer = [0; 4096];
@@ -61,10 +61,10 @@ impl Repeater {
     }
 }
 
-/// Sends one request with exactly this path and user agent, and waits for a response or a
+/// Sends one request with exactly the given path and user agent. Waits for a response or a
 /// rejection.
 pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]) -> Result<()> {
-    // GET, http; then path, host and user agent, named by their table indexes.
+    // `:method: GET` and `:scheme: http`, and then path, host and user agent with indexed names.
     let mut block = vec![0x82, 0x86];
     for (name, value) in [(0x44, path), (0x41, host.as_bytes()), (0x7a, user_agent)] {
         block.push(name);
@@ -89,7 +89,8 @@ pub async fn ask(address: SocketAddr, host: &str, path: &[u8], user_agent: &[u8]
     Ok(())
 }
 
-/// Encodes the headers of the first request, which adds the host and the long header to the table.
+/// Encodes the headers of the first request, which adds the host and the long header to the header
+/// table.
 fn first(host: &str) -> Vec<u8> {
     let mut block = vec![0x83, 0x86, 0x84, 0x41];
     integer(host.len(), &mut block);
@@ -100,7 +101,7 @@ fn first(host: &str) -> Vec<u8> {
     block
 }
 
-/// Encodes an integer with a seven-bit prefix.
+/// Encodes an integer with a seven-bit prefix, as in RFC 7541.
 fn integer(value: usize, to: &mut Vec<u8>) {
     let Some(mut rest) = value.checked_sub(127) else {
         to.push(u8::try_from(value).unwrap_or(126));

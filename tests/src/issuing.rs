@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::certs::{Authority, Leaf};
 
-/// Name in the server's certificate and in its URI.
+/// Host name in the server's certificate and in the key set's URI.
 const NAME: &str = "localhost";
 
 /// The published response: its status and body.
@@ -28,7 +28,7 @@ pub struct Issuing {
 }
 
 impl Issuing {
-    /// Starts a server with this key set and a certificate from `authority`.
+    /// Starts a server that publishes the given key set, with a certificate from `authority`.
     pub async fn start(authority: &Authority, keys: &str) -> Self {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let published = Published::new(Mutex::new((200, keys.to_owned())));

@@ -1,18 +1,18 @@
-//! Lets a test run another test of the same executable in a new process, to isolate or kill it.
+//! Runs one test of the current test executable in a new process, to isolate it or to kill it.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Returns the executable of the running test.
+/// Returns the path of the current test executable.
 pub fn executable() -> PathBuf {
     std::env::current_exe().expect("a test has a path")
 }
 
-/// Returns arguments that make [`executable`] run only this test, even if it is ignored. `test` is
-/// the end of the test's path.
+/// Returns arguments with which [`executable`] runs only one test, even if the test is ignored.
+/// `test` is the end of the test's path.
 ///
-/// Panics unless exactly one test has that name, because an executable without a matching test
-/// reports success.
+/// Panics unless exactly one path ends with `test`: if no test matched, the executable would report
+/// success.
 pub fn only(test: &str) -> Vec<String> {
     let list = Command::new(executable())
         .args(["--list", "--format=terse"])

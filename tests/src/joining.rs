@@ -14,7 +14,7 @@ use crate::cluster::{Channel, Client, TestCluster, User};
 use crate::controller::{NAMESPACE, deploy};
 use crate::manifests::yaml;
 
-/// Runs a program with this standard input until it exits.
+/// Writes `input` to a program's standard input, and waits until the program exits.
 fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, PathBuf)]) -> Output {
     let mut child = Command::new(program)
         .args(arguments)
@@ -31,12 +31,12 @@ fn run(program: &Path, arguments: &[&str], input: &str, variables: &[(&str, Path
     child.wait_with_output().expect("the binary ends")
 }
 
-/// Returns a command's output as a string.
+/// Returns a command's standard output as a string.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("text")
 }
 
-/// A cluster with a Gateway, an administrator's kubeconfig, and `sesame-controller hosts`.
+/// A cluster with a Gateway, and an administrator who runs `sesame-controller hosts`.
 pub struct Site {
     /// The cluster.
     pub cluster: TestCluster,
@@ -49,7 +49,7 @@ impl Site {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }
 
-    /// Like [`Self::start`], but with the API server at this address of the machine.
+    /// Like [`Self::start`], but the API server listens on the given address of the machine.
     pub async fn start_at(address: Ipv4Addr) -> Self {
         let cluster = TestCluster::start_at(address).await;
         cluster.install_crds(Channel::Standard).await;
@@ -71,7 +71,7 @@ impl Site {
         self.hosts_as(&self.admin_config, arguments)
     }
 
-    /// Runs `sesame-controller hosts` with this kubeconfig.
+    /// Runs `sesame-controller hosts` with the given kubeconfig.
     pub fn hosts_as(&self, kubeconfig: &Path, arguments: &[&str]) -> Output {
         let config = kubeconfig.to_string_lossy();
         let at = ["hosts", "--kubeconfig", &config, "--namespace", NAMESPACE];
@@ -88,7 +88,7 @@ impl Site {
         self.token_as(&self.admin_config, arguments)
     }
 
-    /// Creates a join token with this kubeconfig.
+    /// Creates a join token with the given kubeconfig.
     pub fn token_as(&self, kubeconfig: &Path, arguments: &[&str]) -> String {
         let arguments = [&["token", "--output", "json"], arguments].concat();
         let output = self.hosts_as(kubeconfig, &arguments);
@@ -97,32 +97,32 @@ impl Site {
         answer["token"].as_str().expect("a token").to_owned()
     }
 
-    /// Returns all hosts.
+    /// Returns the hosts in the cluster's inventory.
     pub fn list(&self) -> Vec<Value> {
         let output = self.hosts(&["list", "--output", "json"]);
         assert!(output.status.success(), "{}", words(&output));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    /// Returns one host, or null if it does not exist.
+    /// Returns one host from the inventory, or null if it does not exist.
     pub fn row(&self, host: &str) -> Value {
         let mut all = self.list().into_iter();
         all.find(|row| row["host"] == host).unwrap_or_default()
     }
 
-    /// Applies these objects as an administrator.
+    /// Applies the given objects as an administrator.
     pub async fn apply(&self, objects: &[Value]) {
         let applied = self.cluster.apply(&yaml(objects)).await;
         applied.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Returns true if no object exists at this path.
+    /// Returns true if no object exists at the given path.
     pub async fn is_gone(&self, path: &str) -> bool {
         matches!(self.admin().get(path).await, Err(error) if error.is(404))
     }
 }
 
-/// The directories of a host without an agent.
+/// The directories of a host on which no agent runs.
 pub struct Host {
     directory: TempDir,
 }
@@ -150,12 +150,12 @@ impl Host {
         self.directory.path().join("agent.yaml")
     }
 
-    /// Runs `sesame-agent join` with this token on its standard input.
+    /// Runs `sesame-agent join` with the token on its standard input.
     pub fn join(&self, token: &str) -> Output {
         join(&self.state(), &self.config(), token, &[])
     }
 
-    /// Makes the host join, and returns its credential. Panics if joining fails.
+    /// Makes the host join the cluster, and returns its credential. Panics if joining fails.
     pub async fn joined(&self, token: &str) -> String {
         let output = self.join(token);
         assert!(output.status.success(), "{}", words(&output));
@@ -172,7 +172,7 @@ impl Host {
     }
 }
 
-/// Runs `sesame-agent join` with this token on its standard input.
+/// Runs `sesame-agent join` with the token on its standard input.
 pub fn join(state: &Path, config: &Path, token: &str, variables: &[(&str, PathBuf)]) -> Output {
     let (state, config) = (state.to_string_lossy(), config.to_string_lossy());
     let arguments = [
@@ -207,7 +207,7 @@ pub fn leave(state: &Path, config: &Path, runtime: &Path) -> Output {
     run(&agent_binary(), &arguments, "", &[])
 }
 
-/// Returns the credential in a state directory, and asserts that it is sealed on disk.
+/// Returns the credential in a state directory. Panics unless the credential is sealed on disk.
 pub async fn credential(state: &Path) -> String {
     let stored = std::fs::read(credential_path(state)).expect("a credential");
     assert!(at_rest::is_sealed(&stored), "the credential is in clear");
@@ -225,7 +225,7 @@ pub fn credential_path(state: &Path) -> PathBuf {
     state.join("cluster/token")
 }
 
-/// Returns the settings that `join` wrote, as options of `run`.
+/// Returns the settings that `join` wrote, as command-line options of `run`.
 pub fn options(config: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(config).expect("settings");
     let settings: Value = serde_saphyr::from_str(&text).expect("YAML");
@@ -240,7 +240,7 @@ pub fn options(config: &Path) -> Vec<String> {
     options
 }
 
-/// Asserts that the command failed with a message that contains this word.
+/// Asserts that the command failed with a message that contains `word`.
 pub fn refused(output: &Output, word: &str) {
     assert!(!output.status.success(), "{}", words(output));
     assert!(text(&output.stderr).contains(word), "{}", words(output));

@@ -1,9 +1,9 @@
-//! Code shared by tests. It provides echo backends for HTTP, gRPC, TLS and datagrams, a client, and
-//! a load generator that counts every failed request. It also provides certificates, manifests, and
-//! a real `sesame-agent` with its real Envoy.
+//! Code shared by tests: echo backends for HTTP, gRPC, TLS and datagrams, a client, and a load
+//! generator that counts failed requests. Also certificates, manifests, and a real `sesame-agent`
+//! with its real Envoy.
 //!
-//! All traffic stays on the loopback interface. Any setup failure panics with its cause, because a
-//! test that cannot start must not pass.
+//! All traffic stays on the loopback interface. Any setup failure panics and reports its cause,
+//! because a test that cannot start must not pass.
 
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, generated, grpc, processes, wait};
 

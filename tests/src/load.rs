@@ -1,9 +1,9 @@
 //! Generates load while the configuration changes, and counts failures.
 //!
-//! Each worker sends the next request only when the previous one has completed. Some workers keep
-//! their connections, and others open a new one for each request. If the server closed a connection
-//! before the request was written, the worker retries on a new connection, because nothing was
-//! sent. Any other unexpected result is a failure, recorded with its time and cause.
+//! Each worker sends its next request when its previous request has completed. Some workers reuse
+//! their connections, and others open a new connection for each request. If the server closed a
+//! connection before any byte of the request was written, the worker retries on a new connection.
+//! Any other unexpected result is a failure, recorded with its time and cause.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,23 +21,24 @@ use crate::wait::holds;
 /// Maximum number of failures kept with their cause. Later failures are only counted.
 const KEPT: usize = 200;
 
-/// Maximum duration of a load, after which it stops on its own.
+/// Maximum duration of a load. Afterwards, the load stops on its own.
 const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Minimum interval between a worker's connections to another machine. The kernel has 28,000 local
-/// ports, and reserves each for a minute after such a connection. For connections within this
-/// machine, it frees the port after a second.
+/// ports. After a connection to another machine, it reserves the local port for a minute. After a
+/// connection within this machine, it frees the port within a second.
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(5);
 
 /// The requests to send, and the number of workers.
 #[derive(Clone)]
 pub struct Plan {
-    /// Requests to send in turn, repeatedly.
+    /// Requests that each worker sends in turn, repeatedly.
     pub requests: Vec<Request>,
-    /// Number of workers that keep their connections open: one for each request, or a single shared
-    /// one.
+    /// Number of workers that keep connections open. Such a worker has one connection for each
+    /// request in `requests`, or a single one if they share it.
     pub keep_alive: usize,
-    /// True if all requests use the same address and protocol, and can share a connection.
+    /// True if all requests have the same address and protocol, so that a worker can send them over
+    /// a single connection.
     pub share: bool,
     /// Number of workers that open a new connection for each request.
     pub fresh: usize,
@@ -46,7 +47,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Creates a plan with two workers of each kind that accept only status 200.
+    /// Creates a plan with two workers of each kind. Only status 200 is as expected.
     pub fn new(requests: Vec<Request>) -> Self {
         Self {
             requests,
@@ -71,7 +72,7 @@ pub struct Load {
 pub struct Failure {
     /// Time since the start of the load.
     pub at: Duration,
-    /// `keep-alive` or `fresh`.
+    /// Kind of the worker's connections: `keep-alive` or `fresh`.
     pub worker: &'static str,
     /// Cause of the failure.
     pub cause: String,
@@ -84,9 +85,9 @@ pub struct LoadReport {
     pub requests: u64,
     /// Number of requests that failed.
     pub failed: usize,
-    /// The first failures, ordered by time.
+    /// The first failures with their causes, ordered by time.
     pub failures: Vec<Failure>,
-    /// The longest time between two good responses to the same worker.
+    /// The longest time between consecutive good responses to the same worker.
     pub longest_gap: Duration,
 }
 
@@ -127,12 +128,12 @@ impl Load {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Returns the time since the start of the load, like [`Failure::at`].
+    /// Returns the time since the start of the load, which can be compared with [`Failure::at`].
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 
-    /// Waits until `count` more requests have been sent.
+    /// Waits until the workers have sent `count` more requests.
     pub async fn pass(&self, count: u64) {
         let target = self.requests() + count;
         crate::wait::eventually("load goes on", Duration::from_secs(60), async || {
@@ -142,7 +143,7 @@ impl Load {
         .await;
     }
 
-    /// Lets in-flight requests finish and returns the report.
+    /// Stops sending, waits for in-flight requests, and returns the report.
     pub async fn stop(mut self) -> LoadReport {
         self.stop.store(true, Ordering::Relaxed);
         let mut failures = Vec::new();
@@ -165,7 +166,8 @@ impl Load {
 }
 
 impl LoadReport {
-    /// Prints the results, and appends a table row to the file `$SESAME_FIGURES`, if set.
+    /// Prints the results. If `$SESAME_FIGURES` is set, also appends a table row to the file that
+    /// it names.
     pub fn tell(&self, scenario: &str) {
         let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
         for Failure { cause, .. } in &self.failures {
@@ -197,13 +199,13 @@ impl LoadReport {
         }
     }
 
-    /// Prints the results, and panics unless requests were sent and none failed.
+    /// Prints the results. Panics if a request failed, or if none was sent.
     pub fn clean(&self, scenario: &str) {
         self.tell(scenario);
         self.assert_clean();
     }
 
-    /// Panics unless requests were sent and none failed.
+    /// Panics if a request failed, or if none was sent.
     pub fn assert_clean(&self) {
         assert!(self.requests > 0, "no request was sent");
         assert_eq!(self.failed, 0, "{self}");
@@ -302,7 +304,7 @@ impl Worker {
     }
 }
 
-/// Returns true if the connection was already closed before any byte of the request was written.
+/// Returns true if the server closed the connection before any byte of the request was written.
 fn never_sent(error: &Error) -> bool {
     error
         .downcast_ref::<hyper::Error>()

@@ -6,13 +6,13 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Default namespace of all test objects.
+/// Namespace of all test objects, unless a test sets another one.
 pub const NAMESPACE: &str = "default";
 
 /// The controller name in test classes.
 pub const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 
-/// Name of the class and Gateway in tests that need only one of each.
+/// Name of the class and the Gateway in tests that need only one of each.
 pub const GATEWAY: &str = "edge";
 
 /// Returns the objects as one YAML stream.
@@ -36,7 +36,7 @@ pub fn gateway_class(name: &str) -> Value {
     })
 }
 
-/// Returns a Gateway whose class has the same name as the Gateway.
+/// Returns a Gateway. Its class has the same name as the Gateway.
 pub fn gateway(name: &str, listeners: &[Value]) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -46,12 +46,13 @@ pub fn gateway(name: &str, listeners: &[Value]) -> Value {
     })
 }
 
-/// Returns the name of [`GATEWAY`].
+/// Returns the namespaced name of [`GATEWAY`].
 pub fn edge_name() -> NamespacedName {
     NamespacedName::new(NAMESPACE, GATEWAY)
 }
 
-/// Returns [`GATEWAY`] on port 80, and one route that matches `/always` and `/{number}`.
+/// Returns [`GATEWAY`] with a listener on port 80, and one route that matches `/always` and
+/// `/{number}`.
 pub fn numbered(host: &str, number: usize, backend: SocketAddr) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -65,15 +66,15 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
     vec![gateway_class(GATEWAY), gateway(GATEWAY, listeners)]
 }
 
-/// Returns [`GATEWAY`] with one HTTP listener and its class. The class's parameters are a
-/// SesameConfiguration with this `spec`, which is the first object.
+/// Returns [`GATEWAY`] with one HTTP listener, and its class. The class's parameters are a
+/// SesameConfiguration with the given `spec`, which is the first object.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
     let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
     let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
     vec![parameters, class, gateway]
 }
 
-/// Returns a SesameConfiguration with this `spec`, and a class that uses it as parameters.
+/// Returns a SesameConfiguration with the given `spec`, and a class that has it as its parameters.
 pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Value; 2] {
     let mut class = gateway_class(name);
     class["spec"]["parametersRef"] = json!({"group": "projectsesame.io",
@@ -83,14 +84,14 @@ pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Val
     [parameters, class]
 }
 
-/// Returns an HTTP listener; an empty hostname is omitted.
+/// Returns an HTTP listener. If `hostname` is empty, the listener has no hostname.
 pub fn http_listener(name: &str, port: u16, hostname: &str) -> Value {
     let mut listener = json!({"name": name, "port": port, "protocol": "HTTP"});
     set_unless_empty(&mut listener, "hostname", hostname);
     listener
 }
 
-/// Returns an HTTPS listener with a Secret's certificate.
+/// Returns an HTTPS listener with the certificate from a Secret.
 pub fn https_listener(name: &str, port: u16, hostname: &str, secret: &str) -> Value {
     let mut listener = json!({
         "name": name,
@@ -102,13 +103,13 @@ pub fn https_listener(name: &str, port: u16, hostname: &str, secret: &str) -> Va
     listener
 }
 
-/// Returns a `TCP` or `UDP` listener, which routes connections or datagrams only by port.
+/// Returns a `TCP` or `UDP` listener, which selects a route only by port.
 pub fn l4_listener(name: &str, port: u16, protocol: &str) -> Value {
     json!({"name": name, "port": port, "protocol": protocol})
 }
 
-/// Returns a TLS listener that terminates with a Secret's certificate, or passes TLS through if
-/// `secret` is `None`.
+/// Returns a TLS listener. It terminates TLS with the certificate from `secret`, or passes TLS
+/// through if `secret` is `None`.
 pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>) -> Value {
     let tls = match secret {
         Some(secret) => json!({"mode": "Terminate", "certificateRefs": [{"name": secret}]}),
@@ -119,7 +120,7 @@ pub fn tls_listener(name: &str, port: u16, hostname: &str, secret: Option<&str>)
     listener
 }
 
-/// Changes the protocol of Services and EndpointSlices from TCP to UDP.
+/// Changes the protocol of all ports in Services and EndpointSlices from TCP to UDP.
 pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
     for object in &mut objects {
         for at in ["/spec/ports/0/protocol", "/ports/0/protocol"] {
@@ -131,7 +132,7 @@ pub fn over_udp(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-/// Returns a Service with port 80; an empty protocol is omitted.
+/// Returns a Service with port 80. If `protocol` is empty, the port has no `appProtocol`.
 pub fn service(name: &str, app_protocol: &str) -> Value {
     let mut port = json!({"name": "http", "port": 80, "protocol": "TCP"});
     set_unless_empty(&mut port, "appProtocol", app_protocol);
@@ -143,8 +144,8 @@ pub fn service(name: &str, app_protocol: &str) -> Value {
     })
 }
 
-/// Returns the `EndpointSlices` of a Service, one for each port, because all addresses of a slice
-/// share its ports. Without endpoints, returns a single slice that is empty.
+/// Returns the `EndpointSlices` of a Service: one for each port number, because all addresses of a
+/// slice share its ports. If there are no endpoints, returns a single empty slice.
 pub fn endpoint_slices(service: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let mut by_port: BTreeMap<u16, Vec<Value>> = BTreeMap::new();
     for endpoint in endpoints {
@@ -182,18 +183,18 @@ pub fn served(name: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     objects
 }
 
-/// Returns a Service with one endpoint, given as `address:port`.
+/// Returns a Service with a single endpoint, given as `address:port`.
 pub fn served_at(name: &str, endpoint: &str) -> Vec<Value> {
     served(name, &[endpoint.parse().expect("an address")])
 }
 
-/// Returns an `HTTPRoute` on [`GATEWAY`] that routes every path to one Service.
+/// Returns an `HTTPRoute` that attaches to [`GATEWAY`] and routes every path to one Service.
 pub fn plain_route(name: &str, hostname: &str, service: &str) -> Value {
     let rule = rule_to(service, &[path("PathPrefix", "/")]);
     http_route(name, &[hostname], &[rule])
 }
 
-/// Returns an `HTTPRoute` on [`GATEWAY`].
+/// Returns an `HTTPRoute` that attaches to [`GATEWAY`].
 pub fn http_route(name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -207,7 +208,8 @@ pub fn http_route(name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     })
 }
 
-/// Returns a route of another kind on [`GATEWAY`]; pass no hostnames if the kind has none.
+/// Returns a route of the given kind that attaches to [`GATEWAY`]. `hostnames` must be empty if the
+/// kind has no such field.
 pub fn route(kind: &str, name: &str, hostnames: &[&str], rules: &[Value]) -> Value {
     let mut route = http_route(name, hostnames, rules);
     route["kind"] = json!(kind);
@@ -219,7 +221,7 @@ pub fn route(kind: &str, name: &str, hostnames: &[&str], rules: &[Value]) -> Val
     route
 }
 
-/// Attaches a route to only one listener.
+/// Restricts a route to one listener of its Gateway.
 pub fn on_listener(mut route: Value, listener: &str) -> Value {
     route["spec"]["parentRefs"][0]["sectionName"] = json!(listener);
     route
@@ -256,7 +258,7 @@ fn of_requests(kind: &str, name: &str, mut target: Value, spec: &Value) -> Value
     policy(kind, name, &target, spec)
 }
 
-/// Returns a `BackendPolicy` for the Service with the same name.
+/// Returns a `BackendPolicy`. The policy and its target Service have the same name.
 pub fn backend_policy(service: &str, spec: &Value) -> Value {
     let target = json!({"group": "", "kind": "Service", "name": service});
     policy("BackendPolicy", service, &target, spec)
@@ -273,7 +275,7 @@ fn policy(kind: &str, name: &str, target: &Value, spec: &Value) -> Value {
     })
 }
 
-/// Returns a `BackendTLSPolicy` for the Service with the same name.
+/// Returns a `BackendTLSPolicy`. The policy and its target Service have the same name.
 pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -286,7 +288,8 @@ pub fn backend_tls_policy(service: &str, validation: &Value) -> Value {
     })
 }
 
-/// Returns a `validation` field with one `ConfigMap` in `caCertificateRefs`, and a hostname.
+/// Returns a `validation` field that refers to the CA certificates in one `ConfigMap`, and sets a
+/// hostname.
 pub fn verified_by(config_map: &str, hostname: &str) -> Value {
     json!({
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": config_map}],
@@ -304,7 +307,7 @@ pub fn backend_ref(service: &str) -> Value {
     json!({"name": service, "port": 80})
 }
 
-/// Returns a weighted reference to port 80 of a Service.
+/// Returns a reference to port 80 of a Service with the given weight.
 pub fn weighted_ref(service: &str, weight: u32) -> Value {
     json!({"name": service, "port": 80, "weight": weight})
 }
@@ -320,7 +323,7 @@ fn set_unless_empty(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-/// Returns the IngressClass `edge`, which refers to the Gateway of [`edge`].
+/// Returns the IngressClass `edge`, whose parameters refer to the Gateway `edge`.
 pub fn ingress_class() -> Value {
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": {"name": "edge"},
     "spec": {
@@ -346,12 +349,12 @@ pub fn http_proxy(name: &str, spec: &Value) -> Value {
     proxy
 }
 
-/// Returns a Service with port 80 as the backend of an Ingress.
+/// Returns an Ingress backend: port 80 of a Service.
 pub fn ingress_backend(service: &str) -> Value {
     json!({"service": {"name": service, "port": {"number": 80}}})
 }
 
-/// Returns an Ingress rule with these paths, each given as value, type and Service.
+/// Returns an Ingress rule with the given paths. Each path is a value, a path type and a Service.
 pub fn ingress_rule(host: &str, paths: &[(&str, &str, &str)]) -> Value {
     let paths = paths.iter().map(|(path, kind, service)| {
         json!({"path": path, "pathType": kind, "backend": ingress_backend(service)})

@@ -16,7 +16,7 @@ use crate::manifests::{
 };
 use crate::streams::{Kind, LongStream, echo, grpc_echo};
 
-/// The host of the HTTP route.
+/// Host name of the HTTP route.
 pub const HOST: &str = "mixed.test";
 const GRPC_HOST: &str = "grpc.mixed.test";
 const CALLS_HOST: &str = "calls.mixed.test";
@@ -32,9 +32,9 @@ pub struct Mixed {
     _backend: Backend,
 }
 
-/// All running traffic.
+/// The running load and streams of all kinds.
 pub struct Traffic {
-    /// Requests that must not fail.
+    /// The load, none of whose requests may fail.
     pub load: Load,
     streams: Vec<LongStream>,
     restarts: Vec<(Instant, Instant)>,
@@ -44,7 +44,7 @@ impl Mixed {
     /// The ports that the Gateway needs.
     pub const PORTS: [u16; 3] = [80, TCP_PORT, TLS_PORT];
 
-    /// Starts the agent with the Gateway and `more` additional Services and routes.
+    /// Starts the agent with the Gateway and the additional Services and routes in `more`.
     pub async fn start(setup: Setup, more: usize) -> Self {
         let backend = Backend::start("a").await;
         let authority = Authority::new("streams");
@@ -99,8 +99,8 @@ impl Mixed {
         }
     }
 
-    /// Starts requests over keep-alive and new connections, including gRPC calls, and a stream of
-    /// each kind.
+    /// Starts requests over reused and over new connections, including gRPC calls. Also starts a
+    /// stream of each kind.
     pub fn traffic(&self) -> Traffic {
         let agent = &self.agent;
         let call = grpc::call(agent.address(80), GRPC_HOST, "echo.Echo/Once");
@@ -133,8 +133,8 @@ impl Traffic {
         self.restarts.push((begin, Instant::now()));
     }
 
-    /// Stops all traffic. Asserts that no request failed and that every stream lasted until the end
-    /// of the drain.
+    /// Stops all traffic. Asserts that no request failed, and that every stream lasted until its
+    /// Envoy had finished draining.
     pub async fn end(self, scenario: &str, drain: Duration) {
         let Self {
             load,

@@ -11,7 +11,7 @@ const OCTETS: u8 = 0x04;
 const SEQUENCE: u8 = 0x30;
 const TIME: u8 = 0x18;
 
-/// Revocation status of a certificate.
+/// Revocation status in an OCSP response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vouched {
     /// The certificate is valid.
@@ -20,8 +20,8 @@ pub enum Vouched {
     Revoked,
 }
 
-/// Returns the authority's response for a certificate that it signed. The response is valid until
-/// `end`, from an hour before now or `end`, whichever is earlier.
+/// Returns the authority's response for a certificate that it has issued. The response is valid
+/// until `end`. Its validity starts an hour before `end` or an hour ago, whichever is earlier.
 pub fn response(authority: &Authority, leaf: &Leaf, vouched: Vouched, end: Timestamp) -> Vec<u8> {
     let start = end.min(Timestamp::now()) - jiff::SignedDuration::from_hours(1);
     let (_, issuer) = X509Certificate::from_der(authority.der()).expect("DER");

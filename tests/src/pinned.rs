@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::envoy::workspace;
 
-/// Returns the path of a program in the directory that `variable` specifies, or in
-/// `.tools/{directory}`. Panics with `remedy` if the program is missing.
+/// Returns the path of a program in the directory that the environment variable `variable` names,
+/// or otherwise in `.tools/{directory}`. If the program is missing, panics with `remedy`.
 pub fn program(variable: &str, directory: &str, name: &str, remedy: &str) -> PathBuf {
     let given = std::env::var_os(variable).filter(|value| !value.is_empty());
     let directory = given.map_or_else(|| workspace().join(".tools").join(directory), PathBuf::from);
@@ -14,7 +14,7 @@ pub fn program(variable: &str, directory: &str, name: &str, remedy: &str) -> Pat
     path
 }
 
-/// Returns the version of a module that a `go.mod` requires.
+/// Returns the version of a module that the given `go.mod` requires.
 pub fn version(pins: &'static str, module: &str) -> &'static str {
     pins.lines()
         .filter(|line| !line.contains("=>"))

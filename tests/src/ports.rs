@@ -1,21 +1,21 @@
 //! Ports that no other test uses.
 //!
-//! Binding port 0 and closing the socket would let any other process take the port. Instead, this
-//! module chooses a port below the range for outgoing connections. An abstract Unix socket, which
-//! all test processes can see, reserves the port until this process exits.
+//! If a test bound port 0 and closed the socket, another process could take the port. Instead, this
+//! module chooses a port below the kernel's range for outgoing connections. It reserves the port
+//! until this process exits, with an abstract Unix socket that all test processes can see.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::sync::Mutex;
 
-/// Range to take ports from. The kernel's range for outgoing connections starts at 32768.
+/// Range from which ports are chosen. The kernel's range for outgoing connections starts at 32768.
 const FIRST: u16 = 12_000;
 const LAST: u16 = 32_000;
 
 static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 
-/// Returns a TCP port without a listener, reserved until this process exits.
+/// Returns a TCP port on which nothing listens. The port is reserved until this process exits.
 pub fn free_port() -> u16 {
     let mut taken = TAKEN.lock().expect("nobody panics while holding this lock");
     // Each process starts its search at a different port, to avoid collisions.
@@ -37,7 +37,7 @@ pub fn free_port() -> u16 {
     panic!("no free port between {FIRST} and {LAST}");
 }
 
-/// Returns several ports like [`free_port`].
+/// Returns several ports that [`free_port`] has chosen.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| free_port())
 }

@@ -1,5 +1,5 @@
-//! Builds publications with the real resolver, as a controller would write them, for testing agents
-//! without a controller.
+//! Builds publications with the real resolver, like those that a controller writes. They allow
+//! tests of agents without a controller.
 
 use std::net::SocketAddr;
 
@@ -29,10 +29,10 @@ use crate::wait::eventually;
 /// Namespace of all publications.
 pub const NAMESPACE: &str = DEFAULT_NAMESPACE;
 
-/// The host name that test agents use.
+/// Name of the host on which test agents run.
 pub const HOST: &str = "host-1";
 
-/// Resolves these objects and returns the Gateways. Loopback endpoints are allowed.
+/// Resolves the given objects and returns the Gateways. Loopback endpoints are allowed.
 pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join("all.yaml"), crate::manifests::yaml(objects)).expect("write");
@@ -46,14 +46,14 @@ pub fn resolved(objects: &[Value]) -> Vec<ResolvedGateway> {
     resolve(manifests.world(), &options).gateways
 }
 
-/// Resolves these objects and returns the only Gateway.
+/// Resolves the given objects and returns the only Gateway.
 pub fn one(objects: &[Value]) -> ResolvedGateway {
     let mut all = resolved(objects);
     assert_eq!(all.len(), 1, "one Gateway: {all:#?}");
     all.remove(0)
 }
 
-/// All published objects of one Gateway.
+/// The publication of one Gateway.
 pub struct Published {
     /// The manifest's revision.
     pub revision: String,
@@ -68,7 +68,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// Creates the objects as a controller would.
+    /// Builds the objects of a publication, as a controller would.
     pub fn of(resolved: &ResolvedGateway) -> Self {
         let ResolvedGateway {
             gateway,
@@ -124,7 +124,7 @@ impl Published {
         }
     }
 
-    /// Adds a field that this version does not know, as a newer controller might.
+    /// Adds a field that this version of Sesame does not know, as a newer controller might.
     #[must_use]
     pub fn with_unknown_field(mut self) -> Self {
         let shard = self.config.last_mut().expect("a shard");
@@ -136,7 +136,7 @@ impl Published {
             .find(|reference| reference.sha256 == sha256(&stored))
             .expect("the shard is in the manifest");
         let mut plain = zstd::decode_all(&*stored).expect("a shard");
-        // Field 500 with a one-letter string.
+        // Append field 500, a string of one letter.
         plain.extend([0xa2, 0x1f, 1, b'a']);
         let stored = zstd::encode_all(&*plain, 3).expect("it is in memory");
         reference.sha256 = sha256(&stored);
@@ -146,7 +146,7 @@ impl Published {
         self
     }
 
-    /// Writes all objects, the manifest last.
+    /// Writes all objects. The manifest comes last.
     pub async fn publish(&self, client: &Client) {
         for object in self.config.iter().chain(&self.endpoints).chain(&self.keys) {
             apply(client, object).await;
@@ -154,12 +154,12 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// Returns the first digits of the revision, in the form that agents report.
+    /// Returns the start of the revision, which is the form that agents report.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }
 
-    /// Returns a predicate that is true if an agent's status reports this version as wanted and
+    /// Returns a predicate that is true if an agent's status reports this revision as wanted and
     /// served.
     pub fn is_served(&self) -> impl Fn(&Value) -> bool + use<> {
         let revision = self.short().to_owned();
@@ -178,8 +178,8 @@ pub async fn apply(client: &Client, object: &Value) -> Value {
 }
 
 /// Creates everything that a cluster needs before an agent starts: the namespace, the GatewayAgent
-/// CRD, and a ServiceAccount for agents. The account may only read the key Secrets of these
-/// Gateways. Returns the account as a user.
+/// CRD, and a ServiceAccount for agents. The only key Secrets that the ServiceAccount may read are
+/// those of the given Gateways. Returns the ServiceAccount as a user.
 pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},
@@ -203,8 +203,8 @@ pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> Use
     user
 }
 
-/// Publishes [`crate::manifests::GATEWAY`] with one route for `kube.test`. The route's path
-/// identifies the version.
+/// Builds a publication of [`crate::manifests::GATEWAY`] with one route for `kube.test`. The
+/// route's path identifies the version.
 pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Published {
     let mut objects = edge(listeners);
     objects.extend(served("app", &[endpoint]));
@@ -214,24 +214,24 @@ pub fn version(endpoint: SocketAddr, prefix: &str, listeners: &[Value]) -> Publi
     Published::of(&one(&objects))
 }
 
-/// Like [`version`], with an HTTP listener on port 80.
+/// Builds the publication from [`version`] with an HTTP listener on port 80.
 pub fn at_port_80(endpoint: SocketAddr, prefix: &str) -> Published {
     version(endpoint, prefix, &[http_listener("http", 80, "")])
 }
 
-/// Returns the API path of a published ConfigMap.
+/// Returns the API path of a ConfigMap in [`NAMESPACE`].
 pub fn config_map_path(name: &str) -> String {
     format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}")
 }
 
-/// Returns the API path of the report from [`HOST`] about a Gateway.
+/// Returns the API path of the report that the agent on [`HOST`] writes about a Gateway.
 pub fn agent_path(gateway: &NamespacedName) -> String {
     let name = agent_name(gateway, HOST);
     format!("/apis/projectsesame.io/v1alpha1/namespaces/{NAMESPACE}/gatewayagents/{name}")
 }
 
-/// Waits until `good` accepts the report from [`HOST`] about a Gateway, and returns the report's
-/// status.
+/// Polls the report that the agent on [`HOST`] writes about a Gateway, until `good` accepts it.
+/// Returns the report's status.
 pub async fn wait_told(
     cluster: &TestCluster,
     gateway: &NamespacedName,

@@ -7,7 +7,7 @@ use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
 use sesame_render::{EndpointRules, RenderOptions};
 
-/// Returns render options for a host that listens on these addresses.
+/// Returns render options for a host that listens on the given addresses.
 pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
     RenderOptions {
         addresses,

@@ -1,4 +1,4 @@
-//! Writes reports as hosts do, and grants the permission to write them.
+//! Writes the reports that hosts write, and grants the permission to do so.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -16,7 +16,7 @@ pub fn report_path(gateway: &NamespacedName, host: &str) -> String {
     format!("{REPORTS}/{}", agent_name(gateway, host))
 }
 
-/// Returns a report without a status.
+/// Returns a host's report about a Gateway, without a status.
 pub fn report(name: &str, gateway: &str, host: &str) -> Value {
     json!({
         "apiVersion": "projectsesame.io/v1alpha1",
@@ -26,7 +26,7 @@ pub fn report(name: &str, gateway: &str, host: &str) -> Value {
     })
 }
 
-/// Writes a report with this status.
+/// Writes a report with the given status.
 pub async fn say(
     client: &Client,
     gateway: &NamespacedName,
@@ -41,7 +41,7 @@ pub async fn say(
     Ok(())
 }
 
-/// Reports that a host serves a Gateway's current publication on port 80 of this address.
+/// Reports that a host serves a Gateway's current publication on port 80 of the given address.
 pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, address: &str) {
     let found = eventually("it is published", TEST_TIMEOUT, async || {
         publication(client, gateway).await
@@ -54,7 +54,7 @@ pub async fn say_serving(client: &Client, gateway: &NamespacedName, host: &str, 
     said.expect("a report");
 }
 
-/// Adds a node with this address, and reports that it serves the Gateway there.
+/// Adds a node with the given address, and reports that it serves the Gateway on that address.
 pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, address: &str) {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
     cluster.apply_all(&[node]).await;
@@ -64,8 +64,8 @@ pub async fn serve_on_node(cluster: &TestCluster, gateway: &NamespacedName, addr
     say_serving(cluster.admin(), gateway, "node-a", address).await;
 }
 
-/// Allows the agents' ServiceAccount in `controller/deploy/agent` to report for these hosts, even
-/// though they are not nodes.
+/// Allows the agents' ServiceAccount in `controller/deploy/agent` to write reports for the given
+/// hosts, even though they are not nodes.
 pub async fn allow_hosts(cluster: &TestCluster, hosts: &[&str]) {
     let rules = json!([{
         "apiGroups": ["projectsesame.io"], "resources": ["hosts"], "resourceNames": hosts, "verbs": ["report"],

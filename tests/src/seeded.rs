@@ -1,7 +1,7 @@
-//! The length of randomized tests, and the random numbers that they use.
+//! Lengths of randomized tests, and their random numbers.
 
-/// Returns the value of the environment variable `name`. If it is unset, returns `full` if
-/// `$SESAME_SOAK` is set, or otherwise `short`.
+/// Returns the value of the environment variable `name`. If it is unset, returns `full` in soak
+/// runs (`$SESAME_SOAK`), and otherwise `short`.
 pub fn count(name: &str, short: usize, full: usize) -> usize {
     let given = std::env::var(name).ok().and_then(|text| text.parse().ok());
     let usual = if std::env::var_os("SESAME_SOAK").is_some() {
@@ -12,11 +12,12 @@ pub fn count(name: &str, short: usize, full: usize) -> usize {
     given.unwrap_or(usual)
 }
 
-/// A `SplitMix64` generator, which is good enough to choose random moments.
+/// A `SplitMix64` generator. Its numbers are random enough for choosing moments and inputs.
 pub struct Moments(u64);
 
 impl Moments {
-    /// Seeds the generator with `$SESAME_SEED`, or with a constant if it is unset.
+    /// Seeds the generator with `$SESAME_SEED`, or with 1 if the variable is unset. Prints the
+    /// seed.
     #[allow(clippy::new_without_default, reason = "it prints the seed")]
     pub fn new() -> Self {
         let seed = std::env::var("SESAME_SEED")
@@ -27,7 +28,7 @@ impl Moments {
         Self(seed)
     }
 
-    /// Returns a number below `bound`.
+    /// Returns a random number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

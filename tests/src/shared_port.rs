@@ -1,4 +1,4 @@
-//! Sockets of another process on Envoy's port, as if a second proxy were running on the host.
+//! Additional sockets on Envoy's port, as if a second proxy were running on the host.
 
 use std::net::SocketAddr;
 
@@ -11,18 +11,18 @@ use tokio::task::JoinSet;
 
 use crate::certs::Leaf;
 
-/// Number of sockets, enough to receive nearly all connections to the port.
+/// Number of sockets: enough for nearly all connections to the port to reach them instead of Envoy.
 const SOCKETS: usize = 200;
 
-/// Opens additional sockets on Envoy's port that present another certificate.
+/// Opens additional sockets on Envoy's port. Their connections get a different certificate.
 pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..SOCKETS {
         let kind = (
             AddressFamily::Inet,
             SockType::Stream,
-            // Without CLOEXEC, a process started by another test would inherit the socket but never
-            // accept from it.
+            // Without CLOEXEC, a process that another test starts would inherit the socket, but
+            // never accept connections from it.
             SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
         );
         let socket = socket(kind.0, kind.1, kind.2, None).expect("a socket");
@@ -35,7 +35,7 @@ pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
         let acceptor = leaf.acceptor();
         all.spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                // Present the certificate, and ignore whether the client accepts it.
+                // Present the certificate. It does not matter whether the client accepts it.
                 let _ = acceptor.accept(stream).await;
             }
         });

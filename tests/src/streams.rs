@@ -1,5 +1,6 @@
 //! Long-lived streams over TCP, TLS passthrough, WebSocket and gRPC. Each stream exchanges messages
-//! over one connection. If the connection is cut, the stream records the time and opens a new one.
+//! over one connection. If the connection is cut, the stream records the time and opens a new
+//! connection.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,21 +24,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Timeout for an echo. A stream that is silent for longer counts as cut.
+/// Timeout for an echo. If an echo takes longer, the stream counts as cut.
 const SILENT: Duration = Duration::from_secs(30);
-/// Pause between two exchanges.
+/// Pause between two messages of a stream.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A kind of stream, with the parameters for opening it.
 #[derive(Clone)]
 pub enum Kind {
-    /// Plain bytes.
+    /// Plain bytes over TCP.
     Tcp,
-    /// TLS that is terminated at the backend, with this server name and these trusted authorities.
+    /// TLS that the backend terminates, with the given server name and trusted authorities.
     PassThrough(String, Arc<RootCertStore>),
-    /// HTTP/1.1 with this host, upgraded.
+    /// An HTTP/1.1 connection for the given host, upgraded to WebSocket.
     WebSocket(String),
-    /// A bidirectional call over HTTP/2 to this host.
+    /// A bidirectional gRPC call over HTTP/2 to the given host.
     Grpc(String),
 }
 
@@ -52,7 +53,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Starts a server that echoes every byte, over TLS if there is an acceptor.
+/// Starts a server that echoes every byte, over TLS if `acceptor` is set.
 pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -78,7 +79,7 @@ pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
     address
 }
 
-/// Starts a server that echoes every message of a call as it arrives.
+/// Starts a server that echoes every message of a gRPC call as it arrives.
 pub async fn grpc_echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it is bound");
@@ -104,7 +105,7 @@ pub async fn grpc_echo() -> SocketAddr {
 trait Bytestream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytestream for T {}
 
-/// An open stream.
+/// The connection of an open stream.
 enum Open {
     Bytes(Box<dyn Bytestream>),
     Call {
@@ -158,7 +159,7 @@ impl Open {
 
     /// Sends a message and reads its echo.
     async fn ask(&mut self) -> Result<()> {
-        // The message is framed with flags and a length, as in gRPC.
+        // Frame the message as in gRPC, with a byte of flags and a length.
         const QUESTION: [u8; 9] = *b"\0\0\0\0\x04ping";
         match self {
             Self::Bytes(stream) => {
@@ -200,7 +201,7 @@ async fn upgrade(host: &str, mut stream: TcpStream) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A stream that is reopened whenever it is cut.
+/// A running stream, which is reopened whenever it is cut.
 pub struct LongStream {
     stop: Arc<AtomicBool>,
     task: JoinHandle<StreamReport>,
@@ -211,14 +212,14 @@ pub struct LongStream {
 pub struct StreamReport {
     /// The kind of stream.
     pub kind: String,
-    /// Times at which each connection was opened and closed.
+    /// Pairs of times: when a connection was opened, and when it was closed.
     pub lives: Vec<(Instant, Instant)>,
-    /// Failed attempts to open the stream, with the reason.
+    /// Reasons for failed attempts to open the stream.
     pub failures: Vec<(Instant, String)>,
 }
 
 impl LongStream {
-    /// Opens the stream.
+    /// Opens the stream, and keeps it running until [`Self::stop`].
     pub fn start(kind: Kind, address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
@@ -271,8 +272,8 @@ impl LongStream {
 }
 
 impl StreamReport {
-    /// Panics if a stream could not be opened, or was cut before its Envoy had been draining for
-    /// this long. `restarts` are the start and end times of the replacements.
+    /// Panics if a stream could not be opened, or was cut earlier than `drain` after its Envoy
+    /// started to drain. `restarts` contains the start and end time of each replacement of Envoy.
     pub fn assert_announced(&self, restarts: &[(Instant, Instant)], drain: Duration) {
         assert!(
             self.failures.is_empty(),
@@ -281,8 +282,8 @@ impl StreamReport {
             self.failures
         );
         for (opened, cut) in &self.lives {
-            // Only the first restart that ended after the stream was opened can have replaced its
-            // Envoy.
+            // The first restart that ended after the stream was opened is the only one that can
+            // have replaced its Envoy.
             let concerns = restarts.iter().find(|(_, end)| end > opened);
             let since = concerns.map(|(begin, _)| cut.saturating_duration_since(*begin));
             assert!(

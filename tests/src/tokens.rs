@@ -1,4 +1,4 @@
-//! An issuer of JSON Web Tokens (RFC 7519), which it signs with ECDSA on P-256.
+//! An issuer of JSON Web Tokens (RFC 7519), signed with ECDSA on P-256.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -7,7 +7,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 
-/// An issuer and its only key.
+/// An issuer with a single key.
 pub struct Issuer {
     name: &'static str,
     kid: String,
@@ -15,7 +15,7 @@ pub struct Issuer {
 }
 
 impl Issuer {
-    /// Creates an issuer with a new key. `kid` is the identifier of the key.
+    /// Creates an issuer with a new key, whose ID is `kid`.
     pub fn new(name: &'static str, kid: &str) -> Self {
         let random = SystemRandom::new();
         let algorithm = &ECDSA_P256_SHA256_FIXED_SIGNING;
@@ -36,13 +36,13 @@ impl Issuer {
         json!({"kty": "EC", "crv": "P-256", "kid": self.kid, "x": x, "y": y})
     }
 
-    /// Returns a key set with the public keys of these issuers.
+    /// Returns a key set with the public keys of the given issuers.
     pub fn jwks(issuers: &[&Self]) -> String {
         let keys: Vec<Value> = issuers.iter().map(|it| it.jwk()).collect();
         json!({"keys": keys}).to_string()
     }
 
-    /// Returns a valid token with these claims in addition to `iss`, `aud` and `exp`.
+    /// Returns a valid token with the given claims in addition to `iss`, `aud` and `exp`.
     pub fn token(&self, claims: &Value) -> String {
         let mut all = json!({"iss": self.name, "aud": "shop", "exp": 4_000_000_000_u64});
         for (name, value) in claims.as_object().expect("an object") {
@@ -51,7 +51,8 @@ impl Issuer {
         self.signed(&json!({"alg": "ES256", "kid": self.kid}), &all)
     }
 
-    /// Returns a token that uses the public key as an HMAC secret.
+    /// Returns a token signed with HMAC, with the issuer's public key as the secret. A verifier
+    /// must reject it.
     pub fn confused(&self, claims: &Value) -> String {
         let text = unsigned(&json!({"alg": "HS256", "kid": self.kid}), claims);
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.public_key().as_ref());
@@ -60,7 +61,8 @@ impl Issuer {
         format!("{text}{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// Returns a token with this header and exactly these claims. Null claims are left out.
+    /// Returns a token with the given header and exactly the given claims. Null claims are left
+    /// out.
     pub fn signed(&self, header: &Value, claims: &Value) -> String {
         let mut claims = claims.clone();
         let members = claims.as_object_mut().expect("an object");

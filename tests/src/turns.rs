@@ -1,9 +1,10 @@
-//! Limits the number of concurrent agents under test across all processes of this machine.
+//! Limits the number of agents under test that run concurrently, across all test processes on this
+//! machine.
 //!
 //! Every file that Envoy watches needs one inotify instance, and the kernel limits the instances
-//! per user (128 by default). A single agent may use them all, so the limit determines how many
-//! agents may run concurrently. Each process runs one agent at a time, and waits for its turn to
-//! start one.
+//! per user (128 by default). A single agent and its Envoys may use up to 128, so the limit
+//! determines how many agents may run concurrently. Each test process runs one agent at a time, and
+//! waits for a turn before it starts the agent.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,20 +15,20 @@ use std::time::Duration;
 /// Number of inotify instances reserved for an agent and its Envoys.
 const EACH: usize = 128;
 
-/// Directory of the locks. All users share it, because a test in a user namespace does not know its
-/// real user.
+/// Directory of the lock files. All users share it, because a test in a user namespace does not
+/// know its real user.
 const DIRECTORY: &str = "/tmp/sesame-tests-turns";
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A turn, which ends on drop or when the process exits.
+/// Permission to run an agent. It ends on drop or when the process exits.
 pub(crate) struct Turn {
     _lock: File,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Turn {
-    /// Waits for a turn, after all earlier waiters.
+    /// Waits for a free turn. Waiters get turns in the order of arrival.
     pub(crate) fn take() -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = Path::new(DIRECTORY);
@@ -49,7 +50,7 @@ impl Turn {
     }
 }
 
-/// Returns the lock of a free turn, if there is one.
+/// Locks a free turn and returns its lock, or `None` if all turns are taken.
 fn free(directory: &Path, turns: usize) -> Option<File> {
     (0..turns).find_map(|turn| {
         let lock = open(&directory.join(format!("turn-{turn}")));

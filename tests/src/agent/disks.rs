@@ -7,8 +7,8 @@ use std::process::{Command, ExitStatus};
 use super::AgentUnderTest;
 use crate::processes::Process;
 
-/// Returns a command that mounts a small file system on each directory and runs the command line
-/// appended to it.
+/// Returns a command that mounts a small file system on each directory, and then runs the command
+/// line appended to it.
 pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     let list: Vec<String> = directories
         .iter()
@@ -31,7 +31,8 @@ pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     command
 }
 
-/// Returns the path of an Envoy's shared memory, or `None` if hot restart is off.
+/// Returns the path of the shared memory that an Envoy uses for hot restarts, or `None` if hot
+/// restart is off.
 pub fn shared_memory(envoy: &Process) -> Option<String> {
     let value = |name: &str| {
         let mut arguments = envoy.arguments.iter();
@@ -43,7 +44,7 @@ pub fn shared_memory(envoy: &Process) -> Option<String> {
     Some(format!("/dev/shm/envoy_shared_memory_{}", base_id * 10))
 }
 
-/// Removes the shared memory that killed Envoys leave behind.
+/// Removes the shared memory that a killed Envoy leaves behind.
 pub(super) fn forget(envoys: &[Process]) {
     for path in envoys.iter().filter_map(shared_memory) {
         let _ = std::fs::remove_file(path);

@@ -1,4 +1,4 @@
-//! Graceful shutdowns of an agent under test, with or without its Envoy.
+//! Graceful shutdown of an agent under test, with or without its Envoy.
 
 use std::process::{ExitStatus, Output};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ impl AgentUnderTest {
         self.wait_ended()
     }
 
-    /// Stops the agent and its Envoy with `drain --stop` and returns the agent's exit status.
+    /// Stops the agent and its Envoy with `drain --stop`, and returns the agent's exit status.
     pub fn end(&mut self) -> ExitStatus {
         let output = self.drain_stop();
         assert!(output.status.success(), "{}", words(&output));

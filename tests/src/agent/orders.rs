@@ -1,11 +1,11 @@
-//! Commands to a running agent, through its CLI.
+//! CLI commands that control a running agent.
 
 use std::process::{Child, Command, Output, Stdio};
 
 use super::{AgentUnderTest, agent_binary};
 
 impl AgentUnderTest {
-    /// Runs a command against this agent without blocking the current task.
+    /// Runs a command that addresses this agent, without blocking the current task.
     pub async fn order(&self, arguments: &[&str]) -> Output {
         let runtime = self.runtime().to_string_lossy().into_owned();
         let mut command = arguments.to_vec();
@@ -13,13 +13,13 @@ impl AgentUnderTest {
         self.command_beside(&command).await
     }
 
-    /// Replaces the Envoy with a new one.
+    /// Runs `restart`, which replaces the Envoy.
     pub async fn replace_envoy(&self, strategy: &str) -> Output {
         self.order(&["restart", "--strategy", strategy]).await
     }
 
-    /// Replaces the Envoy and returns the output. Panics unless the replacement method is `by`: a
-    /// hot restart or a handover.
+    /// Runs `restart` and returns its output. Panics unless it reports that the Envoy was replaced
+    /// by `by`, which is a hot restart or a handover.
     pub async fn envoy_is_replaced(&self, strategy: &str, by: &str) -> String {
         let output = self.replace_envoy(strategy).await;
         let text = words(&output);
@@ -31,7 +31,7 @@ impl AgentUnderTest {
         text
     }
 
-    /// Starts replacing the Envoy without waiting for the outcome.
+    /// Starts `restart` without waiting for it to exit.
     pub fn begin_to_replace_envoy(&self, strategy: &str) -> Child {
         Command::new(agent_binary())
             .args(["restart", "--strategy", strategy, "--runtime-dir"])
@@ -43,7 +43,7 @@ impl AgentUnderTest {
     }
 }
 
-/// Returns a command's standard output and standard error.
+/// Returns a command's standard output, followed by its standard error.
 pub fn words(output: &Output) -> String {
     [&output.stdout, &output.stderr]
         .map(|bytes| String::from_utf8_lossy(bytes).into_owned())

@@ -1,4 +1,4 @@
-//! Options for starting an agent under test.
+//! Builder for an agent under test.
 
 use std::path::{Path, PathBuf};
 
@@ -28,8 +28,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Creates an agent whose Gateways may use these ports. Each port is mapped to a free local
-    /// port.
+    /// Creates options for an agent whose Gateways may use the given ports. Each port is mapped to
+    /// a free local port.
     pub fn with_ports(ports: &[u16]) -> Self {
         Self {
             ports: ports.to_vec(),
@@ -37,14 +37,15 @@ impl Setup {
         }
     }
 
-    /// Disables the port mapping, for tests in their own network namespace.
+    /// Disables the port mapping. Use this only for tests in their own network namespace.
     #[must_use]
     pub fn unmapped(mut self) -> Self {
         self.unmapped = true;
         self
     }
 
-    /// Runs the agent as this user, with these inheritable capabilities (in `setpriv` notation).
+    /// Runs the agent as the given user, with the given inheritable capabilities (in `setpriv`
+    /// notation).
     #[must_use]
     pub fn user(mut self, id: u32, capabilities: &[&str]) -> Self {
         self.user = Some(id);
@@ -73,23 +74,23 @@ impl Setup {
         self
     }
 
-    /// Does not pass the manifest directory to the agent, so the flags must specify another source.
+    /// Starts the agent without its manifest directory. The flags must specify another source.
     #[must_use]
     pub fn without_manifests(mut self) -> Self {
         self.other_source = true;
         self
     }
 
-    /// Puts the agent's directories on separate small file systems, which are invisible to other
-    /// processes. See [`AgentUnderTest::visible`].
+    /// Puts the agent's directories on separate small file systems, which are mounted only in the
+    /// agent's mount namespace. See [`AgentUnderTest::visible`].
     #[must_use]
     pub fn small_disks(mut self) -> Self {
         self.small_disks = true;
         self
     }
 
-    /// Assigns each Gateway an address from this network instead of a loopback address, without
-    /// port mapping.
+    /// Assigns each Gateway an address from `network` instead of a loopback address, without port
+    /// mapping.
     #[must_use]
     pub fn address_pool(mut self, network: &str) -> Self {
         self.pool = Some(network.to_owned());
@@ -103,28 +104,29 @@ impl Setup {
         self
     }
 
-    /// Restores the agent's default, which is to reject endpoints on the host itself.
+    /// Rejects endpoints on the host itself, as agents do by default. Agents under test otherwise
+    /// allow them.
     #[must_use]
     pub fn no_local_endpoints(mut self) -> Self {
         self.no_local_endpoints = true;
         self
     }
 
-    /// Uses this Envoy binary instead of the default one.
+    /// Uses the given Envoy binary.
     #[must_use]
     pub fn envoy(mut self, binary: &Path) -> Self {
         self.envoy = Some(binary.to_owned());
         self
     }
 
-    /// Uses this agent binary instead of the default one.
+    /// Uses the given agent binary.
     #[must_use]
     pub fn agent(mut self, binary: &Path) -> Self {
         self.agent = Some(binary.to_owned());
         self
     }
 
-    /// Runs the agent through this command. The agent's command line is appended to it.
+    /// Runs the agent with `command`, to which the agent's command line is appended.
     #[must_use]
     pub fn wrapper(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(ToString::to_string).collect();
@@ -147,7 +149,8 @@ impl Setup {
         self.make(Some(turn))
     }
 
-    /// Like [`Self::prepare`], for a second host in the same test.
+    /// Like [`Self::prepare`], for a second host in the same test. Does not wait for a
+    /// [`Turn`].
     pub fn prepare_beside(self, _first: &AgentUnderTest) -> AgentUnderTest {
         self.make(None)
     }

@@ -1,4 +1,4 @@
-//! Finds the server binaries and the Gateway API's CRDs. Go modules in this tree pin their
+//! Finds the server binaries and the Gateway API's CRDs. The `go.mod` files in this tree pin their
 //! versions.
 
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ const SUITE_PINS: &str = include_str!("../../conformance/go.mod");
 pub enum Channel {
     /// Stable kinds and fields.
     Standard,
-    /// All kinds and fields, including unstable ones.
+    /// All kinds and fields, including experimental ones.
     Experimental,
 }
 
-/// Returns the path of `kube-apiserver` or `etcd` in `$KUBEBUILDER_ASSETS`, or in `.tools`, where
-/// `make` builds them.
+/// Returns the path of `kube-apiserver` or `etcd`: in `$KUBEBUILDER_ASSETS` if set, and otherwise
+/// in `.tools`, where `make` builds them.
 pub fn kube_binary(name: &str) -> PathBuf {
     let directory = format!("kube-{}", kube_version());
     let remedy = "let `make kube` build it, or set $KUBEBUILDER_ASSETS to a directory that has it";
@@ -65,7 +65,7 @@ fn files_of(release: &str, channel: Channel) -> Vec<PathBuf> {
     files
 }
 
-/// Returns every object in this channel of a release, ordered by file name.
+/// Returns every object in the given channel of a release, ordered by file name.
 pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
     files_of(release, channel)
         .iter()
@@ -78,7 +78,7 @@ pub(super) fn crds(release: &str, channel: Channel) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the version of Kubernetes in `go.mod`.
+/// Returns the version of Kubernetes that `tests/cluster/go.mod` pins.
 pub fn kube_version() -> &'static str {
     pinned::version(PINS, "k8s.io/kubernetes")
 }

@@ -1,5 +1,5 @@
-//! A simple API client: JSON over one HTTP/2 connection. It caches only the resource names of
-//! kinds.
+//! A simple API client: JSON over one HTTP/2 connection. It caches nothing but the resource names
+//! of kinds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use tokio_rustls::TlsConnector;
 
 use super::identity::{Credentials, Identity};
 
-/// The field manager of objects that tests apply.
+/// Field manager that the client uses to apply objects.
 const FIELD_MANAGER: &str = "sesame-tests";
 
 const JSON: &str = "application/json";
@@ -33,21 +33,21 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 
-/// Timeout for one request, long enough for a busy machine.
+/// Timeout for one request, generous enough for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The reason for a failed request.
 #[derive(Debug)]
 pub enum Failure {
-    /// The response is missing or incomplete.
+    /// There was no response, or it was incomplete.
     Unreachable(anyhow::Error),
     /// The API server rejected the request.
     Refused {
         /// The HTTP status.
         code: u16,
-        /// The reason, such as `Forbidden`, `Invalid` or `NotFound`.
+        /// The machine-readable reason, such as `Forbidden`, `Invalid` or `NotFound`.
         reason: String,
-        /// The API server's error message.
+        /// The error message.
         message: String,
     },
 }
@@ -68,26 +68,26 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns true if the API server rejected the request with this HTTP status.
+    /// Returns true if the API server rejected the request with the given HTTP status.
     pub fn is(&self, status: u16) -> bool {
         matches!(self, Self::Refused { code, .. } if *code == status)
     }
 }
 
-/// The API resource that serves a kind.
+/// The API resource of a kind.
 #[derive(Clone, Debug)]
 struct Kind {
     plural: String,
     namespaced: bool,
 }
 
-/// An API client of one user. Not `Debug`, because it holds keys.
+/// An API client that acts as one user. It is not `Debug`, because it holds keys.
 pub struct Client {
     address: SocketAddr,
     tls: Arc<ClientConfig>,
     token: Option<String>,
     connection: Mutex<Option<http2::SendRequest<Full<Bytes>>>>,
-    /// Known kinds by `apiVersion` and `kind`.
+    /// Resources found so far, by `apiVersion` and `kind`.
     kinds: Mutex<BTreeMap<(String, String), Kind>>,
 }
 
@@ -96,7 +96,7 @@ impl Client {
         Self::trusting(address, identity.server_authority.trust(), credentials)
     }
 
-    /// Creates a client that trusts these certificates (PEM) and authenticates with a token.
+    /// Creates a client that trusts the given certificates (PEM) and authenticates with a token.
     pub fn bearing(address: SocketAddr, authorities: &[u8], token: &str) -> Self {
         let mut roots = RootCertStore::empty();
         let certificates = CertificateDer::pem_slice_iter(authorities);
@@ -161,8 +161,8 @@ impl Client {
         self.send(Method::DELETE, path, JSON, None).await
     }
 
-    /// Applies every object of `yaml` in order until one is rejected, and returns the stored
-    /// objects.
+    /// Applies the objects of `yaml` in order, and returns the stored objects. Stops at the first
+    /// object that is rejected.
     pub async fn apply(&self, yaml: &str) -> Result<Vec<Value>, Failure> {
         let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("YAML of a test");
         let mut stored = Vec::new();
@@ -172,16 +172,16 @@ impl Client {
         Ok(stored)
     }
 
-    /// Applies one object server-side, and takes over fields from other managers. The default
-    /// namespace is `default`.
+    /// Applies one object server-side, and takes ownership of fields that other managers own. An
+    /// object without a namespace is created in `default`.
     pub async fn apply_value(&self, object: &Value) -> Result<Value, Failure> {
         let path = self.path_of(object).await?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
         self.send(Method::PATCH, &path, APPLY, Some(object)).await
     }
 
-    /// Checks with a strict dry run that the API server accepts the object and knows all its
-    /// fields.
+    /// Checks, with a dry run and strict validation, that the API server accepts the object and
+    /// knows all its fields.
     pub async fn try_value(&self, object: &Value) -> Result<(), Failure> {
         let path = self.path_of(object).await?;
         let path = format!(
@@ -191,8 +191,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the API path of this object, derived from its `apiVersion`, `kind`, name and
-    /// namespace. The default namespace is `default`.
+    /// Returns the API path of an object, derived from its `apiVersion`, `kind`, name and
+    /// namespace. If the object has no namespace, uses `default`.
     pub async fn path_of(&self, object: &Value) -> Result<String, Failure> {
         let field = |value: &Value| {
             let text = value.as_str().map(str::to_owned);
@@ -218,7 +218,8 @@ impl Client {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Returns the UID of the FlowSchema that applies to a GET of `path` by this user.
+    /// Returns the UID of the FlowSchema that the API server applies to a GET of `path` by this
+    /// user.
     pub async fn flow_schema(&self, path: &str) -> Result<String> {
         let (parts, _) = self.exchange_slowly(Method::GET, path, JSON, None).await?;
         let value = parts.headers.get("x-kubernetes-pf-flowschema-uid");
@@ -226,7 +227,7 @@ impl Client {
         Ok(value.to_str()?.to_owned())
     }
 
-    /// Clears the cache of kinds.
+    /// Clears the cache of resource names.
     pub(super) async fn forget_kinds(&self) {
         self.kinds.lock().await.clear();
     }
@@ -239,7 +240,7 @@ impl Client {
         }
         let list = self.get(&group_path(version)).await?;
         for resource in list["resources"].as_array().into_iter().flatten() {
-            // A slash marks a subresource.
+            // A slash in the name marks a subresource.
             let plural = resource["name"].as_str().filter(|name| !name.contains('/'));
             if let (Some(plural), Some(kind)) = (plural, resource["kind"].as_str()) {
                 let found = Kind {
@@ -270,7 +271,7 @@ impl Client {
         })
     }
 
-    /// Returns the status and body of a successful response.
+    /// Returns the status and body of a successful response. Any other response is an error.
     async fn exchange(
         &self,
         method: Method,
@@ -321,7 +322,7 @@ impl Client {
         Ok((parts, body))
     }
 
-    /// Returns the open connection, or opens a new one.
+    /// Returns the open connection. If there is none, opens a new one.
     async fn connection(&self) -> Result<http2::SendRequest<Full<Bytes>>> {
         let mut connection = self.connection.lock().await;
         if let Some(open) = connection.as_ref().filter(|sender| !sender.is_closed()) {

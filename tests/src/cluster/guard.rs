@@ -1,18 +1,18 @@
-//! Kills processes even if the test that started them dies.
+//! Kills processes even if the test that started them is killed.
 //!
-//! A small shell reads from a pipe whose write end only the test's process holds. When that process
-//! exits for any reason, the kernel closes the pipe. The shell then kills its own process group, to
-//! which the started processes belong. The group ID cannot be reused while the shell is alive, so
-//! no other process can be hit.
+//! A small shell reads from a pipe, and only the test's process holds the pipe's write end. When
+//! that process exits for any reason, the kernel closes the pipe. The shell then kills its own
+//! process group, to which the started processes belong. While the shell is alive, the kernel does
+//! not reuse the group ID, so no unrelated process can be killed.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// `0` is the shell's own process group.
+/// `kill 0` signals the shell's own process group.
 const SCRIPT: &str = "read -r _; kill -KILL 0";
 
-/// The leader of a process group that is killed when this process exits.
+/// Leader of a process group. The whole group is killed when this process exits.
 #[derive(Debug)]
 pub struct Guard {
     shell: Child,
@@ -20,7 +20,7 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Starts the shell. Its command line contains `directory`, to make it identifiable in the
+    /// Starts the shell. Its command line contains `directory`, which identifies the shell in the
     /// process list.
     pub fn start(directory: &Path) -> Self {
         let shell = Command::new("/bin/sh")

@@ -1,5 +1,5 @@
-//! Identities in the cluster: the authorities, the API server, the administrator and the key that
-//! signs tokens.
+//! Identities in the cluster: the CAs, the API server, the administrator, and the key that signs
+//! tokens.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::certs::{Authority, Leaf};
 
-/// Names in the API server's certificate.
+/// DNS names in the API server's certificate.
 const SERVER_NAMES: [&str; 4] = [
     "127.0.0.1",
     "localhost",
@@ -20,7 +20,7 @@ const SERVER_NAMES: [&str; 4] = [
     "kubernetes.default.svc",
 ];
 
-/// A client's credentials. Not `Debug`, because they hold keys.
+/// Credentials of a client. They are not `Debug`, because they contain secrets.
 #[derive(Clone)]
 pub(super) enum Credentials {
     /// A client certificate and its key, as PEM.
@@ -29,7 +29,7 @@ pub(super) enum Credentials {
     Token(String),
 }
 
-/// Authorities, keys and credentials, generated for each cluster.
+/// The CAs, keys and credentials of one cluster.
 pub(super) struct Identity {
     /// The CA that signs the API server's certificate.
     pub(super) server_authority: Authority,
@@ -39,14 +39,15 @@ pub(super) struct Identity {
     pub(super) client_authority_pem: String,
     /// The key that signs `ServiceAccount` tokens.
     pub(super) token_key_pem: String,
-    /// The public half of the token key, which verifies tokens. It has its own file, because the
-    /// API server cannot read an elliptic-curve private key in PKCS#8 for verification.
+    /// The public half of the token key, which verifies tokens. It is passed separately, because
+    /// for verification the API server cannot read an elliptic-curve private key in PKCS#8.
     pub(super) token_public_key_pem: String,
     admin: Credentials,
 }
 
 impl Identity {
-    /// Generates the identity of an API server whose certificate also contains this address.
+    /// Generates the identities of a cluster. The API server's certificate also contains the given
+    /// address.
     pub(super) fn new(address: impl Into<IpAddr>) -> Self {
         let server_authority = Authority::new("test cluster: servers");
         let address = address.into().to_string();
@@ -69,7 +70,7 @@ impl Identity {
         self.admin.clone()
     }
 
-    /// Returns the content of a kubeconfig.
+    /// Returns a kubeconfig with the given credentials.
     pub(super) fn kubeconfig(&self, url: &str, credentials: &Credentials) -> String {
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let user: Value = match credentials {
@@ -94,8 +95,8 @@ impl Identity {
     }
 }
 
-/// Returns the PEM of a new client CA, and credentials signed by it for a member of
-/// `system:masters`.
+/// Generates a client CA. Returns its certificate in PEM, and credentials that it has signed for a
+/// member of `system:masters`.
 fn admin() -> (String, Credentials) {
     let mut params = CertificateParams::new(Vec::new()).expect("no names");
     let name = &mut params.distinguished_name;

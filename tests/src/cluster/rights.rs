@@ -1,4 +1,5 @@
-//! Permissions of clients, as the API server reports them. Changes take effect after a short delay.
+//! Permissions of clients, as the API server reports them. A change to RBAC objects takes effect
+//! after a short delay.
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::wait::{eventually, holds};
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 impl Client {
-    /// Returns true if this client may read a Secret with this name. The Secret need not exist.
+    /// Returns true if the client may read a Secret with the given name. The Secret need not exist.
     pub async fn may_get_secret(&self, namespace: &str, name: &str) -> Result<bool, Failure> {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -21,8 +22,8 @@ impl Client {
         Ok(answer["status"]["allowed"] == true)
     }
 
-    /// Waits until this client may use this verb on a resource of the core group, or may not if
-    /// `wanted` is false.
+    /// Waits until the client may use `verb` on a resource of the core group. If `wanted` is false,
+    /// waits until the client may not.
     pub async fn wait_allowed(&self, wanted: bool, verb: &str, resource: &str, namespace: &str) {
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
@@ -42,7 +43,8 @@ impl Client {
 }
 
 impl TestCluster {
-    /// Binds a ServiceAccount to a new Role with these rules in its namespace.
+    /// Creates a Role with the given rules in the ServiceAccount's namespace, and binds the Role to
+    /// the ServiceAccount.
     pub async fn allow(&self, namespace: &str, account: &str, name: &str, rules: &Value) {
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -1,4 +1,4 @@
-//! The processes `etcd` and `kube-apiserver`, with their files in one temporary directory.
+//! The processes `etcd` and `kube-apiserver`. All their files are in one temporary directory.
 
 use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -19,7 +19,7 @@ use crate::logs::{log_to, tail};
 use crate::ports::free_port;
 use crate::wait::eventually;
 
-/// Address range of Services. Nothing responds on these addresses.
+/// Address range of Services. Nothing listens on these addresses.
 const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 
 pub(super) struct Servers {
@@ -55,7 +55,7 @@ impl Servers {
         servers
     }
 
-    /// Returns the API server's address, even while it is stopped.
+    /// Returns the API server's address. It stays the same while the API server is stopped.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -66,7 +66,7 @@ impl Servers {
         (apiserver.id(), self.etcd.id())
     }
 
-    /// Returns the directory for files that are deleted with the cluster.
+    /// Returns the directory for files to be deleted with the cluster.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -95,12 +95,12 @@ impl Servers {
         kill(Pid::from_raw(pid), signal).expect("the API server is our child");
     }
 
-    /// Sets the identity for the API server's next start.
+    /// Sets the identity that the API server uses from its next start.
     pub(super) fn change_identity(&self, identity: &Identity) {
         write_identity(self.directory(), identity);
     }
 
-    /// Starts the API server at its previous address.
+    /// Starts the API server on its previous address.
     pub(super) fn start_apiserver(&mut self) {
         assert!(self.apiserver.is_none(), "the API server already runs");
         let mut command = apiserver_command(self.directory(), self.etcd_port, self.address);
@@ -147,7 +147,7 @@ impl Drop for Servers {
         if std::thread::panicking() {
             eprintln!("{}", self.log_tail());
         }
-        // Wait for both servers to exit, because their directory is about to be removed.
+        // Wait until both servers have exited, because their directory is removed next.
         for child in self.apiserver.iter_mut().chain([&mut self.etcd]) {
             let _ = child.kill();
             let _ = child.wait();
@@ -157,7 +157,7 @@ impl Drop for Servers {
 
 fn etcd_command(directory: &Path, port: u16) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
-    // There are no peers, but etcd requires a peer listener.
+    // There are no peers, but etcd requires an address for them.
     let peers = format!("http://127.0.0.1:{}", free_port());
     let mut command = Command::new(kube_binary("etcd"));
     command
@@ -170,7 +170,7 @@ fn etcd_command(directory: &Path, port: u16) -> Command {
         .args(["--initial-advertise-peer-urls", &peers])
         .args(["--initial-cluster", &format!("test={peers}")])
         .args(["--log-level", "warn"])
-        // The data is deleted with the cluster, so durability is not needed.
+        // The data is deleted with the cluster, so it need not be durable.
         .arg("--unsafe-no-fsync");
     log_to(&mut command, &log_path(directory, "etcd"));
     command
@@ -184,8 +184,8 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(format!("--secure-port={}", address.port()))
         .arg(format!("--bind-address={}", address.ip()))
         .arg(format!("--advertise-address={}", address.ip()))
-        // Do not publish the API server's own address: endpoints must not be loopback addresses,
-        // and nothing uses its Service.
+        // Do not create endpoints for the API server's own Service: they must not be loopback
+        // addresses, and nothing uses the Service.
         .arg("--endpoint-reconciler-type=none")
         .arg(format!("--service-cluster-ip-range={SERVICE_ADDRESSES}"))
         .arg(file("tls-cert-file", "server.crt"))
@@ -195,7 +195,8 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         .arg(file("service-account-signing-key-file", "tokens.key"))
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg("--authorization-mode=RBAC")
-        // This plugin would wait for the `default` ServiceAccount, which only a controller creates.
+        // This admission plugin would wait for the `default` ServiceAccount, which only a
+        // controller creates.
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--allow-privileged=true")
         // This feature is off by default before Kubernetes 1.37.

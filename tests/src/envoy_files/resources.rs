@@ -1,4 +1,5 @@
-//! Hand-written Envoy resources: minimal valid resources, and some that Envoy rejects.
+//! Hand-written Envoy resources: valid ones that are as small as possible, and some that Envoy
+//! rejects.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -74,7 +75,7 @@ fn socket(address: SocketAddr) -> Address {
     }
 }
 
-/// Returns a bootstrap with an admin socket, and with listeners and clusters from files.
+/// Returns a bootstrap with an admin socket. Envoy reads its listeners and clusters from files.
 pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     Bootstrap {
         node: Some(Node {
@@ -96,7 +97,7 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
             lds_config: Some(file(&layout.lds())),
             ..bootstrap::DynamicResources::default()
         }),
-        // Envoy's default limit would reject ordinary expressions.
+        // With Envoy's default limit, Envoy would reject ordinary expressions.
         layered_runtime: Some(LayeredRuntime {
             layers: vec![RuntimeLayer {
                 name: "test".to_owned(),
@@ -115,8 +116,8 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Returns a static cluster that Envoy rejects. Append it to a bootstrap: concatenated messages
-/// merge.
+/// Returns an encoded bootstrap whose only content is a static cluster that Envoy rejects. Append
+/// it to another encoded bootstrap: concatenated protobuf messages merge.
 pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     Bootstrap {
         static_resources: Some(bootstrap::StaticResources {
@@ -134,7 +135,7 @@ pub fn static_cluster_without_eds(name: &str) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// Returns a cluster with its endpoints in a file.
+/// Returns a cluster whose endpoints Envoy reads from a file.
 pub fn cluster(layout: &XdsLayout, name: &str) -> Resource {
     let message = Cluster {
         name: name.to_owned(),
@@ -204,8 +205,8 @@ pub fn route_table(name: &str, cluster: &str) -> Resource {
     resource(name, &message)
 }
 
-/// Returns a listener that reads its route table from a file. If `key` is set, it also reads its
-/// certificate from a file.
+/// Returns a listener whose route table Envoy reads from a file. If `key` is set, Envoy also reads
+/// the certificate from a file.
 pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&str>) -> Resource {
     let name = at.to_string();
     let hcm = HttpConnectionManager {
@@ -252,7 +253,7 @@ pub fn listener(layout: &XdsLayout, at: SocketAddr, table: &str, key: Option<&st
     resource(&name, &message)
 }
 
-/// Returns a listener whose HTTP configuration Envoy rejects.
+/// Returns a listener whose HTTP connection manager Envoy rejects.
 pub fn bad_listener(at: SocketAddr) -> Resource {
     let name = at.to_string();
     let message = Listener {
@@ -273,7 +274,8 @@ pub fn bad_listener(at: SocketAddr) -> Resource {
     resource(&name, &message)
 }
 
-/// Returns a self-signed key pair as a secret, and the certificate's serial number in hexadecimal.
+/// Returns a secret with a new self-signed certificate, and the certificate's serial number in
+/// hexadecimal.
 pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).unwrap();
@@ -283,7 +285,7 @@ pub fn key_pair(name: &str, number: u8) -> (Resource, String) {
     (secret, format!("4E:{number:02X}"))
 }
 
-/// Returns a certificate and its key as a secret.
+/// Returns a secret with the given certificate and key.
 pub fn pair_secret(name: &str, certificate: &str, key: &str) -> Resource {
     use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
     let inline = |text: &str| {

@@ -3,9 +3,9 @@
 //!
 //! A default is an object. It applies to the objects at a given path (`clusters`,
 //! `gateways.*.listeners`; `*` matches any name), or to objects whose `@type` ends with a given
-//! name. A difference is a JSON merge patch (RFC 7396) to the default: equal fields are omitted,
-//! and fields that only the default has are null. No information may be lost: [`Defaults::merged`]
-//! restores the complete value.
+//! name. The difference is a JSON merge patch (RFC 7396) to the default: it omits equal fields, and
+//! contains null for fields that only the default has. No information may be lost:
+//! [`Defaults::merged`] restores the complete value.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 pub struct Defaults(Map<String, Value>);
 
 impl Defaults {
-    /// Reads a defaults file. A missing file means no defaults.
+    /// Reads a defaults file. If it does not exist, there are no defaults.
     pub fn read(file: &Path) -> Result<Self> {
         let Ok(text) = std::fs::read_to_string(file) else {
             return Ok(Self(Map::new()));
@@ -27,7 +27,7 @@ impl Defaults {
         })?))
     }
 
-    /// Returns the value without the parts that equal the defaults.
+    /// Returns the value without the parts that are equal to the defaults.
     pub fn difference(&self, value: &Value) -> Value {
         self.smaller(value, None, &mut Vec::new())
     }
@@ -90,8 +90,8 @@ impl Defaults {
         }
     }
 
-    /// Returns an object's default, selected by its type, by its path, or from the enclosing
-    /// default.
+    /// Returns the default for an object: the first that is found by its type, by its path, or in
+    /// the enclosing object's default.
     fn of<'a>(
         &'a self,
         map: &Map<String, Value>,

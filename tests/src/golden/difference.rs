@@ -1,11 +1,11 @@
-//! Line differences between two strings, short enough for a test's output.
+//! The lines in which two strings differ, short enough for a test's output.
 
-/// Maximum number of lines shown per side.
+/// Maximum number of lines to show from each string.
 const SHOWN: usize = 20;
-/// Number of equal lines shown before and after the difference.
+/// Number of equal lines to show before and after the differing lines.
 const AROUND: usize = 3;
 
-/// Returns the lines from the first to the last difference, with some context.
+/// Returns the lines from the first difference to the last, with context.
 pub fn excerpt(committed: &str, now: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (committed.lines().collect(), now.lines().collect());
     let before = old.iter().zip(&new).take_while(|(a, b)| a == b).count();

@@ -1,16 +1,18 @@
-//! Readable YAML: values that fit on one line are written inline, and all others are indented.
+//! Formats YAML for readers: a value that fits on one line is inline, and any other value is
+//! indented.
 //!
-//! For golden files only. Quotes every string that a YAML parser might read as anything else.
+//! For golden files only. Quotes every string that some YAML parser might read as a number, a
+//! boolean or another type.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-/// Maximum width of a mapping or list in flow style.
+/// Maximum width of a mapping or list that is written inline.
 const WIDTH: usize = 116;
-/// Keys that come first. All other keys follow in alphabetical order.
+/// Keys that come first in a mapping. All other keys follow in alphabetical order.
 const FIRST: &[&str] = &["gateway", "name", "type", "status", "reason"];
-/// Words that some YAML parsers, old or new, do not read as strings.
+/// Unquoted words that YAML 1.1 or 1.2 parsers read as something other than a string.
 const RESERVED: &[&str] = &["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
 
 /// Returns the value as a YAML document.
@@ -20,8 +22,8 @@ pub fn to_yaml(value: &Value) -> String {
     out
 }
 
-/// Writes the value at the current position, followed by a line break. Continuation lines are
-/// indented by `indent`.
+/// Writes the value at the current position, and then a line break. Continuation lines are indented
+/// by `indent`.
 fn block(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(map) if !fits(value, indent) => {
@@ -74,7 +76,7 @@ fn block(out: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// Returns true if the value fits on its first line: scalars, and shallow collections.
+/// Returns true if the value fits on the current line. Only scalars and shallow collections do.
 fn fits(value: &Value, indent: usize) -> bool {
     let mut line = String::new();
     inline(&mut line, value);
@@ -86,7 +88,7 @@ fn fits(value: &Value, indent: usize) -> bool {
     depth(value) == 0 || (flat && indent + line.len() <= WIDTH && !holds_lines(value))
 }
 
-/// Returns the nesting depth of collections, not counting empty ones.
+/// Returns how deeply collections are nested. Empty collections do not count.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Object(map) if !map.is_empty() => 1 + map.values().map(depth).max().unwrap_or(0),
@@ -104,7 +106,7 @@ fn holds_lines(value: &Value) -> bool {
     }
 }
 
-/// Returns true if the string can be written as a literal block without loss.
+/// Returns true if the string can be written as a literal block without losing information.
 fn is_lines(text: &str) -> bool {
     text.ends_with('\n')
         && text

@@ -1,4 +1,4 @@
-//! Clients that send requests to a slow gateway at their own pace, and stop after half an hour.
+//! Clients that send requests to a slow gateway at a fixed pace, and stop after half an hour.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::{Cause, HOST};
 use crate::client::Request;
 
-/// Maximum duration of the clients, in case the gateway was left running.
+/// Time after which clients stop, in case the gateway is left running.
 const LONGEST: Duration = Duration::from_secs(1800);
 
 /// Pause between a response and the next request.
@@ -53,7 +53,7 @@ async fn at_most(work: impl Future<Output = ()>) {
 
 async fn asking(request: Request) {
     loop {
-        // The access log records the outcome.
+        // Ignore the response, because the access log records the outcome.
         let _ = request.send().await;
         tokio::time::sleep(PAUSE).await;
     }

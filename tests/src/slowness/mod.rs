@@ -1,7 +1,8 @@
-//! Ten gateways with performance problems, each with a different cause. They let people practice
-//! diagnosis, and a test checks that the documented commands reveal the cause.
+//! Ten gateways with performance problems, each with a different cause. People can use them to
+//! practice diagnosis. A test checks that the documented commands reveal each cause.
 //!
-//! Object names are the same in all ten, so that only the behavior reveals the cause.
+//! Object names are the same in all ten gateways, so that only a gateway's behavior reveals the
+//! cause.
 
 mod clients;
 mod processor;
@@ -20,7 +21,7 @@ use crate::manifests::{
     edge, http_listener, http_route, path, rule_to, served, weighted_ref, yaml,
 };
 
-/// The host that clients request.
+/// Host name that clients request.
 pub const HOST: &str = "shop.test";
 
 /// Cause of a performance problem.
@@ -30,9 +31,9 @@ pub enum Cause {
     Endpoint,
     /// All endpoints of a Service respond slowly.
     Backend,
-    /// The new version, which gets a tenth of the requests, responds slowly.
+    /// The new version of a Service responds slowly. It gets a tenth of the requests.
     Canary,
-    /// A Service fails often, and the route retries its requests after a backoff.
+    /// A Service fails often. The route retries failed requests after a backoff.
     Retries,
     /// One of two endpoints does not accept connections.
     Unreachable,
@@ -40,11 +41,12 @@ pub enum Cause {
     Authorization,
     /// Some clients read large responses slowly.
     Clients,
-    /// There are more concurrent requests than connections that a backend may have.
+    /// Clients send more concurrent requests than the connections that a backend may have.
     Connections,
     /// Other processes compete with Envoy for CPU.
     Processor,
-    /// An older route to a slow backend takes the requests meant for a newer route.
+    /// An older route, which has a slow backend, gets the requests that are meant for a newer
+    /// route.
     Shadowed,
 }
 
@@ -52,7 +54,7 @@ pub enum Cause {
 pub struct SlowGateway {
     /// The agent and its Envoy.
     pub agent: AgentUnderTest,
-    /// The endpoint at fault, if there is one.
+    /// The endpoint that causes the problem, if one does.
     pub culprit: Option<std::net::SocketAddr>,
     _clients: Clients,
     _crowd: Option<Crowd>,
@@ -91,7 +93,7 @@ fn below(name: &str) -> [Value; 1] {
     [path("PathPrefix", &format!("/{name}"))]
 }
 
-/// Starts the gateway and its clients, and waits until it serves.
+/// Starts the gateway and its clients, and waits until requests are served.
 pub async fn start(cause: Cause) -> SlowGateway {
     let late = Conduct::Late(Duration::from_millis(700));
     let mut shop = Shop {
@@ -141,8 +143,8 @@ pub async fn start(cause: Cause) -> SlowGateway {
     }
     shop.route("stock", &stock);
     shop.route("search", &rule_to("search", &below("search")));
-    // If two routes have the same match and no creation timestamps, the one whose name sorts first
-    // wins.
+    // If two routes have the same match and no creation timestamps, the route whose name sorts
+    // first wins.
     let other = match cause {
         Cause::Shadowed => below("stock"),
         _ => below("stock-2"),

@@ -1,10 +1,10 @@
-//! Processes that take CPU time from an Envoy, like a busy neighbor on the host.
+//! Processes that compete with an Envoy for CPU time, like a busy neighbor on the host.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::agent::AgentUnderTest;
 
-/// Number of processes that compete with Envoy for its CPU. They have a higher priority.
+/// Number of processes that compete with Envoy for its CPU. Their priority is higher than Envoy's.
 const PROCESSES: usize = 3;
 
 /// Busy processes, which are killed on drop.
@@ -19,7 +19,7 @@ impl Crowd {
                 "taskset",
                 &["--all-tasks", "--cpu-list", "--pid", "0", &pid],
             );
-            // Each thread has its own priority.
+            // On Linux, each thread has its own priority.
             let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
             for thread in threads.flatten() {
                 let thread = thread.file_name().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Endpoints whose behavior makes a gateway slow. Each stops when dropped.
+//! Endpoints whose behavior makes a gateway slow.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,21 +21,21 @@ use tokio::task::{JoinHandle, JoinSet};
 pub enum Conduct {
     /// Responds immediately.
     Prompt,
-    /// Starts its response after this delay.
+    /// Starts each response after the given delay.
     Late(Duration),
     /// Responds to two out of three requests with 503.
     Overworked,
-    /// Responds with a body of this many bytes.
+    /// Responds with a body of the given number of bytes.
     Lengthy(usize),
-    /// Neither accepts nor refuses connections, like a host behind a broken network.
+    /// Neither accepts nor refuses connections, like a host whose network drops packets.
     Unreachable,
 }
 
-/// A running endpoint.
+/// A running endpoint, which stops on drop.
 pub struct Endpoint {
     address: SocketAddr,
     task: Option<JoinHandle<()>>,
-    /// Sockets that keep the address unreachable.
+    /// Sockets that fill the backlog of an address that never accepts.
     _held: Vec<Socket>,
 }
 
@@ -56,8 +56,8 @@ impl Endpoint {
         }
     }
 
-    /// Fills the backlog of a listening socket that never accepts, so that the kernel drops further
-    /// connection attempts.
+    /// Fills the backlog of a listening socket that never accepts, so that the kernel drops all
+    /// further connection attempts.
     fn unreachable() -> Self {
         let tcp = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let listening = tcp();
@@ -80,7 +80,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the endpoint's address.
+    /// Returns the address on which the endpoint listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -96,7 +96,7 @@ impl Drop for Endpoint {
 
 async fn accept(listener: TcpListener, conduct: Conduct) {
     let count = Arc::new(AtomicU64::new(0));
-    // Dropping the set closes all connections when the endpoint stops.
+    // Dropping the `JoinSet` closes all connections when the endpoint stops.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         connections.spawn(serve(stream, conduct, Arc::clone(&count)));
@@ -107,7 +107,7 @@ async fn accept(listener: TcpListener, conduct: Conduct) {
 async fn serve(stream: TcpStream, conduct: Conduct, count: Arc<AtomicU64>) {
     let _ = stream.set_nodelay(true);
     let answer = service_fn(move |request| answer(request, conduct, Arc::clone(&count)));
-    // Ignore errors from clients that disconnect.
+    // Clients may disconnect at any time, so ignore errors.
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), answer)
         .await;
@@ -122,7 +122,7 @@ async fn answer(
     let number = count.fetch_add(1, Ordering::Relaxed);
     let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
     match conduct {
-        // This sleep is the behavior under test, not a wait for a condition.
+        // The delay is the behavior under test, and does not wait for a condition.
         Conduct::Late(time) => tokio::time::sleep(time).await,
         Conduct::Overworked if !number.is_multiple_of(3) => {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
