@@ -31,9 +31,9 @@ pub enum Cause {
     Endpoint,
     /// All endpoints of a Service respond slowly.
     Backend,
-    /// The new version of a Service responds slowly. It gets a tenth of the requests.
+    /// The new version, which gets a tenth of the requests, responds slowly.
     Canary,
-    /// A Service fails often. The route retries failed requests after a backoff.
+    /// A Service fails often, and the route retries its requests after a backoff.
     Retries,
     /// One of two endpoints does not accept connections.
     Unreachable,
@@ -41,12 +41,11 @@ pub enum Cause {
     Authorization,
     /// Some clients read large responses slowly.
     Clients,
-    /// Clients send more concurrent requests than the connections that a backend may have.
+    /// There are more concurrent requests than connections that a backend may have.
     Connections,
     /// Other processes compete with Envoy for CPU.
     Processor,
-    /// An older route, which has a slow backend, gets the requests that are meant for a newer
-    /// route.
+    /// An older route to a slow backend takes the requests meant for a newer route.
     Shadowed,
 }
 

@@ -1,5 +1,5 @@
-//! `run --kube` against a real API server: the agent serves the published versions and reports them
-//! to the cluster. No cluster failure interrupts traffic.
+//! `sesame-agent run --kube` against a real API server. The agent serves the published versions,
+//! and reports which version it serves. No failure of the cluster interrupts traffic.
 
 use std::net::{Ipv4Addr, TcpListener};
 
@@ -57,8 +57,8 @@ async fn wait_backend(agent: &AgentUnderTest, name: &str) {
     agent.wait_backend(&request, name).await;
 }
 
-/// Returns true if `sesame-agent status` shows the first Gateway in this state, with `word` in its
-/// message.
+/// Returns true if `sesame-agent status` shows the first Gateway in the given state, with a message
+/// that contains `word`.
 fn says(status: &Value, state: &str, word: &str) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -92,7 +92,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Another process listens on this port.
+    // Make this process listen on the Gateway's port.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
     let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
     let third = version(backend.address(), "/three", &listeners);
@@ -119,8 +119,8 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{told:#}"
     );
 
-    // A stopping agent reports that it is stopping. Envoy keeps serving, so the report still
-    // contains the addresses.
+    // A stopping agent reports that it stops. Its Envoy keeps serving, so the report still contains
+    // the addresses.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;
@@ -146,7 +146,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/three").await;
     wait_told(&cluster, &edge, "told of the new start", third.is_served()).await;
 
-    // Delete the manifest and restore it, with the same endpoint objects.
+    // Delete the manifest, and write it again with the same endpoint objects.
     let manifest = config_map_path(&manifest_name(&edge));
     cluster.delete(&manifest).await;
     wait_withdrawn(&agent, &cluster, &edge).await;
@@ -190,7 +190,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     wait_told(&cluster, &edge, "told of the first", first.is_served()).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "kube.test", "/all")]));
 
-    // The manifest is published, but one of its shards is missing.
+    // Publish the manifest without one of its shards.
     let second = at_port_80(backend.address(), "/two");
     let (last, others) = second.config.split_last().unwrap();
     let name = last["metadata"]["name"].as_str().unwrap().to_owned();
@@ -210,7 +210,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     assert_eq!(told["appliedRevision"], first.short(), "{told:#}");
     wait(&agent, "/one").await;
 
-    // A shard's content does not match its name.
+    // Replace a shard's content, so that it does not match the digest in the shard's name.
     let mut wrong = last.clone();
     wrong["binaryData"] = first.config[0]["binaryData"].clone();
     apply(cluster.admin(), &wrong).await;
@@ -221,14 +221,14 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/one").await;
 
-    // Once the shard's content is correct, the agent applies the version, even though the manifest
-    // has not changed.
+    // Once the shard's content is correct, the agent must apply the version, even though the
+    // manifest has not changed.
     cluster.delete(&config_map_path(&name)).await;
     apply(cluster.admin(), last).await;
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Unreadable endpoints leave the previous ones in place.
+    // Unreadable endpoints must leave the previous endpoints in place.
     let mut broken = second.endpoints[0].clone();
     broken["binaryData"] = json!({"shard.pb.zst": "bm90IHpzdGQ="});
     apply(cluster.admin(), &broken).await;
@@ -239,8 +239,8 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/two").await;
 
-    // A newer controller sets a field that this agent does not know. The agent rejects the complete
-    // version instead of ignoring the field.
+    // A newer controller sets a field that this agent does not know. The agent must reject the
+    // whole version instead of ignoring the field.
     let third = at_port_80(backend.address(), "/three").with_unknown_field();
     third.publish(cluster.admin()).await;
     agent
@@ -285,7 +285,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
             says(status, "Degraded", "cannot watch the cluster")
         })
         .await;
-    // The API server accepts connections but never responds.
+    // From now on, the API server accepts connections but never responds.
     cluster.start_apiserver().await;
     cluster.freeze_apiserver();
     agent.wait_stored().await;
@@ -432,14 +432,14 @@ async fn agent_reads_only_keys_named_in_its_role() {
     assert_eq!(agent.envoys().len(), 1);
     assert!(!agent.log().contains("PRIVATE KEY"));
 
-    // Once its permissions suffice, the agent serves both Gateways.
+    // Once the permissions suffice, the agent must serve both Gateways.
     publications::prepare(&cluster, &[&names[0], &names[1]]).await;
     let request = agent
         .get(444, "other.test", "/")
         .tls("other.test", &authority.trust());
     agent.wait_ok(&request).await;
 
-    // Move the Gateway to another fleet.
+    // Move one Gateway to another fleet.
     let manifest = config_map_path(&manifest_name(&names[1]));
     let fleet = json!({"metadata": {"labels": {FLEET_LABEL: "elsewhere"}}});
     cluster.merge(&manifest, &fleet).await;

@@ -1,5 +1,5 @@
-//! Installs, upgrades and removes the chart with Helm. A controller with the chart's permissions
-//! serves only the configured namespaces.
+//! Installs, upgrades and removes the chart with Helm. With the chart's permissions, the controller
+//! must serve only the configured namespaces.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -15,7 +15,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
 
-/// Returns values that set every option realistically.
+/// Returns chart values that set every option to a realistic value.
 fn full() -> Value {
     let digest = format!("sha256:{}", "0".repeat(64));
     let image = |name: &str| json!({"repository": format!("registry.example.com/{name}"), "digest": digest, "pullPolicy": "Always"});
@@ -56,7 +56,7 @@ fn full() -> Value {
     })
 }
 
-/// Applies the rendered objects in order.
+/// Applies rendered objects in order.
 async fn install(cluster: &TestCluster, objects: &[Value]) {
     for object in objects {
         if object["kind"] == "CustomResourceDefinition" {
@@ -125,7 +125,7 @@ async fn namespaced_controller_serves_only_namespaces_it_may_read() {
     }
     what_is_elsewhere_is_not_there(&cluster).await;
 
-    // The controller follows both namespaces, and accepts the configuration and sets its status.
+    // The controller follows both namespaces. It accepts the configuration and sets its status.
     for namespace in ["default", "shop"] {
         let route = moved(plain_route("more", "more.example.com", "app"), namespace);
         cluster.apply_all(&[route]).await;
@@ -201,7 +201,7 @@ async fn helm_installs_changes_and_removes_a_release() {
         .get(&format!("{own}/deployments/sesame-controller"))
         .await;
     assert!(gone.is_err_and(|refused| refused.is(404)));
-    // Uninstalling keeps the hosts' reports and their CRD.
+    // Uninstalling the chart keeps the hosts' reports, and the CRD for reports.
     let definition =
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gatewayagents.projectsesame.io";
     cluster.get(definition).await;
@@ -245,8 +245,7 @@ async fn a_gateway_in_each(cluster: &TestCluster) {
     cluster.apply_all(&[abroad, grant, secure]).await;
 }
 
-/// Waits until the Gateway is published with this number of virtual hosts and the endpoint of its
-/// Service.
+/// Waits until the Gateway is published with `hosts` virtual hosts and the endpoint of its Service.
 async fn is_published(cluster: &TestCluster, gateway: &NamespacedName, hosts: usize) {
     eventually(
         &format!("{gateway} is published"),

@@ -1,5 +1,5 @@
 //! The complete path with a cluster: a real API server, a controller and an agent with the
-//! permissions of `controller/deploy`, and a real Envoy. Traffic and statuses must agree.
+//! permissions of `controller/deploy`, and a real Envoy. The traffic must match the statuses.
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;
@@ -17,7 +17,7 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/app";
 
-/// A cluster with a controller and an agent that follows it.
+/// A cluster with a controller, and an agent that follows the cluster.
 struct Path {
     cluster: TestCluster,
     _controller: ControllerUnderTest,
@@ -92,7 +92,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         json!([{"type": "IPAddress", "value": "127.0.0.1"}])
     );
 
-    // The route switches between backends under load.
+    // Switch the route between backends under load.
     let load = Load::start(&Plan::new(vec![all.agent.get(80, "path.test", "/")]));
     load.pass(100).await;
     for round in 0..10 {
@@ -101,7 +101,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         all.wait("/", backend).await;
     }
 
-    // A thousand endpoint changes leave the manifest untouched.
+    // A thousand endpoint changes must not change the manifest.
     let manifest = config_map_path(&manifest_name(&edge_name()));
     let before = all.admin().get(&manifest).await.expect("a manifest");
     for change in 0..1000 {
@@ -115,8 +115,8 @@ async fn programmed_condition_follows_what_envoy_serves() {
     assert_eq!(version(&after), version(&before));
     load.pass(100).await;
 
-    // The agent restarts and keeps serving without an API server. Afterwards it receives the
-    // changes made during the outage.
+    // Restart the agent without an API server: it must keep serving. Once the API server is back,
+    // the agent must receive changes again.
     all.cluster.stop_apiserver();
     all.agent.wait_stored().await;
     all.agent.kill9();
@@ -132,8 +132,8 @@ async fn programmed_condition_follows_what_envoy_serves() {
     all.wait("/", &b).await;
     load.stop().await.assert_clean();
 
-    // A route with a dangling reference does not affect other routes, and its status reports the
-    // reason.
+    // A route with a dangling reference must not affect other routes, and its status must contain
+    // the reason.
     let broken = plain_route("broken", "broken.test", "nobody");
     all.apply(&[broken]).await;
     let request = all.agent.get(80, "broken.test", "/");
@@ -152,7 +152,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
         .await;
     all.wait("/", &b).await;
 
-    // Without a running agent and Envoy, the Gateway is not programmed.
+    // Without a running agent and Envoy, the Gateway must not be programmed.
     assert!(all.agent.end().success());
     all.cluster
         .until("nobody serves any more", GATEWAY, |gateway| {
@@ -184,7 +184,7 @@ async fn programmed_condition_follows_what_envoy_serves() {
     let reply = slow.await.expect("no panic").expect("an answer");
     assert_eq!((reply.status, reply.backend().as_deref()), (200, Some("b")));
     all.agent.wait_envoys(0).await;
-    // No files may be left, because they included the Gateway's private keys.
+    // No files may be left, because the files contained the Gateway's private keys.
     for directory in [all.agent.runtime(), all.agent.state()] {
         eventually("no file of it is left", TEST_TIMEOUT, async || {
             let mut left =

@@ -1,5 +1,5 @@
-//! Cluster incidents from the perspective of a host: a long outage, lost history, new keys. The
-//! host keeps serving, and catches up without intervention.
+//! Incidents in the cluster, as seen by a host: a long outage, lost watch history, new keys. The
+//! host must keep serving, and catch up without intervention.
 
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,11 @@ use sesame_tests::wait::{eventually, holds};
 /// Duration of the API server outage.
 const AWAY: Duration = Duration::from_secs(60);
 
-/// Time limit for noticing a silent API server. The agent probes it within 25 s, and waits 10 s for
-/// a response.
+/// Time limit for the agent to notice a silent API server. The agent sends a probe within 25 s, and
+/// waits 10 s for a response.
 const NOTICED: Duration = Duration::from_secs(60);
 
-/// A cluster, a host that follows it, and constant load.
+/// A cluster, a host that follows the cluster, and constant load.
 struct Host {
     cluster: TestCluster,
     user: User,
@@ -59,7 +59,7 @@ impl Host {
         at_port_80(self.backend.address(), prefix)
     }
 
-    /// Waits until this version is served and reported, and asserts that no request failed.
+    /// Waits until the given version is served and reported. Asserts that no request failed.
     async fn end(self, version: &Published, prefix: &str) {
         wait(&self.agent, prefix).await;
         let edge = edge_name();
@@ -80,7 +80,7 @@ async fn wait(agent: &AgentUnderTest, prefix: &str) {
     agent.wait_ok(&request).await;
 }
 
-/// Returns true if the agent serves, and reports that its configuration may be outdated.
+/// Returns true if the agent serves and reports that its configuration may be outdated.
 fn degraded(status: &Value) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -94,8 +94,8 @@ async fn history_that_is_gone_is_read_anew() {
     let known = host.cluster.get(&list).await;
     let known = known["metadata"]["resourceVersion"].as_str().unwrap();
 
-    // Freeze the agent until the version that it knows is obsolete. A restarted API server does not
-    // keep the history.
+    // Freeze the agent until the resource version that it knows is too old to watch from. A
+    // restarted API server has no watch history.
     host.agent.freeze();
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
@@ -113,7 +113,7 @@ async fn history_that_is_gone_is_read_anew() {
     host.agent.thaw();
     wait(&host.agent, "/two").await;
 
-    // The host follows the cluster again.
+    // By now, the host follows the cluster again.
     let third = host.version("/three");
     third.publish(host.cluster.admin()).await;
     host.end(&third, "/three").await;
@@ -127,7 +127,7 @@ async fn host_keeps_serving_during_api_server_outage() {
     host.agent
         .wait_status("cannot watch the cluster", degraded)
         .await;
-    // Agents that start during the outage can only read the state on disk.
+    // An agent that starts during the outage can read only the state on disk.
     for start in 1..=3 {
         while begun.elapsed() < AWAY * start / 4 {
             host.load.pass(100).await;
@@ -148,7 +148,7 @@ async fn host_keeps_serving_during_api_server_outage() {
     host.end(&second, "/two").await;
 }
 
-/// The connections stay open but silent, as with an idle cluster.
+/// The connections stay open but silent, as they are if nothing changes in the cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_reports_frozen_api_server_within_a_minute() {
     let host = Host::start().await;
@@ -171,8 +171,8 @@ async fn new_authorities_and_tokens_are_taken_up() {
     host.cluster.rotate().await;
     let second = host.version("/two");
     second.publish(host.cluster.admin()).await;
-    // The agent does not trust the new API server, and the API server does not accept the agent's
-    // token.
+    // The agent does not trust the new API server, and the new API server does not accept the
+    // agent's token.
     host.agent
         .wait_status("cannot watch the cluster", degraded)
         .await;

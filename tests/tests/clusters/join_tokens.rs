@@ -1,4 +1,4 @@
-//! A join token admits one host, and a joined host has only its own permissions.
+//! A join token admits one host. A host that has joined has only its own permissions.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ async fn join_token_admits_one_host_with_own_rights() {
         "has already joined",
     );
 
-    // Try withdrawn, expired and malformed tokens.
+    // Withdrawn, expired and malformed tokens must be rejected.
     let host = Host::new();
     let withdrawn = site.token(&["--gateway", "default/edge", "--host", "c"]);
     assert!(site.hosts(&["revoke", "c"]).status.success());
@@ -90,12 +90,12 @@ async fn join_token_admits_one_host_with_own_rights() {
     fleet(&site).await;
 }
 
-/// Checks that issuing an invitation removes invitations that expired long ago, but not joined
-/// hosts.
+/// Checks that issuing an invitation removes invitations that expired long ago, but no host that
+/// has joined.
 async fn expired(site: &Site) {
     let account = |name: &str| format!("{CORE}/serviceaccounts/{name}");
     site.token(&["--gateway", "default/edge", "--host", "late"]);
-    // Simulate that host `a` failed to remove its invitation after joining.
+    // Simulate that host `a` failed to remove its own invitation after joining.
     let invitation = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {
         "name": invitation_account("a"), "namespace": "sesame-system",
         "labels": {"projectsesame.io/access": "invitation"},
@@ -124,8 +124,8 @@ async fn expired(site: &Site) {
     assert!(!site.is_gone(&account(&invitation_account("next"))).await);
 }
 
-/// Checks that a stolen token either yields no credential or locks out the real host, so the theft
-/// is noticed.
+/// Checks that a thief with a stolen token either gets no credential, or locks out the real host,
+/// so that the theft is noticed.
 async fn stolen(site: &Site) {
     let token = site.token(&["--gateway", "default/edge", "--host", "s"]);
     let token = JoinToken::parse(&token).unwrap();
@@ -174,13 +174,15 @@ async fn stolen(site: &Site) {
     assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
     let given = thief.create(&tokens, &bound(Some(uid))).await;
     given.expect("the claimer's token");
-    // The second host to use the token reports the theft, and its operator revokes the token.
+    // The real host uses the token second. It reports the theft, and its operator revokes the
+    // token.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());
 }
 
-/// Checks that an invitation may create only its host's Secret, and only without data.
+/// Checks that an invitation allows its holder to create only the host's Secret, and only without
+/// data.
 async fn cannot_create(thief: &Client, token: &JoinToken) {
     let with = |pointer: &str, value: Value| {
         let mut secret = json!(host_secret("s", &token.account_uid, "now"));
@@ -213,7 +215,7 @@ async fn cannot_create(thief: &Client, token: &JoinToken) {
     forbidden(thief.create(&tokens, &loose).await, "has to be bound");
 }
 
-/// Checks that a host may read only its own Gateway's keys, and write only its own reports.
+/// Checks that a host may read only the keys of its own Gateway, and write only its own reports.
 async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     let (edge, vault) = (our_edge(), NamespacedName::new("bank", "vault"));
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.1"]});
@@ -266,7 +268,7 @@ async fn rights(site: &Site, as_a: &Client, as_b: &Client) {
     assert!(site.is_gone(&invitation).await, "the invitation has ended");
 }
 
-/// Checks that leaving removes the host's state, both on the host and in the cluster.
+/// Checks that `leave` removes the host's state, on the host and in the cluster.
 async fn leaves(site: &Site, host: &Host, client: &Client) {
     let output = host.leave();
     assert!(output.status.success(), "{}", words(&output));
@@ -294,8 +296,8 @@ async fn leaves(site: &Site, host: &Host, client: &Client) {
     refused(&host.leave(), "has not joined a cluster");
 }
 
-/// Checks that a fleet's hosts may read the keys of all Gateways of the fleet, including later
-/// ones.
+/// Checks that a fleet's hosts may read the keys of all Gateways of the fleet, including Gateways
+/// that are added later.
 async fn fleet(site: &Site) {
     let host = Host::new();
     let credential = host

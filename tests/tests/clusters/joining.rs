@@ -1,5 +1,5 @@
-//! A host outside the cluster joins with one token. It keeps serving whatever happens to its access
-//! to the cluster.
+//! A host outside the cluster joins with one token. It must keep serving even if it loses access to
+//! the cluster.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -105,7 +105,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     let flags = options(&config);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     agent.add_flags(&flags);
-    // An older release stored the credential unencrypted.
+    // Store the credential unencrypted, as an older release did.
     std::fs::write(credential_path(&agent.state()), &first).expect("a file");
     agent.restart();
     let request = agent.get(80, "join.test", "/");
@@ -158,7 +158,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "");
 }
 
-/// Returns the files under a directory that contain this string.
+/// Returns the files under a directory that contain the string `text`.
 fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
@@ -174,7 +174,7 @@ fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Checks that the host appears in the inventory.
+/// Checks that the inventory lists the host.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", TEST_TIMEOUT, async || {
         let row = site.row("host-1");
@@ -201,7 +201,8 @@ async fn inventory(site: &Site) {
     assert!(text(&table.stdout).contains("rack-7"), "{}", words(&table));
 }
 
-/// Checks that a killed agent's address is removed from the status while its Envoy keeps serving.
+/// Kills the agent while its Envoy keeps serving. Checks that its address is removed from the
+/// status.
 async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &ControllerUnderTest) {
     wait_addresses(site, &["127.0.0.1"], controller).await;
     agent.kill9();
@@ -233,7 +234,7 @@ async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &Co
     .await;
 }
 
-/// Waits for exactly one Event with this reason that mentions the host.
+/// Waits until there is exactly one Event with the given type and reason that mentions the host.
 async fn told(site: &Site, type_: &str, reason: &str) {
     const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
     site.cluster
@@ -252,7 +253,7 @@ async fn told(site: &Site, type_: &str, reason: &str) {
         .await;
 }
 
-/// Checks that revoking the credential ends the host's access to the cluster but not its traffic.
+/// Revokes the credential. Checks that the host loses access to the cluster, but keeps serving.
 async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
     let output = site.hosts(&["revoke", "host-1"]);
     assert!(output.status.success(), "{}", words(&output));
@@ -269,7 +270,7 @@ async fn revoked(site: &Site, agent: &mut AgentUnderTest) {
         other => Err(format!("{other:?}")),
     })
     .await;
-    // Restart the agent, because an open watch may outlive the credential.
+    // Restart the agent, because a watch that is already open may outlive the credential.
     agent.kill9();
     agent.restart();
     agent

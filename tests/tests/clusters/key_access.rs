@@ -27,7 +27,7 @@ async fn default_agents_read_only_their_fleets_keys() {
         let allowed = agent.may_get_secret(NAMESPACE, name).await;
         allowed.expect("an answer")
     };
-    // The agents are installed before any Gateway exists.
+    // Install the agents before any Gateway exists.
     let controller = ControllerUnderTest::start(&site.cluster, &[]).await;
     controller.wait_ready().await;
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -46,7 +46,7 @@ async fn default_agents_read_only_their_fleets_keys() {
         assert!(!may_get(name).await, "the agent may read {name:?}");
     }
 
-    // Reapplying the manifest keeps permissions that were added later.
+    // Applying the manifest again must keep permissions that were added later.
     let role = format!("{RBAC}/roles/sesame-agent-keys");
     let before = site.cluster.get(&role).await;
     site.cluster.apply(&rights).await.expect("Roles");
@@ -75,8 +75,8 @@ async fn host_operators_read_no_secret() {
         .wait_allowed(true, "create", "secrets", NAMESPACE)
         .await;
 
-    // The operator can invite hosts to Gateways, and to a fleet whose Role the controller has
-    // populated.
+    // The operator must be able to invite hosts to Gateways, and to a fleet whose Role contains
+    // permissions from the controller.
     for (scope, name, host) in [
         ("--gateway", "default/edge", "a"),
         ("--fleet", "default", "b"),
@@ -153,8 +153,8 @@ async fn applying_the_manifests_again_changes_nothing() {
     }
 }
 
-/// Collects the paths of lists and values that are stored differently from the manifest. Ignores
-/// fields that only the stored object has, because they are defaults, except inside a list.
+/// Collects the paths of lists and values that are stored differently from the manifest. Outside of
+/// lists, ignores fields that only the stored object has, because they are defaults.
 fn changed_lists(at: &str, written: &Value, stored: &Value, found: &mut Vec<String>) {
     match written {
         Value::Object(fields) => {

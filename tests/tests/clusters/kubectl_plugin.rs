@@ -1,5 +1,5 @@
-//! `kubectl sesame` against a real API server, with a controller and an agent: its output, and the
-//! permissions that it needs.
+//! Output of `kubectl sesame`, and the permissions that it needs. Uses a real API server, a
+//! controller and an agent.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};
@@ -20,7 +20,7 @@ use sesame_tests::manifests::{
 use sesame_tests::reports::say_serving;
 use sesame_tests::wait::{eventually, holds};
 
-/// The plugin installed as `kubectl-sesame`, and its kubeconfig.
+/// The plugin, installed as `kubectl-sesame`, and a kubeconfig.
 struct Plugin {
     directory: tempfile::TempDir,
     kubeconfig: PathBuf,
@@ -179,7 +179,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         words(&yaml_of)
     );
 
-    // An unchanged route causes no difference, but a changed backend does.
+    // An unchanged route must cause no difference, but a changed backend must.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
     let file = plugin.directory.path().join("other.yaml");
@@ -197,7 +197,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         "it writes nothing"
     );
 
-    // Users with fewer permissions see less, and the output says so.
+    // A user with fewer permissions must see less, and the output must say so.
     let reader = Plugin::of(&cluster, &User::service_account("default", "reader")).await;
     let rows = reader.json(&["status", "-n", "default"]).unwrap();
     assert_eq!(rows[0]["name"], "edge", "{rows}");
@@ -216,7 +216,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
     );
 }
 
-/// A plugin that is running with `--watch`, and the lines that it has printed. It is killed on
+/// A running plugin with `--watch`, and the lines that it has printed. The process is killed on
 /// drop.
 struct Watching {
     child: Child,
@@ -252,7 +252,7 @@ impl Watching {
         }
     }
 
-    /// Waits for a line with this string after the previous match.
+    /// Waits for a line that contains `words`, starting after the previous match.
     async fn wait(&mut self, words: &str) {
         eventually(&format!("{words:?} is shown"), TEST_TIMEOUT, async || {
             while let Ok(line) = self.lines.try_recv() {
@@ -300,7 +300,7 @@ async fn plugin_watch_shows_changes_after_api_server_outage() {
     cluster.apply_all(&[other]).await;
     status.wait("\"attachedRoutes\": 2").await;
 
-    // Once the reader closes the pipe, the plugin must exit.
+    // When the reader closes the pipe, the plugin must exit.
     let mut piped = Command::new(plugin.directory.path().join("kubectl-sesame"))
         .args(["status", "-n", "default", "--watch"])
         .env("KUBECONFIG", &plugin.kubeconfig)

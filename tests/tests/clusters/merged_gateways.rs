@@ -1,6 +1,6 @@
-//! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). They are added, changed,
-//! rejected and removed under load, and no request to another Gateway may fail. Runs a real agent
-//! and Envoy, with and without a cluster.
+//! Gateways of a class that share Envoys (`spec.fleet.gateways: Merged`). Each of them is added,
+//! changed, rejected and removed under load. No request to another Gateway may fail. Uses a real
+//! agent and Envoy, with and without a cluster.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -23,12 +23,12 @@ use sesame_tests::wait::{eventually, holds};
 const YOUNG_ROUTE: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes/young";
 const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
 
-/// Returns the name under which the class's Gateways are published.
+/// Returns the name under which the class's Gateways are published together.
 fn published_as() -> NamespacedName {
     NamespacedName::new(NAMESPACE, "edge")
 }
 
-/// Returns a class whose Gateways are merged, but no Gateway.
+/// Returns a class that merges its Gateways, and the class's configuration.
 fn class(publishing: &str) -> Vec<Value> {
     let spec = json!({"fleet": {"gateways": "Merged"}, "publishing": {"type": publishing}});
     let mut objects = edge_with_parameters(&spec);
@@ -42,20 +42,21 @@ fn member(name: &str, listeners: &[Value]) -> Value {
     gateway
 }
 
-/// Sets the creation timestamp to this day in January 2026.
+/// Sets the creation timestamp of a Gateway to the given day in January 2026.
 fn made(day: u8, mut gateway: Value) -> Value {
     gateway["metadata"]["creationTimestamp"] = json!(format!("2026-01-{day:02}T00:00:00Z"));
     gateway
 }
 
-/// Returns a route on this Gateway to the Service with the Gateway's name.
+/// Returns a route that attaches to the Gateway `of`. Its backend is the Service with the same
+/// name.
 fn route(of: &str, hostname: &str) -> Value {
     let mut route = plain_route(of, hostname, of);
     route["spec"]["parentRefs"] = json!([{"name": of}]);
     route
 }
 
-/// Returns an HTTP and an HTTPS listener for this hostname.
+/// Returns an HTTP and an HTTPS listener for the given hostname.
 fn both(hostname: &str) -> Vec<Value> {
     vec![
         http_listener("http", 80, hostname),
@@ -63,8 +64,8 @@ fn both(hostname: &str) -> Vec<Value> {
     ]
 }
 
-/// Returns the status of a Gateway's condition as the agent reports it. If it is `False`, appends
-/// the reason.
+/// Returns the status of a Gateway's condition in the agent's report. If the status is `False`,
+/// appends the reason.
 fn verdict(status: &Value, gateway: &str, type_: &str) -> String {
     let mut all = status["objects"].as_array().into_iter().flatten();
     let object = all.find(|object| object["kind"] == "Gateway" && object["name"] == gateway);
@@ -104,7 +105,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
     ]));
 
     for day in [2, 3] {
-        // Add a second Gateway. The same Envoy serves it.
+        // Add a second Gateway. The same Envoy must serve both.
         let new = yaml(&[made(day, member("new", &both("new.test")))]);
         agent.write("new.yaml", &new);
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -115,8 +116,8 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // The Gateway sets a value that conflicts with the class's shared settings. This version is
-        // rejected, and the previous one is still served.
+        // Make the Gateway set a value that conflicts with the class's shared settings. This
+        // version must be rejected, and the previous version must still be served.
         let load = Load::start(&Plan::new(vec![plain("new.test"), secure("new.test")]));
         let mut other = made(day, member("new", &both("new.test")));
         other["metadata"]["annotations"] = json!({"projectsesame.io/request-timeout": "9s"});
@@ -136,7 +137,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             .await;
         load.stop().await.assert_clean();
 
-        // The new Gateway claims a hostname that the older Gateway already has.
+        // Add a Gateway that claims a hostname of an older Gateway.
         let lost = yaml(&[made(day, member("new", &both("old.test")))]);
         agent.write("new.yaml", &lost);
         agent
@@ -147,7 +148,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             .await;
         agent.wait_backend(&plain("old.test"), "old").await;
 
-        // A rejected Gateway that was never served before has no previous version to serve.
+        // A Gateway that is rejected from the start has no previous version to serve.
         agent.write("new.yaml", &yaml(&[other]));
         agent
             .wait_status("it is refused as a whole", |status| {
@@ -156,7 +157,7 @@ async fn one_envoy_serves_merged_gateways_through_changes() {
             })
             .await;
 
-        // Add a listener on a port that the other Gateway does not use.
+        // Add a listener on a port that no other Gateway uses.
         let more = [both("new.test"), vec![l4_listener("tcp", 9000, "TCP")]].concat();
         agent.write("new.yaml", &yaml(&[made(day, member("new", &more))]));
         agent.wait_backend(&plain("new.test"), "new").await;
@@ -248,7 +249,7 @@ async fn merged_gateways_share_publication_service_and_envoys() {
     it_is_refused_and_goes(&cluster, &agent).await;
 
     load.stop().await.assert_clean();
-    // Deleting the last Gateway also deletes the publication.
+    // When the last Gateway is deleted, the publication must be deleted too.
     cluster.delete(&path("old")).await;
     eventually(
         "nothing is published",
@@ -274,7 +275,7 @@ fn listener(hostname: &str) -> [Value; 1] {
 }
 
 async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address: &Value) {
-    // This Gateway has lower precedence: it is younger, or sorts later by name if the creation
+    // The new Gateway has lower precedence: it is younger, or its name sorts later if the creation
     // timestamps are equal.
     cluster
         .apply_all(&[member("young", &listener("new.test"))])
@@ -301,8 +302,8 @@ async fn a_gateway_comes(cluster: &TestCluster, agent: &AgentUnderTest, address:
     }
 }
 
-/// Checks that a Gateway that loses its parameters keeps its previous settings, even after the
-/// controller restarts. Changes to its routes must still take effect.
+/// Deletes a Gateway's parameters. Checks that the Gateway keeps its previous settings, even after
+/// the controller restarts, and that changes to its routes still take effect.
 async fn its_parameters_go_and_come_back(
     cluster: &TestCluster,
     controller: &mut ControllerUnderTest,

@@ -1,5 +1,6 @@
-//! NetworkPolicies for networks that deny by default: the API server accepts every field, and the
-//! selectors match the deployed Pods. Does not test that a network plugin enforces them.
+//! NetworkPolicies for clusters that deny traffic by default. The API server must accept every
+//! field, and the selectors must match the deployed Pods. Does not test that a network plugin
+//! enforces them.
 
 use std::path::Path;
 

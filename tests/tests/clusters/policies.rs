@@ -36,7 +36,7 @@ fn limit(requests: usize) -> Value {
     json!({"rateLimits": [{"name": "all", "requests": requests, "per": "Hour"}]})
 }
 
-/// Returns the status of a condition for the only ancestor.
+/// Returns the status of a condition in the entry for the only ancestor.
 fn says<'v>(policy: &'v Value, type_: &str) -> &'v Value {
     &condition(&policy["status"]["ancestors"][0]["conditions"], type_)["status"]
 }
@@ -81,7 +81,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     };
     cluster.until("an affected route", ROUTE, affected).await;
 
-    // The API server rejects invalid policies, and the error contains the field.
+    // The API server must reject invalid policies with an error that names the field.
     for (policy, field) in [
         (of_route(&limit(0)), "spec.rateLimits[0].requests"),
         (of_route(&json!({})), "spec"),
@@ -130,7 +130,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         assert!(why.contains(field), "{field}: {why}");
     }
 
-    // Without the policy, the route serves again and is no longer affected.
+    // Without the policy, the route must serve again and must not report that a policy affects it.
     let path = format!("{POLICIES}/trafficpolicies/app");
     cluster.delete(&path).await;
     agent.wait_ok(&request).await;
@@ -138,7 +138,8 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         .until("a free route", ROUTE, |route| !affected(route))
         .await;
 
-    // Requests are rejected until the ConfigMap with the keys exists, and then need a token.
+    // Until the ConfigMap with the keys exists, requests are rejected. Afterwards, they need a
+    // token.
     let policy = of_access(&tokens(&json!({"configMapRef": {"name": "issuer"}})));
     cluster.apply_all(&[policy]).await;
     agent

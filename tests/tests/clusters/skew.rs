@@ -2,8 +2,8 @@
 //! downgraded while routes, endpoints and keys change, and no request may fail.
 //!
 //! `OLDER_VERSIONS` lists directories, separated by colons. Each contains a `sesame-agent` and a
-//! `sesame-controller`; `make test-skew REVISIONS="…"` builds them. If it is unset, the older
-//! version is a copy of the current programs, so only the upgrade itself is tested.
+//! `sesame-controller`; `make test-skew REVISIONS="…"` builds them. If the variable is unset, the
+//! older version is a copy of the current programs, so that only the upgrade itself is tested.
 
 use std::path::{Path, PathBuf};
 
@@ -49,22 +49,22 @@ impl Version {
     }
 }
 
-/// A cluster with a Gateway that a host serves, under load.
+/// A cluster, and a host that serves a Gateway under load.
 struct Served {
     cluster: TestCluster,
     controller: ControllerUnderTest,
     agent: AgentUnderTest,
-    /// Path of the agent's program. Upgrades replace the file.
+    /// Path of the agent's program. An upgrade replaces the file.
     program: PathBuf,
     authority: Authority,
     backends: [Backend; 2],
     load: Load,
-    /// Number of changes made.
+    /// Number of changes made so far.
     changes: usize,
 }
 
 impl Served {
-    /// Starts the older version's agent and the current controller.
+    /// Starts the agent of the older version and the controller of the current version.
     async fn start(directory: &Path, older: &Version) -> Self {
         let cluster = deployed(Channel::Standard).await;
         give_rights(&cluster, "agent/rbac.yaml").await;
@@ -115,8 +115,8 @@ impl Served {
         request.tls(host, &self.authority.trust())
     }
 
-    /// Changes a route, endpoints and a key, and waits until each is served and the Gateway reports
-    /// it.
+    /// Changes a route, endpoints and a key. Waits until each change is served and the Gateway's
+    /// status confirms it.
     async fn changes_arrive(&mut self, scenario: &str) {
         eprintln!("changes arrive: {scenario}");
         self.changes += 1;
@@ -139,7 +139,7 @@ impl Served {
             self.agent.wait_backend(&plain, endpoint.name()).await;
         }
 
-        // The new certificate has a new hostname, which clients request immediately.
+        // The new certificate has a new hostname. Clients request that hostname immediately.
         let new = format!("n{}.{HOST}", self.changes);
         let leaf = self.authority.issue(&[HOST, &new]).secret("key");
         let mut route = plain_route("app", HOST, to.name());

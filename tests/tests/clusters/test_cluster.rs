@@ -1,4 +1,4 @@
-//! The test cluster behaves like a real cluster. It serves the Gateway API with its defaults and
+//! The test cluster behaves like a real cluster. It applies the Gateway API's defaults and
 //! validation rules, increments generations, enforces RBAC, and recovers from an outage.
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -73,7 +73,7 @@ async fn the_experimental_channel_has_more_kinds_and_fields() {
 
 async fn defaults_and_generations(cluster: &TestCluster) {
     let mut objects = manifests::edge(&[http_listener("http", 80, "")]);
-    // Omit `matches`, because an explicit empty list would not be defaulted.
+    // Omit `matches`, because an explicit empty list would not be replaced by the default.
     let rule = json!({"backendRefs": [backend_ref("app")]});
     let mut route = http_route("app", &["app.example.com"], &[rule]);
     objects.push(route.clone());

@@ -47,7 +47,7 @@ fn route(name: &str, hostname: &str, backend: &str) -> Value {
     http_route(name, &[hostname], &[json!({ "backendRefs": [to] })])
 }
 
-/// Returns the `Accepted` condition's reason for an object's first ancestor.
+/// Returns the reason of the `Accepted` condition for an object's first ancestor.
 fn accepted(object: &Value) -> &Value {
     let conditions = &object["status"]["ancestors"][0]["conditions"];
     &condition(conditions, "Accepted")["reason"]
@@ -132,7 +132,7 @@ async fn selected_pods_get_requests_only_while_ready() {
     agent
         .wait_served(&request, |reply| reply.status == 200)
         .await;
-    // A Pod is selected only while it has the label.
+    // A Pod must be selected only while it has the label.
     let without = json!({"metadata": {"labels": {"app": "other"}}});
     cluster.merge(POD, &without).await;
     agent

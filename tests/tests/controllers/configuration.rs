@@ -1,6 +1,6 @@
 //! SesameConfigurations in a cluster. The controller waits for its own configuration, applies
-//! changes at runtime, and keeps the last valid version. Classes and Gateways refer to other
-//! configurations as their parameters.
+//! changes at runtime, and keeps the last valid version. Classes and Gateways have other
+//! SesameConfigurations as their parameters.
 
 use serde_json::{Value, json};
 use sesame_tests::cluster::{Channel, TestCluster};
@@ -27,7 +27,7 @@ fn accepted(object: &Value) -> &Value {
     condition(&object["status"]["conditions"], "Accepted")
 }
 
-/// Waits until the only listener's `Accepted` condition has this reason.
+/// Waits until the `Accepted` condition of the only listener has the given reason.
 async fn listener(cluster: &TestCluster, what: &str, reason: &str) -> Value {
     cluster
         .until(what, GATEWAY, |gateway| {
@@ -80,7 +80,7 @@ async fn controller_waits_for_configuration_and_applies_valid_changes() {
     cluster.merge(OWN, &change).await;
     listener(&cluster, "the port is allowed", "Accepted").await;
 
-    // After the controller name changes, Sesame manages the other class instead of this one.
+    // After its controller name has changed, Sesame manages the other class instead of this class.
     let other = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "other"}, "spec": {"controllerName": "example.com/other"}});
     cluster.apply_all(&[other]).await;
@@ -100,7 +100,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     let refused = cluster.admin().merge(OWN, &bad).await;
     let why = refused.expect_err("the API server refuses it").to_string();
     assert!(why.contains("90s to 24h"), "{why}");
-    // The schema allows these values even though they are invalid.
+    // The CRD's schema allows these values, although the controller rejects them.
     let bad = json!({"spec": {"edge": {"udpSessionTimeout": "0s"}, "ports": null}});
     cluster.merge(OWN, &bad).await;
     let judged = cluster
@@ -115,7 +115,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     );
     let why = refused["message"].as_str().expect("a message");
     assert!(why.contains("spec.edge.udpSessionTimeout"), "{why}");
-    // Changes to the Gateway are checked against the previous version.
+    // Conflicts with the Gateway are checked against the previous version.
     let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
     cluster.merge(GATEWAY, &change).await;
     let told = cluster

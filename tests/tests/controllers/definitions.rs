@@ -1,5 +1,5 @@
-//! If Gateway API CRDs are missing, the controller reports this and waits. It must not conclude
-//! that there are no Gateways.
+//! If CRDs of the Gateway API are missing, the controller reports the problem and waits. It must
+//! not conclude that there are no Gateways.
 
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, TEST_TIMEOUT, deployed, publication};
@@ -47,8 +47,8 @@ async fn controller_withdraws_nothing_if_definitions_are_missing() {
         controller.log_tail()
     );
 
-    // Once the CRD is back, the controller becomes ready. It withdraws the Gateway, which was
-    // deleted with the CRD.
+    // Once the CRD exists again, the controller must become ready. It must withdraw the Gateway,
+    // because deleting the CRD also deleted the Gateway.
     cluster.install_crds(Channel::Standard).await;
     controller.wait_ready().await;
     eventually("nothing is published of it", TEST_TIMEOUT, async || {

@@ -1,5 +1,5 @@
-//! Replicas die and the API server fails. Published objects must not be lost, and only one replica
-//! at a time may write.
+//! Replicas are killed and the API server fails. Published objects must not be lost, and at any
+//! time, only one replica may write.
 
 use serde_json::{Value, json};
 use sesame_published::names::shard_name;
@@ -19,10 +19,11 @@ async fn leads(controller: &ControllerUnderTest) -> bool {
     controller.metric("leader", "").await > 0.5
 }
 
-/// A Lease duration long enough to keep the leader on a machine that stalls for a while.
+/// A Lease duration that is long enough for the leader to stay leader while the machine stalls for
+/// a moment.
 const LEASE: [&str; 2] = ["--lease-seconds", "12"];
 
-/// Waits until this many routes are published.
+/// Waits until `count` routes are published.
 async fn wait_routes(cluster: &TestCluster, count: usize) {
     eventually("all routes are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
@@ -83,7 +84,8 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     );
     first.wait_leads().await;
 
-    // Without an API server, the process keeps running. It recovers once the server is back.
+    // Without an API server, the process must keep running. Once the API server is back, the
+    // process must recover.
     let before = publication(cluster.admin(), &edge_name())
         .await
         .expect("published");
@@ -120,7 +122,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         },
     )
     .await;
-    // The first failure is logged as a warning, and the outage causes few further warnings.
+    // The first failure must be logged as a warning, but few further failures.
     let log = first.log();
     let about = |line: &&str| line.contains(" WARN ") && line.contains("to the API server");
     let warnings = log[earlier..].lines().filter(about).count();
@@ -144,7 +146,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
 
     what_cannot_be_written_is_said(&cluster).await;
 
-    // If a CRD is missing, the controller treats its kind as empty, and all other kinds still work.
+    // If a CRD is missing, the controller must still serve all other kinds.
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
     cluster.delete(&udp).await;
@@ -154,7 +156,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     wait_routes(&cluster, 23).await;
 }
 
-/// The connections stay open but silent.
+/// The API server stops responding, but its connections stay open.
 #[tokio::test]
 async fn controller_catches_up_after_api_server_freeze() {
     let cluster = deployed(Channel::Standard).await;
@@ -214,8 +216,8 @@ async fn new_authorities_and_tokens_are_taken_up() {
     controller.wait_leads().await;
 }
 
-/// Checks that if the controller may not write ConfigMaps, the Gateway reports the failure and
-/// publications remain.
+/// Removes the controller's permission to write ConfigMaps. Checks that the Gateway reports the
+/// failure, and that existing publications remain.
 async fn what_cannot_be_written_is_said(cluster: &TestCluster) {
     let role =
         "/apis/rbac.authorization.k8s.io/v1/namespaces/sesame-system/roles/sesame-controller";

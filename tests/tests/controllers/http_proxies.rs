@@ -11,7 +11,7 @@ use sesame_tests::manifests::{edge, edge_name, http_listener, http_proxy, ingres
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
-/// Address that a host reports for the Gateway.
+/// Address of the Gateway, as reported by a host.
 const HOST: &str = "192.0.2.10";
 const ALL: &str = "/apis/projectcontour.io/v1/namespaces/default/httpproxies";
 const CLASS: &str = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/edge";
@@ -51,7 +51,7 @@ async fn proxy_is_published_and_its_status_written() {
     let cluster = deployed(Channel::Standard).await;
     give_rights(&cluster, "contour/crds.yaml").await;
     let _controller = ControllerUnderTest::start(&cluster, &[]).await;
-    // The API server needs a moment to serve new CRDs.
+    // The API server serves new CRDs only after a moment.
     cluster.until("the kind is served", ALL, |_| true).await;
     cluster.apply_all(&objects()).await;
     let path = |name: &str| format!("{ALL}/{name}");
@@ -101,7 +101,7 @@ async fn proxy_is_published_and_its_status_written() {
             .await;
     }
 
-    // When the class belongs to another controller, Sesame removes its own status.
+    // If the class is moved to another controller, Sesame must remove its own status.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(&path("root"), &other).await;
     let root = cluster
@@ -115,7 +115,8 @@ async fn proxy_is_published_and_its_status_written() {
         .until("an orphan", &path("child"), |it| current(it) == "orphaned")
         .await;
 
-    // A class that is listed in the parameters of the GatewayClass does not need an IngressClass.
+    // An ingress class that the parameters of the GatewayClass list does not need an IngressClass
+    // object.
     let named = json!({"group": "projectsesame.io", "kind": "SesameConfiguration",
         "name": "edge", "namespace": "default"});
     let settings = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",

@@ -9,7 +9,7 @@ use sesame_tests::manifests::{edge, edge_name, http_listener, ingress_class, ser
 use sesame_tests::reports;
 use sesame_tests::wait::{eventually, holds};
 
-/// Address that a host reports for the Gateway.
+/// Address of the Gateway, as reported by a host.
 const HOST: &str = "192.0.2.10";
 const INGRESS: &str = "/apis/networking.k8s.io/v1/namespaces/default/ingresses/app";
 const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
@@ -55,7 +55,7 @@ async fn ingress_is_published_and_its_fault_reported() {
         .await;
     };
     published("Ingress/default/app/rules/0/matches/0").await;
-    // Create the Secret after the Ingress.
+    // The Secret is created only after the Ingress.
     let secret = Authority::new("tests").issue(&["app.test"]).secret("app");
     cluster.apply_all(&[secret]).await;
     published("TLSHost/default/edge/listeners/app.test").await;
@@ -79,7 +79,7 @@ async fn ingress_is_published_and_its_fault_reported() {
     let expected = json!([{"ip": HOST, "ports": [port(80), port(443)]}]);
     assert_eq!(ingress["status"]["loadBalancer"]["ingress"], expected);
 
-    // When the class belongs to another controller, Sesame removes the address from the status.
+    // If the class is moved to another controller, Sesame must remove the address from the status.
     let other = json!({"spec": {"ingressClassName": "other"}});
     cluster.merge(INGRESS, &other).await;
     cluster

@@ -1,5 +1,5 @@
-//! The controller's guarded address: access to metrics and the status page, the content of the
-//! page, and escaping of hostile values. Uses a real API server and a real browser.
+//! The controller's protected address: access to metrics and to the status page, the page's
+//! content, and the escaping of hostile values. Uses a real API server and a real browser.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ const BINDING: &str =
 const TOKEN: &str = "0123456789abcdef";
 const NEXT_TOKEN: &str = "fedcba9876543210";
 
-/// Returns a free address, and the flag that sets it.
+/// Returns a free address, and the flag that makes the controller use it.
 fn address() -> (SocketAddr, String) {
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     (address, format!("--metrics-address={address}"))
@@ -35,7 +35,7 @@ async fn ask(address: SocketAddr, path: &str) -> Reply {
     reply.expect("an answer")
 }
 
-/// Waits until the page contains all of these parts.
+/// Fetches the page until it contains all of the expected strings.
 async fn shown(address: SocketAddr) -> Result<String, String> {
     let reply = Request::get(address, "controller", "/status").send().await;
     let reply = reply.map_err(|error| format!("{error:#}"))?;
@@ -83,8 +83,8 @@ fn objects(certificate: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// Writes reports from three hosts: one that serves, one that has been silent for an hour, and one
-/// with hostile values.
+/// Writes reports as three hosts: one serves, one has been silent for an hour, and one reports
+/// hostile values.
 async fn hosts_report(cluster: &TestCluster) {
     let (admin, gateway) = (cluster.admin(), edge_name());
     say_serving(admin, &gateway, "host-1", "192.0.2.1").await;
@@ -104,7 +104,7 @@ async fn hosts_report(cluster: &TestCluster) {
     said.expect("a report");
 }
 
-/// The strings that the page must contain for these objects and reports.
+/// Strings that the page must contain for the objects and reports of this test.
 const SAID: [&str; 13] = [
     "This replica is ready.",
     "This replica is the leader",
@@ -138,13 +138,13 @@ async fn controller_page_shows_state_and_escapes_markup() {
     hosts_report(&cluster).await;
     let page = wait_page(first, &SAID).await;
     only_our_markup(&page);
-    // With the admission policy, the API server would reject this report.
+    // If the admission policy were installed, the API server would reject this report.
     cluster.delete(BINDING).await;
     eventually(
         "a report that no host may have written is told",
         TEST_TIMEOUT,
         async || {
-            // The controller removes the report after a while, so write it on each attempt.
+            // The controller eventually removes the report, so write it again on each attempt.
             let forged = report("forged", "default/edge", "host-4");
             let applied = cluster.admin().apply_value(&forged).await;
             applied.map_err(|error| error.to_string())?;
@@ -169,7 +169,8 @@ async fn controller_page_shows_state_and_escapes_markup() {
     );
     assert_eq!(ask(first, "/healthz").await.status, 404);
 
-    // Metrics are served only at this address, and probes only at their own address.
+    // Metrics must be served only at the protected address, and probes only at the address for
+    // probes.
     let metrics = ask(first, "/metrics").await;
     assert_eq!(metrics.status, 200);
     let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
@@ -188,10 +189,11 @@ async fn controller_page_shows_state_and_escapes_markup() {
         assert_eq!(answer, Ok((200, "ok\n".to_owned())), "{probe}");
     }
 
-    // A second replica shows the same objects, and that one of the two is not the leader.
+    // A second replica must show the same objects. One of the two pages must say that its replica
+    // is not the leader.
     let _waiting = ControllerUnderTest::start(&cluster, &[&at_second]).await;
     wait_page(second, &["<td>HTTPRoute/default/shop</td>", "host-2"]).await;
-    // On a busy machine the first replica may lose its Lease.
+    // On a busy machine, the first replica may have lost its Lease.
     eventually(
         "one of the replicas does not lead",
         TEST_TIMEOUT,
@@ -206,8 +208,8 @@ async fn controller_page_shows_state_and_escapes_markup() {
     )
     .await;
 
-    // If there are more objects than rows, problems come first and the remaining objects are
-    // counted.
+    // If there are more objects than rows, the page must show problems first, and the number of
+    // omitted objects.
     let rules = [rule_to("cart", &[])];
     let route = |number| http_route(&format!("many-{number}"), &["many.example.com"], &rules);
     let many: Vec<Value> = (0..300).map(route).collect();
@@ -259,7 +261,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     for probe in ["/healthz", "/readyz"] {
         assert_eq!(controller.get(probe).await.expect("an answer").0, 200);
     }
-    // Damaged or missing files have no effect: the last valid files remain in use.
+    // Damaged or missing files must have no effect: the last valid files remain in use.
     files.put("tls.crt", "-----BEGIN CERTIFICATE-----\n");
     files.remove("token");
     let of = |authority: &Authority, token: &str| with("/status", authority, token);
@@ -274,7 +276,7 @@ async fn guard_requires_certificate_and_token_except_for_probes() {
     assert_eq!(status(of(&next, TOKEN)).await, Some(401));
     assert!(!controller.log().contains(TOKEN) && !controller.log().contains(NEXT_TOKEN));
 
-    // With invalid files on startup, the controller does not start.
+    // If files are invalid on startup, the controller must not start.
     files.put("token", "short");
     controller.stop().await;
     controller.restart();

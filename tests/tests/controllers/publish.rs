@@ -1,5 +1,5 @@
-//! Publishing: agents can read everything, large snapshots are split, keys are stored separately,
-//! and nothing is rewritten or withdrawn needlessly.
+//! Publishing: agents can read the whole publication, large snapshots are split, private keys are
+//! stored separately, and nothing is rewritten or withdrawn without need.
 
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -58,7 +58,8 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-/// The API server and the controller. All checks share them, because both take seconds to start.
+/// The API server and the controller. All checks use the same ones, because they take seconds to
+/// start.
 struct Shared {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -75,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Publishes the Gateway that every check starts with.
+    /// Publishes the Gateway with which every check starts.
     async fn base(&self) -> Publication {
         let mut all = manifests::edge(&[http_listener("http", 80, "")]);
         all.extend(manifests::served_at("app", "10.0.0.1:8080"));
@@ -99,8 +100,8 @@ fn base_route() -> Value {
     plain_route("app", "app.example.com", "app")
 }
 
-/// Runs the checks in sequence, because they change the same Gateway. If a check fails, its name is
-/// the last one printed.
+/// Runs the checks one after the other, because they all change the same Gateway. If a check fails,
+/// its name is the last name in the output.
 #[tokio::test(flavor = "multi_thread")]
 async fn publications_are_whole_minimal_and_kept() {
     let mut shared = Shared::start().await;
@@ -160,7 +161,7 @@ async fn endpoints_change_no_manifest(shared: &mut Shared, first: &Publication) 
     assert!(changed[0].contains(".endpoints-"), "{changed:?}");
 }
 
-/// kube-controller-manager writes null in place of empty lists.
+/// In place of an empty list, kube-controller-manager writes null.
 async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let slices = endpoint_slices("app", &["10.0.0.2:8080".parse().expect("an address")]);
@@ -185,8 +186,7 @@ async fn the_last_endpoint_goes(shared: &mut Shared, _: &Publication) {
     .await;
 }
 
-/// Checks that after a change drops a backend, readers of the previous manifest still find its
-/// endpoints.
+/// Removes a backend. Checks that its endpoints still exist for readers of the previous manifest.
 async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     shared: &mut Shared,
     _: &Publication,
@@ -200,7 +200,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
         .await
         .expect("published");
     cluster.apply_all(&[moved]).await;
-    // At any time, every backend in the current manifest has its endpoints.
+    // At any time, the endpoints of every backend in the current manifest must exist.
     let after = eventually("the other backend", TEST_TIMEOUT, async || {
         let seen = publication(cluster.admin(), &edge_name()).await?;
         for backend in &seen.snapshot.backends {
@@ -219,7 +219,7 @@ async fn a_backend_that_goes_is_there_until_the_manifest_is_new(
     })
     .await;
     assert_ne!(before.manifest.revision, after.manifest.revision);
-    // A reader of the previous revision still finds its shards.
+    // Readers of the previous revision must still find its shards.
     for shard in &before.manifest.config {
         let name = format!("default.edge.{}", shard.name);
         assert!(after.config_maps.contains_key(&name), "{name}");
@@ -231,7 +231,7 @@ async fn a_bad_object_is_skipped(shared: &mut Shared, _: &Publication) {
         cluster,
         controller,
     } = shared;
-    // The API server accepts this number, but it overflows the field's Rust type.
+    // The API server accepts this number, although it overflows the field's Rust type.
     let mut bad = http_route(
         "bad",
         &["bad.example.com"],
@@ -369,7 +369,7 @@ async fn keys_are_apart(shared: &mut Shared, _: &Publication) {
     );
 }
 
-/// Returns the base64 body of a PEM block.
+/// Returns the base64 body of a PEM block, without line breaks.
 fn body(pem: &str) -> String {
     pem.lines()
         .filter(|line| !line.starts_with("-----"))
@@ -396,8 +396,8 @@ async fn what_is_damaged_is_mended(shared: &mut Shared, _: &Publication) {
     assert_eq!(after.snapshot, before.snapshot);
 }
 
-/// Checks that foreign objects are neither replaced nor deleted, even if they have all of Sesame's
-/// labels or a name that Sesame needs.
+/// Checks that objects of other owners are neither replaced nor deleted, even if they have all of
+/// Sesame's labels or a name that Sesame needs.
 async fn what_another_has_written_is_left_alone(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let admin = cluster.admin();
@@ -460,8 +460,8 @@ async fn nothing_is_written_after_a_restart(shared: &mut Shared, _: &Publication
     controller.restart();
     controller.wait_ready().await;
     controller.wait_leads().await;
-    // Any write caused by the restart precedes this change. The change uses an existing Service,
-    // because watches of different kinds are not ordered.
+    // If the restart caused a write, that write would precede this change. The change uses an
+    // existing Service, because watches of different kinds are not ordered.
     let later = plain_route("later", "later.example.com", "app");
     cluster.apply_all(&[later]).await;
     let after = published(cluster, &edge_name(), "the later route", |publication| {
@@ -520,8 +520,8 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     .await;
 }
 
-/// Publishes one tenant's incompressible header values, which exceed a shard, and a route that
-/// would expand to 256 MiB.
+/// Publishes two excessive routes of one tenant: incompressible header values that exceed a shard,
+/// and a route that would expand to 256 MiB.
 async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let mut listener = http_listener("http", 80, "");
@@ -560,8 +560,8 @@ async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Pu
     cluster.apply_all(&large).await;
     cluster.apply_all(std::slice::from_ref(&larger)).await;
 
-    // The other tenant's new hostname and endpoint are published, with as much of the first
-    // tenant's configuration as fits.
+    // The other tenant's new hostname and endpoint must be published, and the first tenant's
+    // configuration as far as it fits.
     let mut other = base_route();
     other["spec"]["hostnames"] = json!(["app.example.com", "new.example.com"]);
     cluster.apply_all(&[other]).await;

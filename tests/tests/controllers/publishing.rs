@@ -1,5 +1,5 @@
-//! Gateway addresses from Services: a load balancer's addresses as they are assigned, changed and
-//! withdrawn, and the addresses of hosts that are nodes.
+//! Gateway addresses from Services. They are a load balancer's addresses, which are assigned,
+//! changed and withdrawn, or the addresses of the nodes that serve.
 
 use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;
@@ -31,8 +31,8 @@ fn addresses(gateway: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// Waits until the Gateway has these addresses and its `Programmed` condition has this status and
-/// reason.
+/// Waits until the Gateway has the given addresses, and a `Programmed` condition with the given
+/// status and reason.
 async fn until(
     cluster: &TestCluster,
     what: &str,
@@ -50,7 +50,7 @@ async fn until(
         .await
 }
 
-/// Starts a cluster with a controller and a Gateway whose class has this `publishing`.
+/// Starts a cluster with a controller, and a Gateway whose class has the given `publishing`.
 async fn published(publishing: &Value) -> (TestCluster, ControllerUnderTest) {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;
@@ -75,7 +75,7 @@ async fn gateway_addresses_follow_load_balancer() {
     let admin = cluster.admin();
     let cloud = StandInCloud::start(&cluster).await;
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
-    // Before the Service exists, the reason is the same but the message differs.
+    // Before the Service exists, the condition has the same reason but a different message.
     let why = "no load balancer of class \"example.com/lb\" has assigned Service default/edge-edge an address yet";
     cluster
         .until("an address is awaited", GATEWAY, |gateway| {
@@ -92,7 +92,8 @@ async fn gateway_addresses_follow_load_balancer() {
     assert_eq!(spec["externalTrafficPolicy"], "Local", "{service:#}");
     assert_eq!(spec["sessionAffinity"], "ClientIP", "{service:#}");
     assert_eq!(spec["ports"][0]["nodePort"], 30080, "{service:#}");
-    // The endpoint names its node, so that kube-proxy's health check reports that node as ready.
+    // The endpoint contains the node's name, so that kube-proxy's health check reports that node as
+    // ready.
     let slice = cluster
         .until("the host is an endpoint", SLICE, |_| true)
         .await;
@@ -120,7 +121,7 @@ async fn gateway_addresses_follow_load_balancer() {
         "{slice:#}"
     );
 
-    // A restarted controller does not withdraw anything.
+    // A restarted controller must not withdraw anything.
     let version = gateway["metadata"]["resourceVersion"].clone();
     controller.restart();
     controller.wait_ready().await;
@@ -142,7 +143,8 @@ async fn gateway_addresses_follow_load_balancer() {
     );
     assert_ne!(gateway["metadata"]["resourceVersion"], version);
 
-    // Fields that the load balancer's controller sets on the Service survive Sesame's writes.
+    // Fields that the load balancer's controller has set on the Service must survive Sesame's
+    // writes.
     let mine = json!({"metadata": {"annotations": {"example.com/id": "7"}, "finalizers": ["example.com/cleanup"]}});
     cluster.merge(SERVICE, &mine).await;
     let label = json!({"spec": {"infrastructure": {"labels": {"team": "a"}}}});
@@ -166,7 +168,7 @@ async fn gateway_addresses_follow_load_balancer() {
         .merge(SERVICE, &json!({"metadata": {"finalizers": null}}))
         .await;
 
-    // A deleted Service is recreated and gets its address back.
+    // If the Service is deleted, it must be recreated and get its address back.
     let before = cluster.get(SERVICE).await["metadata"]["uid"].clone();
     admin.delete(SERVICE).await.expect("deleted");
     cluster
@@ -174,7 +176,7 @@ async fn gateway_addresses_follow_load_balancer() {
             service["metadata"]["uid"] != before
         })
         .await;
-    // The change gives the Gateway a new generation, which the host must report.
+    // The change increments the Gateway's generation. The host must report the new generation.
     reports::serve_on_node(&cluster, &edge_name(), HOST).await;
     until(
         &cluster,
@@ -198,7 +200,7 @@ async fn gateway_addresses_follow_load_balancer() {
     .await;
 }
 
-/// Checks that the Service has a ListenerSet's ports exactly while the set is accepted.
+/// Checks that the Service has the ports of a ListenerSet exactly as long as the set is accepted.
 async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
@@ -254,7 +256,7 @@ async fn publishing_type_selects_gateway_addresses() {
     cluster.merge(GATEWAY, &request).await;
     let wanted = |service: &Value| service["spec"]["loadBalancerIP"] == "198.51.100.9";
     cluster.until("it is asked for", SERVICE, wanted).await;
-    // Hosts still listen on all their addresses.
+    // Hosts must still listen on all their addresses.
     let what = "the new generation is published";
     let found = eventually(what, TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await

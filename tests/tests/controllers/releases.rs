@@ -1,5 +1,6 @@
-//! The controller during upgrades of the Gateway API CRDs through each supported release, in both
-//! channels. Stored objects are still served, and the class lists the supported features.
+//! Upgrades the Gateway API CRDs through each supported release, in both channels, while the
+//! controller is running. Stored objects must still be served, and the class must list the
+//! supported features.
 
 use std::sync::LazyLock;
 
@@ -19,7 +20,7 @@ const OUTSIDE: &str =
 const UPGRADES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/\
     safe-upgrades.gateway.networking.k8s.io";
 
-/// A backendRef to the XBackend for an external host.
+/// A backendRef to the XBackend that stands for an external host.
 static X_BACKEND: LazyLock<Value> = LazyLock::new(
     || json!({"group": "gateway.networking.x-k8s.io", "kind": "XBackend", "name": "outside"}),
 );
@@ -29,7 +30,7 @@ fn x_backend(spec: &Value) -> Value {
         "metadata": {"name": "outside", "namespace": "default"}, "spec": spec})
 }
 
-/// Waits until requests to the unusable XBackend get an error response.
+/// Waits until requests for the unusable XBackend get an error response.
 async fn outside_is_refused(cluster: &TestCluster) {
     eventually(
         "nothing is sent to the XBackend",
@@ -48,8 +49,8 @@ async fn outside_is_refused(cluster: &TestCluster) {
     .await;
 }
 
-/// Waits until the class's condition about the CRDs has this status and a message with this string.
-/// Returns the class.
+/// Waits until the class's condition about the CRDs has the given status, and a message that
+/// contains `words`. Returns the class.
 async fn says(cluster: &TestCluster, status: &str, words: &str) -> Value {
     let what = format!("the class says {words:?}");
     cluster
@@ -67,8 +68,8 @@ fn claims(class: &Value, feature: &str) -> bool {
     all.any(|claimed| claimed["name"] == feature)
 }
 
-/// Applies the route with this number. It must be accepted, and published along with the earlier
-/// routes.
+/// Applies a route with the given number. Waits until the route is accepted, and published along
+/// with the earlier routes.
 async fn a_route_is_published(cluster: &TestCluster, number: usize) {
     let host = |number: usize| format!("n{number}.test");
     let name = format!("n{number}");
@@ -98,7 +99,7 @@ async fn a_route_is_published(cluster: &TestCluster, number: usize) {
     .await;
 }
 
-/// Installs each release in turn and checks statuses and publications.
+/// Installs the releases one after the other. Checks statuses and publications after each.
 async fn upgraded(channel: Channel) {
     let cluster = TestCluster::start().await;
     cluster.install_release("v1.5.1", channel).await;
@@ -171,7 +172,7 @@ async fn upgraded(channel: Channel) {
     assert!(refused.contains("name must be unique"), "{refused}");
 
     assert!(claims(&class, "HTTPRouteRetryCodes"), "{class:#}");
-    // Since this release, retries skip requests that a backend may have processed.
+    // Since this release, retries exclude requests that a backend may have processed.
     let mut route = plain_route("retried", "retried.test", "app");
     route["spec"]["rules"][0]["retry"] = json!({"codes": [503]});
     cluster.apply_all(&[route]).await;
@@ -182,8 +183,8 @@ async fn upgraded(channel: Channel) {
     })
     .await;
 
-    // If a CRD is from an unknown release, the class reports it and everything is still served.
-    // Remove the admission policy of the release, because it would reject this CRD.
+    // If a CRD is from an unknown release, the class must report this, and everything must still be
+    // served. Remove the installed release's admission policy, because it would reject the CRD.
     cluster.delete(UPGRADES).await;
     let newer = json!({"metadata": {"annotations": {"gateway.networking.k8s.io/bundle-version": "v2.0.0"}}});
     eventually("the definition is changed", TEST_TIMEOUT, async || {

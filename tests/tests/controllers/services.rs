@@ -51,7 +51,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["ports"][0]["port"], 80);
 
-    // The Service's name resolves to the addresses of serving hosts.
+    // The Service's name must resolve to the addresses of the hosts that serve.
     let serving = json!({"state": "Serving", "addresses": ["192.0.2.7"]});
     let said = reports::say(admin, &edge_name(), "host-a", &serving).await;
     said.expect("a report");
@@ -62,8 +62,8 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
         "edge-edge"
     );
 
-    // A label that is removed from the Gateway is removed from the Service. Foreign changes are
-    // reverted.
+    // A label that is removed from the Gateway must be removed from the Service. Changes by others
+    // must be reverted.
     let less = json!({"spec": {"infrastructure": {"labels": {"tier": null}}}});
     admin.merge(GATEWAY, &less).await.expect("changed");
     wait(admin, "the label goes", SERVICE, |service| {
@@ -77,7 +77,7 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     })
     .await;
 
-    // A restart does not write anything.
+    // A restart must not write anything.
     controller.restart();
     controller.wait_ready().await;
     let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "other-edge", "namespace": "default"},
@@ -112,7 +112,8 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     );
 
     two_gateways_want_one_name(&cluster, &controller).await;
-    // Create copies with Sesame's labels, but without an owner or with a different owner.
+    // Create copies of the Service with Sesame's labels: one without an owner, and one with a
+    // different owner.
     let mut copy = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "copy", "namespace": "default",
         "labels": service["metadata"]["labels"]}, "spec": {"clusterIP": "None"}});
     cluster.apply_all(&[copy.clone()]).await;
@@ -135,14 +136,14 @@ async fn gateway_gets_own_service_with_infrastructure_metadata() {
     }
 }
 
-/// Returns the Gateway's condition about its Service.
+/// Returns the condition that reports a problem with the Gateway's Service.
 fn nameless(gateway: &Value) -> &Value {
     condition(&gateway["status"]["conditions"], "projectsesame.io/Service")
 }
 
 /// Gateway `web` of class `int-edge` and Gateway `web-int` of class `edge` need the same Service
-/// name. The first Gateway gets it, and a condition on the second one reports the conflict. The
-/// controller must not rewrite the Service.
+/// name. The first Gateway must get the Service, and a condition of the second Gateway must report
+/// the conflict. The controller must not rewrite the Service.
 async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &ControllerUnderTest) {
     let admin = cluster.admin();
     let path = |name: &str| {
@@ -167,7 +168,7 @@ async fn two_gateways_want_one_name(cluster: &TestCluster, controller: &Controll
     assert!(why.ends_with("belongs to Gateway default/web"), "{why}");
     assert_eq!(nameless(&told)["status"], "False");
 
-    // Change both Gateways, because either change could start a fight over the Service.
+    // Change both Gateways, because either change could make them compete for the Service.
     let writes = controller
         .metric("publish_writes_total", "\"Service\"")
         .await;

@@ -73,7 +73,7 @@ async fn sets_and_policies_say_what_became_of_them() {
     })
     .await;
 
-    // Another controller's entry is kept, even after ours is removed.
+    // Another controller's entry must be kept, even after Sesame's entry is removed.
     let theirs = json!({
         "ancestorRef": {"name": "theirs"}, "controllerName": "example.com/theirs",
         "conditions": [{

@@ -1,5 +1,5 @@
-//! Statuses contain the controller's conditions and reflect the hosts' reports. Another
-//! controller's entries are never changed.
+//! Statuses contain the controller's conditions, which depend on the hosts' reports. Entries of
+//! other controllers are never changed.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -159,13 +159,13 @@ async fn foreign_conditions_of_a_gateway_stay(cluster: &TestCluster) {
             );
         }
     }
-    // The route is attached to both listeners.
+    // The route must be attached to both listeners.
     for listener in gateway["status"]["listeners"].as_array().expect("a list") {
         assert_eq!(listener["attachedRoutes"], 1);
     }
 }
 
-/// Writes a report as a host would.
+/// Writes a report, as a host would.
 async fn say(cluster: &TestCluster, host: &str, status: Value) {
     let said = reports::say(cluster.admin(), &edge_name(), host, &status).await;
     said.expect("a report");
@@ -178,7 +178,7 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
         condition(&pending["status"]["conditions"], "Programmed")["status"],
         "Unknown"
     );
-    // Wait for the current Gateway's publication, because the status may predate it.
+    // Wait for the publication of the current Gateway, because the Gateway's status may be older.
     let publication = eventually("both listeners are published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge).await?;
         match publication.snapshot.ports.len() {
@@ -254,7 +254,8 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     assert!(has_foreign(&route));
 }
 
-/// Checks that a hostname whose configuration exceeds one ConfigMap is split across several.
+/// Checks that the configuration of one hostname is split across several ConfigMaps if it exceeds
+/// one.
 async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
     let edge = edge_name();
     let noise = |seed: u64| {
@@ -332,15 +333,15 @@ async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.until(what, REPORTS, is_empty).await;
 }
 
-/// Checks that in `single` mode, only the oldest Gateway of the oldest class is served. All other
-/// Gateways report why they are not served.
+/// Checks that only the oldest Gateway of the oldest class is served in `single` mode. All other
+/// Gateways must report why they are not served.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];
     let first = gateway("edge", &listeners);
     cluster.apply_all(&[first]).await;
     let stored = cluster.get(GATEWAY).await;
     // Creation timestamps have a resolution of one second, so wait until the next Gateway gets a
-    // later one.
+    // later timestamp.
     let created: Timestamp = stored["metadata"]["creationTimestamp"]
         .as_str()
         .and_then(|text| text.parse().ok())

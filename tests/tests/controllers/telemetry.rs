@@ -24,7 +24,7 @@ fn policy(name: &str, service: &str) -> Value {
     }})
 }
 
-/// Returns a condition's reason from the controller's own entry in a policy's status.
+/// Returns the reason of a condition in Sesame's own entry in a policy's status.
 fn reason(policy: &Value, type_: &str) -> Value {
     let ancestors = policy["status"]["ancestors"].as_array();
     let own = ancestors
@@ -101,8 +101,8 @@ async fn telemetry_policies_trace_and_report_status() {
     let others = |entry: &Value| entry["controllerName"] == foreign["controllerName"];
     assert!(all.iter().any(others), "{found:#}");
 
-    // This policy is created in the same second or later, so the first policy wins by name or by
-    // age.
+    // The new policy is younger than the first. If both have the same creation timestamp, the first
+    // policy wins by name.
     cluster.apply_all(&[policy("b", "collector")]).await;
     let b = format!("{POLICIES}/b");
     cluster

@@ -1,4 +1,4 @@
-//! Authorities from a `ClusterTrustBundle`, with a real API server that serves the kind.
+//! Authorities from a `ClusterTrustBundle`. Uses a real API server that serves the kind.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -25,7 +25,7 @@ fn bundle(authorities: &[&Authority]) -> Value {
     })
 }
 
-/// Returns a Gateway and a policy that refer to the bundle.
+/// Returns a Gateway and a policy that both refer to the bundle.
 fn objects(servers: &Authority) -> Vec<Value> {
     let reference =
         json!({"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "partners"});
@@ -46,7 +46,7 @@ fn objects(servers: &Authority) -> Vec<Value> {
     objects
 }
 
-/// Waits until these authorities are published.
+/// Waits until the given authorities are published.
 async fn published(cluster: &TestCluster, authorities: &[&Authority]) {
     let expected: String = authorities
         .iter()
@@ -107,11 +107,11 @@ async fn cluster_trust_bundle_is_followed_and_absence_reported() {
     assert!(controller.stop().await.success());
 }
 
-/// Grants or revokes the controller's permission to read bundles, and waits until the change takes
+/// Grants or revokes the controller's permission to read bundles. Waits until the change takes
 /// effect.
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
-    // An API server that serves the kind allows all ServiceAccounts to read it by default.
+    // By default, an API server that serves the kind allows all ServiceAccounts to read it.
     const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
     cluster.merge(OF_ALL, &json!({"subjects": []})).await;
     let mut role = cluster.get(ROLE).await;
@@ -149,7 +149,8 @@ async fn everything_else_is_served_without_trust_bundle_access() {
     let (servers, partners) = (Authority::new("servers"), Authority::new("partners"));
     cluster.apply_all(&[bundle(&[&partners])]).await;
     cluster.apply_all(&objects(&servers)).await;
-    // The listener that needs the bundle fails closed, and the other listener is served.
+    // The listener that needs the bundle must reject all requests. The other listener must be
+    // served.
     eventually("the rest is published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let ports = &publication.snapshot.ports;

@@ -1,6 +1,6 @@
-//! Gateways that are published through a second Gateway, against a real API server. At first, the
-//! test acts as the second Gateway's controller. Later, Sesame controls both Gateways, with two
-//! real Envoys.
+//! Gateways that are published through a second Gateway, against a real API server. In some tests,
+//! the test itself acts as the second Gateway's controller. In another, Sesame controls both
+//! Gateways, each with a real Envoy.
 
 use std::net::SocketAddr;
 
@@ -40,13 +40,13 @@ async fn apply(cluster: &TestCluster, spec: &Value) {
     cluster.apply_all(&objects).await;
 }
 
-/// Reports, as a host would, that the published revision is served.
+/// Reports, as a host would, that the host serves the published revision.
 async fn serve(cluster: &TestCluster) {
     reports::say_serving(cluster.admin(), &edge_name(), "host-1", HOST).await;
 }
 
-/// Waits until `Programmed` is False because an address is missing, with a message that contains
-/// all of these strings.
+/// Waits until `Programmed` is False because an address is missing. The message must contain all of
+/// the given strings.
 async fn awaits(cluster: &TestCluster, words: &[&str]) {
     let what = words.join(", ");
     cluster
@@ -59,7 +59,7 @@ async fn awaits(cluster: &TestCluster, words: &[&str]) {
         .await;
 }
 
-/// Sets the second Gateway's status as its controller would.
+/// Sets the status of the second Gateway, as its controller would.
 async fn say(cluster: &TestCluster, accepted: bool, addresses: &[&str]) {
     let found = cluster.get(UPSTREAM).await;
     let status = if accepted { "True" } else { "False" };
@@ -154,7 +154,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     say(&cluster, true, &["198.51.100.2"]).await;
     has(&cluster, "198.51.100.2").await;
 
-    // The ports of a ListenerSet are added and removed.
+    // Ports of a ListenerSet must be added, and removed with the set.
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
         "spec": {"parentRef": {"name": "edge"}, "listeners": [http_listener("more", 8080, "")]}});
@@ -172,7 +172,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
         .await;
     gone(&cluster, &more).await;
 
-    // Foreign changes and deletions are reverted.
+    // Changes and deletions by others must be reverted.
     let port = json!({"spec": {"listeners": [{"name": "tcp-80", "port": 81, "protocol": "TCP"}]}});
     cluster.merge(UPSTREAM, &port).await;
     cluster
@@ -187,8 +187,8 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     serve(&cluster).await;
     has(&cluster, "198.51.100.3").await;
 
-    // A Gateway never becomes its own upstream. If the publishing type changes, the second Gateway
-    // is deleted.
+    // A Gateway must never become its own upstream. If the publishing type changes, the second
+    // Gateway must be deleted.
     cluster
         .merge(TEMPLATE, &json!({"spec": {"publishing": upstream("edge")}}))
         .await;
@@ -252,8 +252,8 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
 
     let backend = Backend::start_at("a", (network::BACKENDS, 0).into());
     let backend = backend.await.expect("an address");
-    // On this host, the Gateway uses a different port, because the second Gateway occupies the
-    // Gateway's own port.
+    // Both Gateways run on this host. The second Gateway occupies the first Gateway's port, so the
+    // first Gateway uses a different one.
     let map = json!([{"outside": 80, "inside": 8080}]);
     let spec = json!({"publishing": upstream("front"), "ports": {"map": map}});
     apply(&cluster, &spec).await;
@@ -266,7 +266,7 @@ async fn request_passes_two_envoys_if_sesame_is_upstream() {
         let request = Request::get(at, "path.test", "/");
         agent.wait_backend(&request, backend.name()).await;
     }
-    // Both Gateways report the address of the second Gateway.
+    // Both Gateways must report the address of the second Gateway.
     has(&cluster, &address).await;
     let front = cluster.get(UPSTREAM).await;
     let said = condition(&front["status"]["conditions"], "Programmed");

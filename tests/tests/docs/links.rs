@@ -25,7 +25,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Returns the problem with a link on a page, or `None` if its target exists.
+/// Returns the error in a link on a page, or `None` if its target exists.
 fn fault(from: &Page, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

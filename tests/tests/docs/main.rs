@@ -1,5 +1,5 @@
 //! Keeps the documentation correct. Links resolve, an API server accepts the objects, commands
-//! parse and print the output that the pages show, and the reference matches the code.
+//! parse and print the output shown on the pages, and the reference matches the code.
 
 mod commands;
 mod links;

@@ -1,4 +1,5 @@
-//! The first commands that a newcomer runs report missing tools before they build anything.
+//! The `make` targets that newcomers run first must report missing tools before they build
+//! anything.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::process::{Command, Output};
 
 use sesame_tests::envoy::workspace;
 
-/// Runs `make` with only these tools in `PATH`, and without a downloaded Envoy.
+/// Runs `make` with only the given tools in `PATH`, and without a downloaded Envoy.
 fn make(target: &str, tools: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     for tool in tools {
@@ -95,7 +96,7 @@ fn scripts_are_valid_shell() {
     }
 }
 
-/// Both `make` and `sh` read the pins.
+/// Both `make` and `sh` read the file with the pinned versions.
 #[test]
 fn make_and_sh_read_the_same_pins() {
     let pins = std::fs::read_to_string(workspace().join("tests/tools/pins")).unwrap();
@@ -110,13 +111,14 @@ fn make_and_sh_read_the_same_pins() {
     }
 }
 
-/// A message in a recipe could contain a syntax error that only a fresh clone reveals.
+/// Some recipes run only in a fresh clone, so a syntax error in one of their messages could go
+/// unnoticed.
 #[test]
 fn recipes_of_a_fresh_clone_are_valid_shell() {
     let nothing = tempfile::tempdir().unwrap();
     for target in ["demo", "test", "unit", "images", "airgap"] {
         let recipe = Command::new("make")
-            // `make` runs lines that contain $(MAKE) even in a dry run.
+            // Even in a dry run, `make` runs lines that contain $(MAKE).
             .args(["--dry-run", "MAKE=true", target])
             .arg(format!("TOOLS={}", nothing.path().display()))
             .env_remove("ENVOY")

@@ -1,5 +1,5 @@
-//! Objects in the documentation: a real API server accepts each object as written. It rejects
-//! unknown fields.
+//! Objects in the documentation: a real API server must accept each object as written. The API
+//! server rejects unknown fields.
 
 use std::collections::BTreeSet;
 
@@ -10,17 +10,18 @@ use sesame_tests::controller::deployed;
 
 use crate::pages::{Block, Page, all};
 
-/// YAML for other programs, which this module cannot check. Each entry has a page and a first key.
+/// YAML for other programs, which this module cannot check. Each entry is a page and the first key
+/// of the YAML.
 const FOREIGN: &[(&str, &str)] = &[
     ("docs/metrics.md", "scrape_configs"),
-    // Chart values, which tests/tests/clusters/chart.rs renders.
+    // These are chart values. tests/tests/clusters/chart.rs renders the chart with them.
     ("docs/metrics.md", "controller"),
-    // Chart values, with the keys that tests/tests/clusters/chart_in_a_cluster.rs sets.
+    // These are chart values. tests/tests/clusters/chart_in_a_cluster.rs sets the same keys.
     ("docs/in-a-cluster.md", "images"),
     ("docs/without-a-controller.md", "volumes"),
 ];
 
-/// Returns the YAML in a block: the complete block, or the here-documents in its commands.
+/// Returns the YAML in a block: the whole block, or the here-documents in its commands.
 fn yaml(block: &Block) -> Vec<String> {
     match block.language.as_str() {
         "yaml" => vec![block.text.clone()],
@@ -40,7 +41,7 @@ fn yaml(block: &Block) -> Vec<String> {
     }
 }
 
-/// Returns a page's objects with their locations.
+/// Returns the objects on a page, each with its location.
 pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     for block in page.blocks() {
@@ -56,8 +57,8 @@ pub(crate) fn of(page: &Page) -> Vec<(String, Value)> {
     found
 }
 
-/// Expands a fragment to a complete object. Returns `None` for fragments of foreign YAML, and
-/// panics if no object could contain the fragment.
+/// Expands a fragment to a complete object. Returns `None` for YAML of other programs. Panics if no
+/// kind of object could contain the fragment.
 fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
     if value.get("apiVersion").is_some() {
         return Some(value);
@@ -69,7 +70,7 @@ fn object(place: &str, page: &Page, value: Value) -> Option<Value> {
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "part"},
             "spec": {"gatewayClassName": "sesame", "listeners": value["listeners"]},
         })),
-        // A Gateway configured with labels and annotations.
+        // The fragment shows labels and annotations that configure a Gateway.
         ["metadata"] => {
             let mut object = value;
             object["metadata"]["name"] = json!("part");

@@ -1,5 +1,5 @@
-//! Parses the documentation's pages: their blocks, links and headings. Does not interpret the
-//! content of blocks.
+//! Parses the pages of the documentation: blocks, links and headings. Does not interpret what is in
+//! a block.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use sesame_tests::envoy::workspace;
 
 /// A page in `docs/` or in the workspace root.
 pub(crate) struct Page {
-    /// Path relative to the workspace.
+    /// Path relative to the workspace root.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
 }
@@ -16,12 +16,12 @@ pub(crate) struct Page {
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) language: String,
-    /// Line on which the block starts, from 1.
+    /// Line number of the block's start, counted from 1.
     pub(crate) line: usize,
     pub(crate) text: String,
 }
 
-/// Returns every page in `docs/`, and the pages in the root that link to it.
+/// Returns every page in `docs/`, and the pages in the workspace root that link to `docs/`.
 pub(crate) fn all() -> Vec<Page> {
     let mut paths = Vec::new();
     collect(&workspace().join("docs"), &mut paths);
@@ -38,14 +38,14 @@ pub(crate) fn all() -> Vec<Page> {
     paths.iter().map(|path| read(path)).collect()
 }
 
-/// Returns the pages below this directory.
+/// Returns the pages below the given directory.
 pub(crate) fn below(directory: &str) -> Vec<Page> {
     let mut pages = all();
     pages.retain(|page| page.path.starts_with(directory));
     pages
 }
 
-/// Returns the page with this path, relative to the workspace.
+/// Returns the page with the given path, which is relative to the workspace root.
 pub(crate) fn page(path: &str) -> Page {
     read(&workspace().join(path))
 }
@@ -102,7 +102,7 @@ impl Page {
         blocks
     }
 
-    /// Returns the lines outside blocks, with line numbers from 1.
+    /// Returns the lines outside of blocks, with line numbers counted from 1.
     pub(crate) fn prose(&self) -> Vec<(usize, &str)> {
         let mut inside = false;
         let mut found = Vec::new();

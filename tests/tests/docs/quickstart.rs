@@ -1,4 +1,4 @@
-//! Checks that the quickstart demo responds to every example as documented.
+//! Checks that the response to each example of the quickstart demo is as documented.
 
 use sesame_tests::agent::{Setup, TEST_TIMEOUT};
 use sesame_tests::demo;

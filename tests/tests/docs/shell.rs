@@ -1,14 +1,13 @@
-//! Parses the shell syntax that the pages use: words, quotes, pipes and redirections. Does not run
-//! anything.
+//! Parses the shell syntax that the pages use: words, quotes, pipes and redirections. Runs nothing.
 
-/// Tokens that end one command and may start another.
+/// Tokens between two commands.
 const BETWEEN: &[&str] = &["|", "||", "&&", ";", "&"];
 
-/// Keywords that precede a command.
+/// Keywords that may precede a command.
 const BEFORE: &[&str] = &["if", "then", "do", "while", "!"];
 
-/// Splits a line into its commands, each as a list of words, without `sudo`, variable assignments
-/// and redirections.
+/// Splits a line into commands, each of which is a list of words. Drops `sudo`, variable
+/// assignments and redirections.
 pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     for (word, quoted) in split(line) {
@@ -23,7 +22,7 @@ pub(crate) fn commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Removes all words before the command's program.
+/// Removes all words before the name of the program.
 fn itself(mut words: Vec<String>) -> Vec<String> {
     loop {
         let is_variable = |word: &str| {
@@ -41,7 +40,7 @@ fn itself(mut words: Vec<String>) -> Vec<String> {
     }
 }
 
-/// Splits a line into words, each with a flag that is true if the word was quoted. Drops
+/// Splits a line into words. Each word has a flag that is true if the word was quoted. Drops
 /// redirections and comments.
 fn split(line: &str) -> Vec<(String, bool)> {
     let mut found = Vec::new();

@@ -1,9 +1,9 @@
-//! Console blocks: commands, each with the output shown below it. Does not run anything.
+//! Console blocks, which contain commands and the output of each. Runs nothing.
 
 use crate::commands::typed;
 use crate::pages::Block;
 
-/// Returns a block's commands, each with the output shown below it.
+/// Returns the commands in a block, each with the output shown below it.
 pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     let mut steps: Vec<(String, String)> = Vec::new();
     let mut goes_on = false;
@@ -29,8 +29,8 @@ pub(crate) fn steps(block: &Block) -> Vec<(String, String)> {
     steps
 }
 
-/// Returns true if the output matches. In `shown`, `…` matches the rest of a line. On a separate
-/// line, it matches any number of lines.
+/// Returns true if the output `said` matches `shown`. In `shown`, `…` matches the rest of a line. A
+/// line that consists only of `…` matches any number of lines.
 pub(crate) fn matches(said: &str, shown: &str) -> bool {
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
     let shown: Vec<&str> = shown.lines().collect();

@@ -1,4 +1,5 @@
-//! Stand-ins for the Services that a page refers to: one echo backend each, with endpoints.
+//! Stand-ins for the Services that a page refers to. Each is an echo backend, with endpoints that
+//! point to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::datagrams::DatagramBackend;
 
-/// Backends, by the namespace and name of their Service. They stop on drop.
+/// Echo backends by the namespace and name of their Service. They stop on drop.
 #[derive(Default)]
 pub(crate) struct StandIns {
     backends: BTreeMap<(String, String), StandIn>,
@@ -31,8 +32,8 @@ struct Reference {
 }
 
 impl StandIns {
-    /// Returns the missing Services and endpoints that the objects refer to. TLS backends present a
-    /// certificate from this authority for their routes' hostnames.
+    /// Returns Services and endpoints for all references whose Service is missing. A TLS backend
+    /// presents a certificate from `authority` for the hostnames of its routes.
     pub(crate) async fn of(&mut self, objects: &[Value], authority: &Authority) -> Vec<Value> {
         let mut made = Vec::new();
         for reference in references(objects) {

@@ -1,4 +1,4 @@
-//! Follows the task pages from top to bottom: a real agent and Envoy serve the pages' YAML, and the
+//! Follows each task page from top to bottom. A real agent and Envoy serve the page's YAML, and its
 //! commands must print the output shown.
 
 use std::collections::BTreeMap;
@@ -20,11 +20,11 @@ use crate::shell;
 use crate::shown::{matches, steps};
 use crate::stand_ins::StandIns;
 
-/// The page that defines the class and Gateway for all other pages.
+/// The page that defines the class and the Gateway that all other pages use.
 const FIRST: &str = "docs/tasks/expose-a-service.md";
 
-/// Programs that the commands on a page may run here. For `kubectl create`, the test writes a
-/// manifest, as the administrator of a host would.
+/// Programs that this test runs when a page uses them. Instead of running `kubectl create`, the
+/// test writes a manifest, as the administrator of a host would.
 const RUN: &[&str] = &[
     "curl",
     "openssl",
@@ -36,15 +36,15 @@ const RUN: &[&str] = &[
     "sed",
 ];
 
-/// State while following one page.
+/// Progress on one page.
 struct Reading {
     agent: AgentUnderTest,
     directory: tempfile::TempDir,
-    /// Objects by kind, namespace and name.
+    /// The objects shown so far, by kind, namespace and name.
     objects: BTreeMap<[String; 3], Value>,
     stand_ins: StandIns,
     authority: Authority,
-    /// True if the agent has all objects.
+    /// True if the agent serves all of `objects`.
     current: bool,
 }
 
@@ -146,8 +146,8 @@ impl Reading {
         format!("{}{errors}", String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Creates the object that `kubectl create` would create, from files that the page created
-    /// earlier.
+    /// Creates the object that `kubectl create` would create. The command refers to files that the
+    /// page created earlier.
     fn create(&mut self, words: &[String]) -> String {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let file = |name: &str| {
@@ -185,7 +185,7 @@ impl Reading {
         said
     }
 
-    /// Runs a block's commands until each prints the output that the block shows.
+    /// Runs the commands in a block until the output of each matches the block.
     async fn follow(&mut self, block: &Block, place: &str, starts: &mut bool) {
         for (line, shown) in steps(block) {
             let commands = shell::commands(&line);
@@ -226,7 +226,8 @@ impl Reading {
         }
     }
 
-    /// Sends a datagram to each UDP listener of a route, because no standard program does.
+    /// Sends a datagram to each UDP listener of a route. Pages do not contain commands for this,
+    /// because no standard program sends one.
     async fn datagrams(&self) {
         let routes = self
             .objects
@@ -257,7 +258,8 @@ impl Reading {
     }
 }
 
-/// Installs wrappers: `curl` connects to this agent's ports, and `sesame-agent` to its socket.
+/// Installs wrapper scripts. With them, `curl` connects to this agent's local ports, and
+/// `sesame-agent` to this agent's socket.
 fn programs(directory: &Path, agent: &AgentUnderTest, ports: &[u16]) {
     std::fs::create_dir(directory).expect("a directory");
     let path = std::env::var_os("PATH").expect("a PATH");

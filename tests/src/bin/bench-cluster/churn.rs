@@ -14,16 +14,17 @@ pub(crate) struct Churned {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
     pub(crate) controller_cpu_percent: f64,
-    /// CPU time of Envoy's main thread, which applies configuration, in seconds per minute.
+    /// CPU time of Envoy's main thread, which applies configuration, in seconds per minute of
+    /// churn.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     pub(crate) endpoint_changes_a_second: f64,
 }
 
 impl Stage {
-    /// Measures two route changes and a hundred endpoint changes per second. The route changes
-    /// affect a third of the routes, and the endpoint changes another third. Also measures
-    /// individual endpoint changes to the remaining third.
+    /// Measures two route changes and a hundred endpoint changes per second. The route changes go
+    /// to the first third of the routes, and the endpoint changes to the second third. Meanwhile,
+    /// measures individual endpoint changes of the last third.
     pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;
@@ -38,7 +39,7 @@ impl Stage {
             let mut changed = 0_usize;
             while start.elapsed() < time {
                 tick.tick().await;
-                // Alternate the backends between rounds, so that every write is a change.
+                // Alternate the backends, so that every write changes something.
                 let backend = &self.backends[changed / third % 2];
                 let change = objects::endpoints(backend.address());
                 let path = objects::slice_path(third + changed % third);
@@ -77,8 +78,8 @@ impl Stage {
             }
             anyhow::Ok(samples)
         };
-        // Use a separate thread for each task, because a client that waits for a response blocks
-        // its thread.
+        // Use a separate thread for each task, because the client blocks its thread while it waits
+        // for a response.
         let runtime = tokio::runtime::Handle::current();
         let (changed, route_samples, endpoint_samples) = tokio::task::block_in_place(|| {
             std::thread::scope(|scope| {

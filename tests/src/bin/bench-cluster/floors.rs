@@ -1,5 +1,5 @@
 //! Measures the floors: how long Envoy needs to apply files of the agent while no agent is running.
-//! The benchmark itself renames these files into place.
+//! The benchmark renames these files into place itself.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,21 +19,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Floors by kind of change.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// Floor for a route table with a changed route.
+    /// Floor for changing one route in a route table.
     pub(crate) route: Times,
-    /// Floor for a cluster list that gains or loses a cluster.
+    /// Floor for adding a cluster to a cluster list, or removing one.
     pub(crate) clusters: Times,
 }
 
-/// One of Envoy's configuration files, with two alternating contents.
+/// One of Envoy's configuration files, with two versions of its content.
 struct Variants {
     file: PathBuf,
     contents: [Vec<u8>; 2],
 }
 
 impl Variants {
-    /// Writes the next content to `aside` and renames it into place. `aside` must be on the same
-    /// file system as the watched file.
+    /// Writes the next version to `aside` and renames it into place. `aside` must be on the same
+    /// file system as the configuration file.
     fn rename(&self, change: usize, aside: &Path) -> anyhow::Result<Instant> {
         std::fs::write(aside, &self.contents[change % 2])?;
         let started = Instant::now();
@@ -43,8 +43,8 @@ impl Variants {
 }
 
 impl Stage {
-    /// Measures all floors. Captures two versions of each file while the agent is running, then
-    /// kills the agent and renames the files itself.
+    /// Measures all floors. Captures two versions of each file while the agent is running. Then
+    /// kills the agent, and renames the files into place without it.
     pub(crate) async fn floors(
         &mut self,
         changes: usize,
@@ -77,8 +77,8 @@ impl Stage {
         Ok(Variants { file, contents })
     }
 
-    /// Permanently changes the backend of the first route, and captures the cluster list before and
-    /// after.
+    /// Changes the backend of the first route permanently. Captures the cluster list before and
+    /// after the change.
     async fn cluster_lists(&self, file: PathBuf, errors: &mut usize) -> anyhow::Result<Variants> {
         let without = std::fs::read(&file)?;
         let service = objects::other_service(0);

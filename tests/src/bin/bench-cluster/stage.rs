@@ -21,7 +21,7 @@ use super::figures::Settled;
 use super::objects;
 use super::times::{Times, come_alone, pick};
 
-/// Maximum number of concurrent API requests while objects are created.
+/// Maximum number of concurrent API requests while the benchmark creates objects.
 const AT_ONCE: usize = 16;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -99,7 +99,7 @@ impl Stage {
         .await
     }
 
-    /// Creates all routes and waits until the Gateway counts them and Envoy serves them.
+    /// Creates all routes. Waits until the Gateway's status counts them and Envoy serves them.
     pub(crate) async fn create_routes(&self) -> anyhow::Result<Settled> {
         let before = self.gateway_writes().await;
         self.apply_all((0..self.routes).map(|route| objects::route(route, "first")))
@@ -138,7 +138,7 @@ impl Stage {
             + self.controller.metric("publish_writes_total", "").await
     }
 
-    /// Waits until the listener's `attachedRoutes` equals this number.
+    /// Waits until the listener's `attachedRoutes` equals `attached`.
     async fn settle(&self, attached: usize, writes_before: f64) -> anyhow::Result<Settled> {
         let start = Instant::now();
         loop {
@@ -157,7 +157,7 @@ impl Stage {
         }
     }
 
-    /// Switches one route to this Service and waits until the change is served.
+    /// Switches one route to the given Service, and waits until the change is served.
     pub(super) async fn route_change(
         &self,
         client: &mut Client,
@@ -177,7 +177,7 @@ impl Stage {
         Ok(started.elapsed())
     }
 
-    /// Changes the endpoint of one Service and waits until the change is served.
+    /// Changes the endpoint of one Service, and waits until the change is served.
     pub(super) async fn endpoint_change(
         &self,
         client: &mut Client,
@@ -248,7 +248,7 @@ impl Stage {
         Ok((Times::of(samples), per(writes, changes)))
     }
 
-    /// Switches routes to a backend that Envoy does not have yet, and back.
+    /// Switches routes to a backend that Envoy does not know yet, and back.
     pub(crate) async fn switches(
         &self,
         changes: usize,
@@ -299,12 +299,10 @@ impl Stage {
         Ok((cpu_seconds(self.controller.pid()) - before) / over.as_secs_f64() * 100.0)
     }
 
-    /// Returns current and peak resident memory in MiB.
     pub(crate) fn controller_mib(&self) -> (f64, f64) {
         memory_mib(self.controller.pid())
     }
 
-    /// Returns current and peak resident memory in MiB.
     pub(crate) fn agent_mib(&self) -> anyhow::Result<(f64, f64)> {
         Ok(memory_mib(self.agent_pid()?))
     }
@@ -320,7 +318,7 @@ impl Stage {
         Ok(u32::try_from(*pids.first().context("no Envoy")?)?)
     }
 
-    /// Waits until the effects of a change are over.
+    /// Pauses, so that a change does not affect the next one.
     pub(super) async fn pause(&self) {
         tokio::time::sleep(Duration::from_millis(150)).await;
     }

@@ -1,5 +1,5 @@
-//! A process with many clients that only watch one ConfigMap. Their cost is a lower bound for any
-//! way to distribute changes.
+//! A process with many clients that do nothing but watch one ConfigMap. Their cost is a
+//! lower bound for distributing changes through the API server.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::light::LightHost;
 use super::objects::WATCHED_LABEL;
 use super::told::{Observation, tell};
 
-/// Runs a client with each host's identity until the parent exits.
+/// Runs one client with the identity of each host, until the parent process exits.
 pub(crate) async fn run(hosts: Vec<LightHost>) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let count = hosts.len();

@@ -1,4 +1,4 @@
-//! The client processes, as seen by their parent.
+//! The client processes of the benchmark, and their messages.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::light::LightHost;
 use super::told::Told;
 
-/// Timeout for any step.
+/// Timeout for every step.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// All client processes, which are killed on drop.
@@ -22,12 +22,12 @@ pub(crate) struct Crowd {
     lines: mpsc::UnboundedReceiver<(usize, Told)>,
     revisions: Vec<Option<(String, Vec<f64>)>>,
     /// For each process, the time at which the last of its clients began to follow the cluster.
-    /// `None` while any client is disconnected.
+    /// `None` while any of its clients is disconnected.
     following: Vec<Option<f64>>,
 }
 
 impl Crowd {
-    /// Starts client processes of the kind `sort`, each with at most `each` hosts.
+    /// Starts client processes of the kind `sort`, each for at most `each` hosts.
     pub(crate) fn start(
         sort: &str,
         hosts: &[LightHost],
@@ -67,8 +67,8 @@ impl Crowd {
         })
     }
 
-    /// Waits until all clients have a revision other than `than`. Returns the revision and its
-    /// sorted arrival times.
+    /// Waits until all clients have the same revision, which is not `than`. Returns that revision,
+    /// and the sorted times at which the clients received it.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {
             let mut all = crowd.revisions.iter();
@@ -83,14 +83,14 @@ impl Crowd {
         Ok((revision, times))
     }
 
-    /// Waits until at least one client has lost its connection to the cluster.
+    /// Waits until at least one client has lost its connection.
     pub(crate) async fn until_lost(&mut self) -> anyhow::Result<()> {
         let lost = |crowd: &Self| crowd.following.iter().any(Option::is_none).then_some(());
         self.until("one has lost the cluster", lost).await
     }
 
-    /// Waits until all clients follow the cluster, and returns the time at which the last one
-    /// started.
+    /// Waits until all clients follow the cluster. Returns the time at which the last client began
+    /// to do so.
     pub(crate) async fn until_following(&mut self) -> anyhow::Result<f64> {
         let follow = |crowd: &Self| {
             let all: Option<Vec<f64>> = crowd.following.iter().copied().collect();
@@ -125,12 +125,12 @@ impl Crowd {
         found.with_context(|| format!("not within {TIMEOUT:?}: {what}"))?
     }
 
-    /// CPU time of all processes so far, in seconds.
+    /// CPU time that all client processes have used so far, in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.pids().map(cpu_seconds).sum()
     }
 
-    /// Peak memory of all processes, in MiB.
+    /// Sum of the peak memory of all client processes, in MiB.
     pub(crate) fn peak_mib(&self) -> f64 {
         self.pids().map(|pid| memory_mib(pid).1).sum()
     }

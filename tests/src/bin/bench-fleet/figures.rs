@@ -1,4 +1,4 @@
-//! The measurements, printed with one column per size, and extrapolations to larger fleets.
+//! Prints the measurements with one column per size, and extrapolations to larger fleets.
 
 use std::io::Write as _;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::model::Model;
 use super::usage::Usage;
 
-/// Fleet sizes to extrapolate to.
+/// Fleet sizes for which to extrapolate.
 const FORETOLD: [u32; 2] = [10_000, 50_000];
 
-/// Cost of an operation to the API server, etcd and the controller. CPU time is in milliseconds,
+/// What one operation costs the API server, etcd and the controller. CPU time is in milliseconds,
 /// and sizes are in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cost {
@@ -37,15 +37,15 @@ impl From<Usage> for Cost {
     }
 }
 
-/// Milliseconds until half of the clients, and all of them, received a change. Both are medians
-/// over all changes.
+/// Milliseconds until half of the clients, and until all of them, have received a change. Each is a
+/// median over all changes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Arrival {
     pub(crate) half: f64,
     pub(crate) all: f64,
 }
 
-/// All measurements for one size. Times are in milliseconds, memory in MiB.
+/// All measurements for one fleet size. Times are in milliseconds, memory in MiB.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) hosts: u32,
@@ -84,7 +84,7 @@ pub(crate) struct Figures {
     pub(crate) agent_mib: f64,
 }
 
-/// A table row: its name, and a function that returns the value for one size.
+/// A table row: its name, and a function that returns its value for one size.
 type Row = (&'static str, fn(&Figures) -> f64);
 
 const ROWS: &[Row] = &[
@@ -172,9 +172,9 @@ const ROWS: &[Row] = &[
     ("a light agent's memory at the peak, MiB", |f| f.agent_mib),
 ];
 
-/// Prints all sizes side by side, and extrapolations from a line fitted to all of them. Also prints
-/// the errors of two lines at the largest size: that line, and one fitted to the smaller sizes
-/// only.
+/// Prints all sizes side by side, and extrapolations from a line fitted to all sizes. Also prints
+/// how far two lines are off at the largest size: the line fitted to all sizes, and a line fitted
+/// to all but the largest.
 pub(crate) fn print(all: &[Figures]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(first) = all.first() {

@@ -1,6 +1,6 @@
-//! A process with many light agents. Each uses the real agent's source and reporter, with its own
-//! connections and identity. It treats every revision as accepted by Envoy. All agents share the
-//! threads and memory of the process.
+//! A process with many light agents. Each light agent uses the real agent's code to receive
+//! revisions and to report, with its own connections and identity. It has no Envoy and reports
+//! every revision as accepted. All light agents share the threads and memory of the process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::told::{Observation, tell};
 
-/// A host, as passed to its client process.
+/// A host, as listed in the file for a client process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LightHost {
     pub(crate) name: String,
@@ -28,7 +28,7 @@ pub(crate) struct LightHost {
     pub(crate) address: String,
 }
 
-/// Runs an agent for each of these hosts until the parent exits.
+/// Runs a light agent for each of the given hosts, until the parent process exits.
 pub(crate) async fn run(hosts: Vec<LightHost>, period: Duration) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::unbounded_channel();
     let count = hosts.len();
@@ -81,7 +81,7 @@ fn start(
     });
 }
 
-/// Reports from a host whose Envoy accepts every revision immediately.
+/// Reports for a host as if its Envoy accepted every revision immediately.
 struct AcceptedReports {
     newest: watch::Receiver<SourceUpdate>,
     address: String,

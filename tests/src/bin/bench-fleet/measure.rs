@@ -12,15 +12,14 @@ use super::stage::Stage;
 use super::told::now_ms;
 use super::usage::{Page, Usage};
 
-/// Interval between polls of the API server during a stampede. The API server's gauges hold the
-/// maximum over one second.
+/// Interval between polls of the API server during a stampede. The API server's gauges contain the
+/// maximum of the previous second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause between changes, long enough to keep them independent.
+/// Pause between changes, long enough that they do not affect each other.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// Duration of the API server outage.
 const OUTAGE: Duration = Duration::from_secs(10);
 
-/// Measures a fleet of this size.
 pub(crate) async fn measure(hosts: u32, args: &Args) -> anyhow::Result<Figures> {
     eprintln!("  a cluster, a controller, and {hosts} hosts that may report");
     let mut stage = Stage::start(hosts, args.routes, args.identity).await?;
@@ -130,7 +129,7 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
 
 /// Measures the average cost per second while nothing changes.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // Let the work caused by startup finish first.
+    // First, let the work that startup has caused finish.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -186,8 +185,8 @@ async fn restart_api_server(
     let stage = &*stage;
     let mut peaks = Peaks::default();
     let back = async {
-        // In practice another replica would take over. Here, the only replica may have to reacquire
-        // its Lease.
+        // In a real cluster, another replica would take over. Here, the only replica may have to
+        // acquire its Lease again.
         stage.controller.wait_leads().await;
         stage.change_route(0, "back").await?;
         let changed = now_ms();
@@ -202,7 +201,7 @@ async fn restart_api_server(
         outcome = back => outcome?,
         error = peaks.watch(stage) => return Err(error),
     }
-    // The API server is a new process, so its counters start at zero.
+    // The new API server process has counted from zero.
     let used = stage.usage(crowd).await?;
     figures.back_half_minute = used.requests;
     figures.back_cost = used.into();
@@ -210,8 +209,8 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures the same number of clients that watch one ConfigMap. The ConfigMap is as large as the
-/// API server's output per agent for a route change.
+/// Measures as many bare clients, which watch one ConfigMap. The ConfigMap is as large as what
+/// the API server sends to one agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(
@@ -238,7 +237,7 @@ async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Res
     crowd.end().await
 }
 
-/// Maximum numbers of executing and queued requests over all polls.
+/// Maximum numbers of requests that were executing and queued in any poll.
 #[derive(Default)]
 struct Peaks {
     in_flight: f64,
@@ -246,7 +245,7 @@ struct Peaks {
 }
 
 impl Peaks {
-    /// Polls until the future is dropped. Returns only on error.
+    /// Polls until the future is dropped. Returns only if a poll fails.
     async fn watch(&mut self, stage: &Stage) -> anyhow::Error {
         loop {
             match Page::read(&stage.cluster)
@@ -290,7 +289,7 @@ fn count(number: usize) -> f64 {
     f64::from(u32::try_from(number.max(1)).unwrap_or(u32::MAX))
 }
 
-/// Reads the list of hosts for a client process.
+/// Reads the list of hosts that the parent process has written.
 pub(crate) fn hosts_of(list: &std::path::Path) -> anyhow::Result<Vec<LightHost>> {
     let text = std::fs::read(list).with_context(|| list.display().to_string())?;
     serde_json::from_slice(&text).context("a list of hosts")

@@ -1,6 +1,6 @@
-//! Linear models fitted to the measurements of several sizes.
+//! Linear models of how a measurement depends on the number of hosts.
 
-/// A measurement as a function of the number of hosts: `fixed + each × hosts`.
+/// A line: `fixed + each × hosts`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
     fixed: f64,
@@ -25,26 +25,25 @@ impl Line {
         })
     }
 
-    /// Returns the value for this number of hosts.
+    /// Returns the modeled value for the given number of hosts.
     pub(crate) fn at(self, hosts: f64) -> f64 {
         self.fixed + self.each * hosts
     }
 }
 
-/// A line fitted to all sizes, and its error at the largest size.
+/// A line fitted to all sizes, with the errors of two lines at the largest size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
-    /// Line fitted to all sizes.
     pub(crate) line: Line,
-    /// Relative error of the line at the largest size.
+    /// Relative error of `line` at the largest size.
     pub(crate) error: f64,
-    /// Relative error at the largest size, for a line fitted to the smaller sizes only.
+    /// Relative error at the largest size of a line fitted to all other sizes.
     pub(crate) foretold_error: f64,
 }
 
 impl Model {
-    /// Returns the model for points sorted by the number of hosts, or `None` if there are fewer
-    /// than three sizes.
+    /// Fits a model to measurements that are sorted by the number of hosts. Returns `None` if there
+    /// are fewer than three sizes.
     pub(crate) fn of(points: &[(f64, f64)]) -> Option<Self> {
         let (largest, smaller) = points.split_last()?;
         let (line, foretold) = (Line::through(points)?, Line::through(smaller)?);

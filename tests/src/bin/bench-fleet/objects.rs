@@ -16,7 +16,7 @@ pub(crate) fn route_path(route: usize) -> String {
     format!("/apis/gateway.networking.k8s.io/v1/namespaces/bench/httproutes/r{route}")
 }
 
-/// Returns the Namespace and the class, which must exist before all other objects.
+/// Returns the Namespace and the GatewayClass, which must exist before all other objects.
 pub(crate) fn surroundings() -> [Value; 2] {
     [
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
@@ -36,7 +36,7 @@ pub(crate) fn edge() -> Value {
     })
 }
 
-/// Returns an HTTP and an HTTPS listener. The HTTPS listener's hostname identifies the Gateway's
+/// Returns an HTTP and an HTTPS listener. The HTTPS listener's hostname contains the given
 /// revision.
 pub(crate) fn listeners(revision: &str) -> Value {
     json!([
@@ -79,7 +79,7 @@ pub(crate) fn of_route(route: usize) -> [Value; 3] {
     ]
 }
 
-/// Returns rules whose response header identifies the route's revision.
+/// Returns route rules that set a response header to the given revision.
 pub(crate) fn rules(route: usize, revision: &str) -> Value {
     json!([{
         "filters": [{
@@ -90,7 +90,7 @@ pub(crate) fn rules(route: usize, revision: &str) -> Value {
     }])
 }
 
-/// Returns a ConfigMap of this size for the bare clients.
+/// Returns a ConfigMap of the given size for the bare clients to watch.
 pub(crate) fn watched(revision: &str, bytes: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",

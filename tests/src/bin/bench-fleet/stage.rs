@@ -18,7 +18,7 @@ use super::light::LightHost;
 use super::objects;
 use super::usage::{Page, Usage};
 
-/// Maximum number of concurrent API requests while objects are created.
+/// Maximum number of concurrent API requests while the benchmark creates objects.
 const AT_ONCE: usize = 16;
 
 /// Kind of identity that hosts use.
@@ -92,7 +92,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Changes the Gateway itself and returns its new generation.
+    /// Changes the Gateway's spec and returns its new generation.
     pub(crate) async fn change_gateway(&self, revision: &str) -> anyhow::Result<i64> {
         let change = json!({"spec": {"listeners": objects::listeners(revision)}});
         let stored = self.merge(objects::GATEWAY, &change).await?;
@@ -110,7 +110,8 @@ impl Stage {
         apply_all(&self.cluster, [objects::watched(revision, bytes)]).await
     }
 
-    /// Waits until `Programmed` reports that all hosts serve this generation of the Gateway.
+    /// Waits until the condition `Programmed` confirms that all hosts serve the given generation of
+    /// the Gateway.
     pub(crate) async fn until_programmed(&self, generation: i64) -> anyhow::Result<()> {
         let all = self.hosts.len();
         let words = format!("programmed on {all} of {all} hosts");
@@ -132,7 +133,8 @@ impl Stage {
         }
     }
 
-    /// Waits until the number of reports has grown by one per host since `before`.
+    /// Waits until the API server has accepted one report per host in addition to the first
+    /// `before` reports.
     pub(crate) async fn until_reported(&self, before: f64) -> anyhow::Result<()> {
         let start = Instant::now();
         let wanted = before + f64::from(u32::try_from(self.hosts.len())?);
@@ -157,7 +159,7 @@ impl Stage {
         memory_mib(self.controller.pid())
     }
 
-    /// Returns the peak memory of the API server and etcd.
+    /// Returns the peak memory of the API server and of etcd.
     pub(crate) fn peaks_mib(&self) -> (f64, f64) {
         let (apiserver, etcd) = self.cluster.pids();
         (memory_mib(apiserver).1, memory_mib(etcd).1)
@@ -178,7 +180,7 @@ async fn apply_all(
         .await
 }
 
-/// Returns a new certificate on each call, in a Secret with the same name.
+/// Returns the Secret of the HTTPS listener with a new certificate.
 fn secret(authority: &Authority) -> Value {
     let mut secret = authority.issue(&["bench.example.com"]).secret("bench");
     secret["metadata"]["namespace"] = json!(objects::NAMESPACE);

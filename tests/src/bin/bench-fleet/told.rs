@@ -1,5 +1,6 @@
-//! Messages from client processes to their parent, one line of JSON each. A process sends one when
-//! all its clients have a revision, and when they start or stop following the cluster.
+//! Messages from client processes to their parent, one line of JSON each. A client process sends a
+//! message when all its clients have the same revision, and when they start or stop following the
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -8,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// A client's revision and connection state at one point in time.
+/// What a client reports about itself: its revision, and whether it follows the cluster.
 pub(crate) struct Observation {
     client: usize,
     revision: Option<String>,
@@ -31,31 +32,31 @@ impl Observation {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Told {
-    /// All clients have received this revision, at these times.
+    /// All clients of the process have received the same revision.
     Have {
-        /// The revision.
         revision: String,
-        /// Milliseconds since the Unix epoch, sorted.
+        /// Times of receipt in milliseconds since the Unix epoch, sorted.
         times: Vec<f64>,
     },
-    /// The last client started to follow the cluster, or the first one lost its connection.
+    /// The last client of the process began to follow the cluster, or one client lost its
+    /// connection.
     Follow {
-        /// Number of clients that follow the cluster.
+        /// Number of clients in the process that follow the cluster.
         clients: usize,
-        /// True if all clients follow the cluster.
+        /// True if all clients in the process follow the cluster.
         all: bool,
-        /// Milliseconds since the Unix epoch.
+        /// Time in milliseconds since the Unix epoch.
         at: f64,
     },
 }
 
-/// Returns the milliseconds since the Unix epoch, on the system clock that all processes share.
+/// Returns the milliseconds since the Unix epoch, from the system clock, which all processes share.
 pub(crate) fn now_ms() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.unwrap_or_default().as_secs_f64() * 1000.0
 }
 
-/// Aggregates the observations of `count` clients into messages, until the channel closes.
+/// Combines the observations of `count` clients into messages, until the channel is closed.
 pub(crate) async fn tell(
     count: usize,
     mut observations: mpsc::UnboundedReceiver<Observation>,

@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 use sesame_tests::cluster::TestCluster;
 use sesame_tests::processes::{cpu_seconds, written_bytes};
 
-/// Cumulative usage at a point in time.
+/// Cumulative usage since the processes started.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) apiserver_cpu: f64,
-    /// Bytes written by the API server to clients, etcd and its log.
+    /// Bytes that the API server has written to clients, to etcd and to its log.
     pub(crate) apiserver_bytes: f64,
     pub(crate) etcd_cpu: f64,
-    /// Bytes written by etcd to its disk and the API server.
+    /// Bytes that etcd has written to its disk and to the API server.
     pub(crate) etcd_bytes: f64,
     pub(crate) controller_cpu: f64,
     pub(crate) clients_cpu: f64,
-    /// Requests that the API server has served, except watches.
+    /// Requests that the API server has served, not counting watches.
     pub(crate) requests: f64,
-    /// The number of host reports among `requests`.
+    /// Number of host reports among `requests`.
     pub(crate) reports: f64,
     /// Requests rejected with 429 because of overload.
     pub(crate) too_many: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Reads all counters, and subtracts the cost of reading the API server's metrics.
+    /// Reads all counters. Subtracts what it costs to read the API server's metrics.
     pub(crate) async fn now(
         cluster: &TestCluster,
         controller: u32,
@@ -53,7 +53,7 @@ impl Usage {
         })
     }
 
-    /// Returns the usage since `before`.
+    /// Returns the difference from the earlier usage `before`.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             apiserver_cpu: self.apiserver_cpu - before.apiserver_cpu,
@@ -86,7 +86,7 @@ impl Usage {
     }
 }
 
-/// The number and cost of all metrics pages that were read from the API server.
+/// Number and cost of the metrics pages that the benchmark has read from the API server.
 static PAGES: Pages = Pages {
     number: AtomicU64::new(0),
     bytes: AtomicU64::new(0),
@@ -100,7 +100,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Returns the total CPU time and bytes for these pages.
+    /// Returns the CPU seconds and the bytes that all pages have cost.
     #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
     fn cost(&self) -> (f64, f64) {
         let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);
@@ -120,7 +120,7 @@ impl Page {
         Ok(Self(page))
     }
 
-    /// Measures the cost of one page on an otherwise idle API server.
+    /// Measures how much CPU time one page costs. The API server must be idle otherwise.
     pub(crate) async fn weigh(cluster: &TestCluster) -> anyhow::Result<()> {
         Self::forget();
         let before = cpu_seconds(cluster.pids().0);
@@ -133,13 +133,14 @@ impl Page {
         Ok(())
     }
 
-    /// Resets the counters for a restarted API server.
+    /// Resets the counters after the API server has restarted.
     pub(crate) fn forget() {
         PAGES.number.store(0, Relaxed);
         PAGES.bytes.store(0, Relaxed);
     }
 
-    /// Returns the sum of the series with this name whose labels contain all of these strings.
+    /// Returns the sum of the series of the metric `name` whose labels contain all strings in
+    /// `with`.
     pub(crate) fn sum(&self, name: &str, with: &[&str]) -> f64 {
         let lines = self.0.lines().filter_map(|line| line.rsplit_once(' '));
         let of_name = lines.filter(|(series, _)| {
@@ -151,7 +152,7 @@ impl Page {
             .sum()
     }
 
-    /// Returns the number of reports that the API server has accepted.
+    /// Returns the number of host reports that the API server has accepted.
     pub(crate) fn reports(&self) -> f64 {
         let of_reports = [
             "resource=\"gatewayagents\"",
@@ -161,8 +162,8 @@ impl Page {
         self.sum("apiserver_request_total", &of_reports)
     }
 
-    /// Returns the maximum numbers of executing and queued requests in the second before the page
-    /// was read.
+    /// Returns the maximum numbers of requests that were executing and queued during the second
+    /// before the page was read.
     pub(crate) fn in_flight(&self) -> (f64, f64) {
         (
             self.sum("apiserver_current_inflight_requests", &[]),

@@ -12,32 +12,32 @@ use super::manifests::{self, WrittenManifests};
 use super::storm::{ENDPOINT_CHANGES, ROUTE_CHANGES, joined};
 use super::times::{Times, pick};
 
-/// Revision of the routes whose endpoints change.
+/// Revision of the routes whose endpoints are changed.
 const REVISION: &str = "churn";
-/// Timeout for serving one change.
+/// Timeout for one change to be served.
 const SERVED: Duration = Duration::from_secs(60);
 
-/// Measurements from one churn. CPU time is in seconds per minute of churn.
+/// Results of one churn. CPU time is in seconds per minute of churn.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Churn {
     pub(crate) route_change: Times,
     pub(crate) endpoint_change: Times,
-    /// Endpoint changes written per second.
+    /// Number of endpoint changes written per second.
     pub(crate) endpoint_changes: f64,
     pub(crate) envoy_cpu: f64,
-    /// CPU time of Envoy's main thread, which applies configuration. The other threads serve the
-    /// measuring clients.
+    /// CPU time of Envoy's main thread, which applies configuration. Envoy's other threads serve
+    /// the benchmark's requests, so they are not counted.
     pub(crate) envoy_main_cpu: f64,
     pub(crate) agent_cpu: f64,
     /// Peak resident memory of the agent in MiB.
     pub(crate) agent_peak_mib: f64,
-    /// Number of 5xx responses.
+    /// Number of responses with a 5xx status.
     pub(crate) errors: usize,
 }
 
-/// Measures a host with this number of routes for the given time. The route changes affect a third
-/// of the routes, and the endpoint changes another third. Also measures individual endpoint changes
-/// to the remaining third.
+/// Changes a host's configuration continuously for the given time. Route changes go to the first
+/// third of the routes, and endpoint changes to the second third. Meanwhile, measures individual
+/// endpoint changes of the last third.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -114,7 +114,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Durations of the changes, and the number of failed requests.
+/// Durations of the changes, and the number of requests that failed.
 #[derive(Default)]
 struct Samples {
     times: Vec<Duration>,
@@ -130,7 +130,7 @@ impl Samples {
     }
 }
 
-/// Changes one route after another until the time is up, and measures each change.
+/// Changes one route after another until the time is up. Measures each change.
 fn change_routes(
     manifests: &WrittenManifests,
     client: &mut Client,
@@ -156,7 +156,7 @@ fn change_routes(
     Ok(samples)
 }
 
-/// Changes the endpoints of the second third of the routes until `ended` is set.
+/// Changes the endpoints behind the second third of the routes until `ended` is set.
 fn storm(
     manifests: &WrittenManifests,
     third: usize,
@@ -170,7 +170,7 @@ fn storm(
         if ended.load(Ordering::Relaxed) {
             break;
         }
-        // Alternate the ports between rounds, so that every write is a change.
+        // Alternate the ports, so that every write changes something.
         let port = ports[(change / third + 1) % 2];
         manifests.write_app(third + change % third, port, REVISION)?;
         written.fetch_add(1, Ordering::Relaxed);

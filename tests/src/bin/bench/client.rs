@@ -1,4 +1,4 @@
-//! A minimal client and backend, to keep the cost of measuring low.
+//! A minimal client and backend, so that measuring costs little.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,12 +10,12 @@ use anyhow::{Context as _, bail};
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The header that identifies a route's revision.
+    /// The response header that contains the revision of the route.
     pub(crate) revision: String,
     pub(crate) body: String,
 }
 
-/// A client with one keep-alive connection, which is reopened when it breaks.
+/// A client with one keep-alive connection. It reconnects when the connection breaks.
 pub(crate) struct Client {
     address: SocketAddr,
     stream: Option<BufReader<TcpStream>>,
@@ -29,8 +29,8 @@ impl Client {
         }
     }
 
-    /// Sends requests until the response is as expected. Returns the number of 5xx responses before
-    /// that one.
+    /// Sends requests until the response is as expected. Returns the number of earlier responses
+    /// with a 5xx status.
     pub(crate) fn wait_for(
         &mut self,
         host: &str,
@@ -53,7 +53,8 @@ impl Client {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
-            // Leave CPU time for the measured processes. The floor is measured with the same pause.
+            // Pause, to leave CPU time for the measured processes. Floors are measured with the
+            // same pause.
             std::thread::sleep(Duration::from_micros(200));
         }
         bail!("{host}: unexpected answers for {within:?}; last: {last}")

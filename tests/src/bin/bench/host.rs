@@ -24,13 +24,13 @@ pub(crate) struct Host {
     port: u16,
     agent: Option<Child>,
     envoy_pid: Option<i32>,
-    /// Admin socket of the last Envoy that served.
+    /// Admin socket of the Envoy that served most recently.
     admin: Option<PathBuf>,
 }
 
 impl Host {
     pub(crate) fn new(shape: Shape) -> anyhow::Result<Self> {
-        // Prefer a tmpfs, because `/run` is one on a real host.
+        // Prefer a tmpfs, because on a real host `/run` is one.
         let base = if Path::new("/dev/shm").is_dir() {
             "/dev/shm"
         } else {
@@ -94,7 +94,7 @@ impl Host {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// Waits until the agent reports that it serves the wanted version.
+    /// Waits until the agent reports that it serves the configuration that it last read.
     pub(crate) fn wait_serving(&mut self, within: Duration) -> anyhow::Result<()> {
         let deadline = Instant::now() + within;
         let mut last = String::new();
@@ -133,7 +133,7 @@ impl Host {
         Ok(XdsLayout::new(self.gateway_dir()?.join("xds")))
     }
 
-    /// Returns true for each endpoint set that has a file.
+    /// Returns, for each endpoint set, whether Envoy reads it from a file.
     pub(crate) fn with_endpoint_files(&self, sets: &[String]) -> anyhow::Result<Vec<bool>> {
         let layout = self.layout()?;
         Ok(sets.iter().map(|set| layout.eds(set).exists()).collect())
@@ -147,22 +147,22 @@ impl Host {
         Ok(self.layout()?.rds("http/80"))
     }
 
-    /// Writes a file on the same file system as the watched directories, so that it can be renamed
-    /// into them.
+    /// Writes a file that can later be renamed into one of the watched directories, because it is
+    /// on the same file system.
     pub(crate) fn stage(&self, bytes: &[u8]) -> anyhow::Result<PathBuf> {
         let aside = self.root.path().join("floor.pb");
         std::fs::write(&aside, bytes)?;
         Ok(aside)
     }
 
-    /// Returns the number of metric series that Envoy exposes on its admin socket.
+    /// Returns the number of metric series that Envoy offers on its admin socket.
     pub(crate) fn envoy_series(&self) -> anyhow::Result<usize> {
         let admin = Admin::new(self.gateway_dir()?.join("admin.sock"));
         let runtime = tokio::runtime::Runtime::new()?;
         Ok(series(&runtime.block_on(admin.get("/stats/prometheus"))?))
     }
 
-    /// Returns the number of metric series that the agent exposes to Prometheus.
+    /// Returns the number of metric series that the agent offers to Prometheus.
     pub(crate) fn agent_series(&self) -> anyhow::Result<usize> {
         Ok(series(&ask(
             &self.runtime().join("agent.sock"),
@@ -207,7 +207,7 @@ impl Host {
         Ok((cpu_seconds(pid) - before) / over.as_secs_f64() * 100.0)
     }
 
-    /// Kills the agent, but not its Envoy.
+    /// Kills the agent, but not its Envoys.
     pub(crate) fn kill_agent(&mut self) -> anyhow::Result<()> {
         if let Some(mut agent) = self.agent.take() {
             agent.kill()?;
@@ -216,7 +216,7 @@ impl Host {
         Ok(())
     }
 
-    /// Makes the agent replace its Envoy, and waits until the replacement is complete.
+    /// Makes the agent replace its Envoy. Waits until the old Envoy has been replaced.
     pub(crate) fn replace_envoy(&self, strategy: &str) -> anyhow::Result<()> {
         let replaced = Command::new(agent_program()?)
             .args(["restart", "--strategy", strategy, "--runtime-dir"])
@@ -243,13 +243,13 @@ impl Host {
         }
     }
 
-    /// Kills the Envoy, but not the agent.
+    /// Kills the measured Gateway's Envoy, but not the agent.
     pub(crate) fn kill_envoy(&mut self) -> anyhow::Result<()> {
         let pid = Pid::from_raw(self.envoy_pid.take().context("no Envoy")?);
         Ok(kill(pid, Signal::SIGKILL)?)
     }
 
-    /// Waits until Envoy has the cluster, or if `there` is false, until Envoy no longer has it.
+    /// Waits until Envoy has the cluster. If `there` is false, waits until Envoy no longer has it.
     pub(crate) fn wait_cluster(
         &self,
         name: &str,
@@ -290,7 +290,7 @@ impl Host {
         Ok(std::fs::remove_dir_all(self.runtime())?)
     }
 
-    /// Starts Envoy without an agent on the current files. Returns the time until the first
+    /// Starts Envoy without an agent on the existing files. Returns the time until the first
     /// response.
     pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.take().context("no Envoy")?;
@@ -333,7 +333,7 @@ fn agent_program() -> anyhow::Result<PathBuf> {
     Ok(own.parent().context("no directory")?.join("sesame-agent"))
 }
 
-/// Returns the measured Gateway's part of the agent's report.
+/// Returns the part of the agent's status that describes the measured Gateway.
 fn measured(report: &Value) -> &Value {
     let name = format!("bench/{}", WrittenManifests::gateway());
     let gateways = report["gateways"].as_array();
@@ -347,8 +347,8 @@ fn kill_and_wait(pid: i32) -> anyhow::Result<()> {
     let pid = Pid::from_raw(pid);
     if kill(pid, Signal::SIGKILL).is_ok() {
         let deadline = Instant::now() + Duration::from_secs(60);
-        // Wait for every thread to exit, because the kernel counts inotify instances until the last
-        // thread exits.
+        // Wait until every thread has exited, because only then does the kernel release all inotify
+        // instances.
         while std::fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|tasks| tasks.count() > 1)
             || std::fs::read_to_string(format!("/proc/{pid}/stat"))
                 .is_ok_and(|stat| !stat.contains(") Z"))

@@ -1,5 +1,5 @@
-//! Measures restarts of the agent and of a killed Envoy on a serving host, and Envoy's hot restarts
-//! and handovers under load.
+//! Measures two kinds of restarts on a serving host: of the agent, and of a killed Envoy. Also
+//! measures hot restarts and handovers of Envoy under load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +13,21 @@ use super::host::Host;
 /// Measurements of restarts. Times are in milliseconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Life {
-    /// From starting an agent next to a running Envoy until it serves the wanted version.
+    /// From starting an agent next to a running Envoy until the agent reports that it serves.
     pub(crate) agent_restart_ms: f64,
     /// From killing Envoy until the first response of the next Envoy.
     pub(crate) envoy_killed_ms: f64,
-    /// From starting a hot restart until the new Envoy serves and the old one accepts no more
+    /// From starting a hot restart until the new Envoy serves and the old Envoy accepts no more
     /// connections.
     pub(crate) hot_restart_ms: f64,
     pub(crate) handover_ms: f64,
-    /// Number of requests during the replacements, each on a new connection, and how many of them
-    /// failed.
+    /// Number of requests during the replacements of Envoy, each on a new connection, and how many
+    /// of them failed.
     pub(crate) requests: usize,
     pub(crate) failed: usize,
 }
 
-/// Measures restarts on a host that serves this hostname.
+/// Measures restarts on a host that serves the given hostname.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     let mut life = Life::default();
     host.kill_agent()?;
@@ -57,7 +57,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     }
     let started = Instant::now();
     host.kill_envoy()?;
-    // The killed Envoy may still respond for a moment.
+    // The killed Envoy may still respond to requests for a moment.
     std::thread::sleep(Duration::from_millis(20));
     Client::new(host.address()).wait_for(hostname, Duration::from_secs(120), |answer| {
         answer.status == 200
@@ -67,8 +67,8 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Life> {
     Ok(life)
 }
 
-/// Sends requests on new connections until `ended` is set. Returns the total number of requests and
-/// the number of failed ones.
+/// Sends requests on new connections until `ended` is set. Returns how many requests were sent, and
+/// how many failed.
 fn load(address: SocketAddr, hostname: &str, ended: &AtomicBool) -> (usize, usize) {
     let (mut requests, mut failed) = (0, 0);
     while !ended.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Makes an isolated change: writes it, waits until it is served, and then pauses.
+//! Makes an isolated change: writes the change, waits until it is served, and then pauses.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::manifests::{self, WrittenManifests};
 use super::times::come_alone;
 
 /// Changes a route's files and waits for the expected response. Returns the time until that
-/// response, and the number of 5xx responses before it.
+/// response, and the number of earlier responses with a 5xx status.
 pub(crate) fn make(
     host: &mut Host,
     client: &mut Client,

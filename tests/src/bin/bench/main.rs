@@ -2,8 +2,8 @@
 //!
 //! A size is a number of HTTPRoutes (or HTTPProxies or Ingresses), by default with one Gateway.
 //! Each route shares a file with its Service and EndpointSlice. The *floor* of a route change is
-//! the time that the same Envoy needs for the same bytes when the benchmark itself renames the file
-//! into place. Sesame accounts for the rest of the time.
+//! the time that the same Envoy needs if the benchmark itself renames the same bytes into place.
+//! The rest of the measured time is due to Sesame.
 
 mod churn;
 mod client;
@@ -73,10 +73,10 @@ struct Args {
     json: std::path::PathBuf,
 }
 
-/// Timeout for serving one change.
+/// Timeout for one change to be served.
 const SERVED: Duration = Duration::from_secs(30);
 
-/// All measurements for one size. Times are in milliseconds, memory in MiB.
+/// All measurements for one number of routes. Times are in milliseconds, memory in MiB.
 #[derive(Debug, Default, Serialize)]
 struct Figures {
     routes: usize,
@@ -84,7 +84,7 @@ struct Figures {
     route_floor: Times,
     ratio: f64,
     switches: Switches,
-    /// Number of Services whose endpoints are in files.
+    /// Number of Services whose endpoints Envoy reads from files.
     endpoint_files: usize,
     endpoint_change_by_file: Option<Times>,
     endpoint_change_inline: Option<Times>,
@@ -98,7 +98,7 @@ struct Figures {
     agent_rss_mib: f64,
     agent_peak_mib: f64,
     envoy_rss_mib: f64,
-    /// Number of series that Prometheus scrapes from the agent, and that Envoy itself exposes.
+    /// Number of metric series that the agent offers to Prometheus, and that Envoy itself offers.
     agent_series: usize,
     envoy_series: usize,
     agent_idle_cpu_percent: f64,
@@ -203,7 +203,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         let mut samples = Vec::new();
         for change in 0..changes {
             let route = list[pick(change, list.len())];
-            // The first write sets the revision, so that the following ones change only endpoints.
+            // The first write also sets the revision. All following writes change only endpoints.
             let write =
                 |port| move |files: &WrittenManifests| files.write_app(route, port, "endpoints");
             let has_revision = |answer: &Answer| answer.revision == "endpoints";
@@ -211,7 +211,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
             let (_, errors) =
                 lone_change::make(&mut host, &mut client, route, SERVED, first, has_revision)?;
             figures.errors += errors;
-            // Switch the backend back and forth, so that every write is a change.
+            // Alternate the backends, so that every write changes something.
             for (backend, port) in [("b", ports[1]), ("a", ports[0])] {
                 let is_moved = |answer: &Answer| answer.body == backend;
                 let write = write(port);
@@ -297,7 +297,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // This status determines which Envoy later steps kill.
+    // The host remembers the Envoy in this status, and later steps kill that Envoy.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");

@@ -14,7 +14,7 @@ pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// Returns the endpoint set of the Service that exists only while the route's backend is switched.
+/// Returns the name of the endpoint set of the Service to which a route's backend can be switched.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }
@@ -43,7 +43,7 @@ pub(crate) enum Policies {
     Filters,
 }
 
-/// Numbers of objects to measure.
+/// Numbers of objects in the manifests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) routes: usize,
@@ -58,13 +58,14 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns the number of routes attached to the first Gateway. Only changes to these routes are
-    /// measured.
+    /// Returns the number of routes that are attached to the first Gateway. The benchmark changes
+    /// only these routes.
     pub(crate) fn measured(self) -> usize {
         (self.routes / self.gateways).max(1)
     }
 
-    /// Returns policies that apply to requests, with limits that no request reaches.
+    /// Returns policies that affect requests. Their limits are so high that no request reaches
+    /// them.
     fn policies_of_requests(self) -> Vec<Value> {
         let policy = |name: &str, kind: &str, target: &str| {
             json!({
@@ -92,7 +93,7 @@ impl Shape {
         }
     }
 
-    /// Returns policies for the first Gateway that filter requests and responses.
+    /// Returns policies that add filters for requests and responses to the first Gateway.
     fn filters() -> Vec<Value> {
         let policy = |kind: &str, mut spec: Value| {
             spec["targetRefs"] = json!([{
@@ -123,7 +124,7 @@ impl Shape {
     }
 }
 
-/// The manifests in a directory.
+/// A directory with the benchmark's manifests.
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenManifests {
     dir: PathBuf,
@@ -160,7 +161,7 @@ impl WrittenManifests {
     }
 
     pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
-        // Nothing listens on this address, and no logs are sent to it.
+        // Nothing listens on this address. No logs are sent to it.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         self.write_access_log(&json!({}), nobody)?;
         let class = json!({
@@ -168,7 +169,7 @@ impl WrittenManifests {
             "metadata": {"name": "sesame"},
             "spec": {"controllerName": "projectsesame.io/gateway-controller"},
         });
-        // HTTPProxies and Ingresses use this class.
+        // Class of the HTTPProxies and Ingresses.
         let ingress_class = json!({
             "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
             "metadata": {"name": "bench"},
@@ -196,7 +197,7 @@ impl WrittenManifests {
                         "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "logs",
                     }},
                     "allowedListeners": {"namespaces": {"from": "Same"}},
-                    // All Gateways share one address, so each needs its own port.
+                    // All Gateways share one address, so each needs a port of its own.
                     "listeners": [{
                         "name": "http", "port": if gateway == 0 { 80 } else { 20_000 + gateway },
                         "protocol": "HTTP",
@@ -224,7 +225,8 @@ impl WrittenManifests {
         Ok(())
     }
 
-    /// Sets the Gateways' access log, and points the Service `collector` at this address.
+    /// Sets the access log of the Gateways, and makes the given address the only endpoint of the
+    /// Service `collector`.
     pub(crate) fn write_access_log(
         &self,
         access_log: &Value,
@@ -255,12 +257,12 @@ impl WrittenManifests {
         write(&self.dir, "logs.yaml", &documents)
     }
 
-    /// Writes an application's file: its Service, endpoints and route.
+    /// Writes the file of one application, with its Service, endpoints and route.
     pub(crate) fn write_app(&self, route: usize, port: u16, revision: &str) -> anyhow::Result<()> {
         self.write_app_of(&format!("s{route}"), route, port, revision)
     }
 
-    /// Like [`Self::write_app`], but with a different Service.
+    /// Like [`Self::write_app`], but the route refers to a different Service.
     pub(crate) fn write_switched(
         &self,
         route: usize,
@@ -360,7 +362,7 @@ fn ingress(route: usize, service: &str, revision: &str) -> Value {
     })
 }
 
-/// Writes the documents to a temporary file and renames it, as careful tools do.
+/// Writes YAML documents to a temporary file and renames it into place.
 fn write(dir: &Path, name: &str, documents: &[Value]) -> anyhow::Result<()> {
     let mut text = String::new();
     for document in documents {

@@ -1,4 +1,4 @@
-//! Measures `resolve` and `render` without a host, in this process and on one core.
+//! Measures `resolve` and `render` alone: without a host, in this process and on one core.
 
 use std::time::Instant;
 
@@ -18,17 +18,18 @@ const RUNS: usize = 15;
 
 /// Median durations in milliseconds.
 pub(crate) struct Pure {
-    /// Full resolution of all objects.
+    /// Resolution of all objects from scratch.
     pub(crate) resolve: f64,
-    /// Resolution of a changed route. It is incremental if the kind supports that.
+    /// Resolution after one route has changed. It is incremental for kinds that support this.
     pub(crate) route: f64,
-    /// Incremental resolution of changed endpoints.
+    /// Incremental resolution after endpoints have changed.
     pub(crate) endpoints: f64,
     /// Rendering of the complete snapshot.
     pub(crate) render: f64,
 }
 
-/// Measures this number of routes, and restores the manifests afterwards.
+/// Measures `resolve` and `render` with the given number of routes. Restores the manifests
+/// afterwards.
 pub(crate) fn measure(
     written: &WrittenManifests,
     routes: usize,
@@ -67,7 +68,7 @@ pub(crate) fn measure(
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
         let gateway = gateway.context("the Gateway does not resolve")?;
-        // Include the encoding, because the agent also encodes the snapshot, and keeps it.
+        // Include encoding the snapshot, because the agent does that after each resolution.
         let started = Instant::now();
         let encoded = EncodedSnapshot::new(&gateway.snapshot, gateway.keys.clone());
         let result = sesame_render::render_encoded(&encoded, &render_options);

@@ -1,4 +1,4 @@
-//! Envoy's CPU cost per request, without access logs and with each kind of access log.
+//! Envoy's CPU cost per request: without access logs, and with each kind of access log.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use sesame_tests::collecting::Collecting;
 use super::client::Client;
 use super::host::Host;
 
-/// Number of sequential requests per round.
+/// Number of requests per round. They are sent one after the other.
 const REQUESTS: u32 = 10_000;
-/// Number of interleaved rounds. Only the cheapest round of each kind counts, because other load
-/// can only add cost.
+/// Number of rounds. The kinds of access logs take turns. For each kind, only the cheapest round
+/// counts, because other processes can only add cost.
 const ROUNDS: usize = 8;
 
 /// CPU time in microseconds per request.
@@ -29,7 +29,7 @@ pub(crate) struct RequestCost {
     pub(crate) by_als: f64,
 }
 
-/// Measures a host that serves this hostname. Restarts it for each round.
+/// Measures a host that serves the given hostname. Restarts the host for each round.
 pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<RequestCost> {
     let runtime = tokio::runtime::Runtime::new()?;
     let collecting = runtime.block_on(Collecting::start());
@@ -70,7 +70,7 @@ pub(crate) fn measure(host: &mut Host, hostname: &str) -> anyhow::Result<Request
             *least = least.min(cost(host, hostname, flag)?);
         }
     }
-    // If no records arrived, the measurement is meaningless.
+    // Without any log records, the measurement would be meaningless.
     let sent = collecting.records();
     let has_come = |end: &str| {
         let is_of_it = |path: &str| path.ends_with(end);

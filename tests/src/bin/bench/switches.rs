@@ -1,5 +1,5 @@
-//! Measures routes that switch to a backend that Envoy does not have yet. Envoy must receive the
-//! cluster before the route table.
+//! Measures switching routes to a backend that Envoy does not know yet. Envoy must receive the new
+//! cluster before the new route table.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,23 +13,24 @@ use super::lone_change;
 use super::manifests::{self, WrittenManifests};
 use super::times::{Times, come_alone, pick};
 
-/// Timeout for serving one change.
+/// Timeout for one switch to be served.
 const SERVED: Duration = Duration::from_secs(60);
-/// Timeout for the removal of unused clusters.
+/// Timeout for an unused cluster to be removed.
 const REMOVED: Duration = Duration::from_secs(30);
 
-/// Durations of the switches, and of renaming their two files without the agent.
+/// Durations of the switches, and of replacing the cluster list without an agent.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Switches {
     pub(crate) switch: Times,
-    /// Floor for the cluster list. The floor for the route table is the same as for a route change.
+    /// Floor for changing the cluster list. The floor for the route table is the same as for a
+    /// route change.
     pub(crate) clusters_floor: Times,
     /// Median switch time, divided by the sum of both floors' medians.
     pub(crate) ratio: f64,
 }
 
-/// Measures this number of switches, back and forth. Returns the times and the number of 5xx
-/// responses.
+/// Measures `changes` switches, each there and back. Returns their durations, and the number of
+/// responses with a 5xx status.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,
@@ -64,7 +65,8 @@ pub(crate) struct ClusterLists {
 }
 
 impl ClusterLists {
-    /// Permanently changes the backend of route 0, and captures the cluster list before and after.
+    /// Changes the backend of route 0 permanently. Captures the cluster list before and after the
+    /// change.
     pub(crate) fn take(host: &mut Host, port: u16) -> anyhow::Result<Self> {
         let file = host.clusters_file()?;
         let without = std::fs::read(&file)?;
@@ -84,8 +86,8 @@ impl ClusterLists {
         })
     }
 
-    /// Switches an Envoy without an agent back and forth between both lists. The route's cluster is
-    /// in the list both before and after the measurement.
+    /// Measures how long an Envoy without an agent takes to switch between the two lists. The
+    /// cluster is in the list both before and after the measurement.
     pub(crate) fn floor(&self, host: &Host, changes: usize) -> anyhow::Result<Times> {
         let mut samples = Vec::new();
         for _ in 0..changes.div_ceil(2) {

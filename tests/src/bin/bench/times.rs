@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// A distribution in milliseconds.
+/// Minimum, median, 99th percentile and maximum, in milliseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Times {
     pub(crate) min: f64,
@@ -42,14 +42,14 @@ impl Times {
     }
 }
 
-/// Returns the index of the item to change. Visits all indexes in strides, in the same order on
-/// every run.
+/// Returns the index of the item to change next. Visits all indexes in large steps, in the same
+/// order on every run.
 pub(crate) fn pick(change: usize, length: usize) -> usize {
     (change * 7919) % length
 }
 
-/// Pauses so that the next change is independent of the previous one. Back-to-back changes wait for
-/// each other, so Envoy must be idle most of the time.
+/// Pauses, so that the next change does not have to wait for the previous one. The pause is four
+/// times as long as the time since `since`.
 pub(crate) fn come_alone(since: Instant) {
     std::thread::sleep(since.elapsed() * 4);
 }

@@ -1,4 +1,5 @@
-//! Leftovers of a run: objects in the cluster, files in the agent's directories, and processes.
+//! Things that a run must not leave behind: objects in the cluster, files in the agent's
+//! directories, and processes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use sesame_tests::agent::AgentUnderTest;
 use sesame_tests::cluster::Client;
 use sesame_tests::controller::NAMESPACE;
 
-/// Timeout for cleaning up.
+/// Timeout for everything to be cleaned up.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -23,7 +24,7 @@ const KINDS: &[&str] = &[
     "udproutes",
 ];
 
-/// Waits until all leftovers are gone, and returns those that still exist after the timeout.
+/// Waits until no leftovers exist. After the timeout, returns the remaining leftovers.
 pub(crate) async fn wait_gone(
     admin: &Client,
     agent: &AgentUnderTest,

@@ -1,10 +1,9 @@
 //! `make conformance`: runs the unmodified conformance suite of the Gateway API against a real API
 //! server. The controller and the agent have the permissions of `controller/deploy`.
 //!
-//! There are no nodes. `tests/conformance/nodes` replaces them and runs each of the suite's
-//! backends in its own network namespace. Everything else runs in another network namespace, where
-//! the agent has an address for each Gateway. All processes exit with this program, even if it is
-//! killed.
+//! The cluster has no nodes. Instead, `tests/conformance/nodes` runs each of the suite's backends
+//! in its own network namespace. Everything else runs in one other network namespace, in which each
+//! Gateway has an address. All processes exit with this program, even if it is killed.
 
 #![allow(clippy::print_stdout, reason = "it talks to a person")]
 

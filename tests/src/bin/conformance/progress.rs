@@ -1,5 +1,5 @@
-//! The suite's output on the terminal: one line per test, the last lines of each failed test, and
-//! the summary. A file receives the complete output.
+//! Shows the suite's output on the terminal: one line per test, the last lines of each failed test,
+//! and the summary. Writes the complete output to a file.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -11,7 +11,7 @@ use anyhow::Context as _;
 /// Number of lines to show for each failed test.
 const SHOWN: usize = 40;
 
-/// Follows the suite until it exits, and returns true if everything passed.
+/// Reads the suite's output until it exits. Returns true if everything passed.
 pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     let output = suite.stdout.take().context("the suite's output")?;
     let mut summary = false;
@@ -22,7 +22,7 @@ pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
         log.write_all(b"\n")?;
         let line = String::from_utf8_lossy(&line);
         last.add(&line);
-        // The summary extends from its heading to the overall result.
+        // Print everything from the summary's heading to the overall result.
         summary = (summary || line.starts_with("Gateway API v")) && !line.starts_with("--- ");
         if summary {
             println!("{line}");
@@ -36,8 +36,8 @@ pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     Ok(suite.wait()?.success())
 }
 
-/// The last lines of each test. Tests run concurrently, and Go prints the name of the test whenever
-/// the output switches to another test.
+/// The last lines of each test. Tests run concurrently. Whenever the output switches to another
+/// test, Go prints that test's name.
 #[derive(Default)]
 struct LastLines {
     current: String,

@@ -1,4 +1,4 @@
-//! The cluster, the controller, the agent and the replacement for nodes.
+//! The cluster, the controller, the agent and the stand-in for nodes.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -16,10 +16,11 @@ use sesame_tests::wait::eventually;
 
 use super::{Args, ChannelArg, leftovers, progress};
 
-/// Network for the Gateways' addresses. Every address in it is on this namespace's loopback device.
+/// Network for the Gateways' addresses. The loopback device of this network namespace has every
+/// address in it.
 const POOL: &str = "203.0.113.0/24";
-/// Addresses for Gateways that request a specific address: one that is available, and one that is
-/// not on this host.
+/// Addresses that Gateways in the suite request: first a usable one, and then one that is not on
+/// this host.
 const USABLE: &str = "203.0.113.200";
 const UNUSABLE: &str = "198.51.100.1";
 const CLASS: &str = "sesame";
@@ -122,7 +123,7 @@ impl Stage {
         tokio::task::spawn_blocking(move || progress::follow(child, log)).await?
     }
 
-    /// Returns true if the run left nothing behind.
+    /// Returns true if the run has left nothing behind.
     pub(crate) async fn tidy(&self) -> anyhow::Result<bool> {
         let left = leftovers::wait_gone(self.cluster.admin(), &self.agent).await?;
         for what in &left {
@@ -131,7 +132,7 @@ impl Stage {
         Ok(left.is_empty())
     }
 
-    /// Stops the agent gracefully and keeps the logs.
+    /// Stops the agent gracefully, and keeps the logs.
     pub(crate) fn stop(&mut self) -> anyhow::Result<()> {
         self.keep_logs()?;
         ensure!(self.agent.stop().success(), "the agent did not stop well");
@@ -152,7 +153,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let _ = self.keep_logs();
-        // The pods are in the same process group, which the guard kills.
+        // The backends are in the same process group, which the guard kills.
         let _ = self.nodes.kill();
         let _ = self.nodes.wait();
     }
@@ -191,7 +192,8 @@ fn add_addresses() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns a command for a program in the directory. Its output goes to a log file there.
+/// Returns a command that runs a program from the directory, and writes its output to a log file in
+/// the same directory.
 fn logged(directory: &Path, name: &str) -> anyhow::Result<Command> {
     let log = File::create(directory.join(name).with_extension("log"))?;
     let mut command = Command::new(directory.join(name));

@@ -21,12 +21,12 @@ use crate::objects::{get, version, wait_version};
 use crate::packages::Packages;
 
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Script that verifies, unpacks and installs the archive.
+/// Script that verifies the archive, unpacks it and installs its packages.
 const INSTALL: &str = "cd /root &&
 openssl pkeyutl -verify -pubin -inkey signer.pub -rawin -in sesame-*-airgap.tar -sigfile sesame-*-airgap.tar.sig &&
 tar -xf sesame-*-airgap.tar && rm sesame-*-airgap.tar && cd sesame-*-airgap && ./install.sh host --key ../signer.pub";
 const AS_USER: [&str; 5] = ["runuser", "--user", "sesame", "--", "sesame-agent"];
-/// Port of the backend, which is the same before and after a reboot.
+/// Port of the backend. It must be the same before and after a reboot.
 const BACKEND_PORT: u16 = 8099;
 const UPDATES: u32 = 3;
 
@@ -47,7 +47,7 @@ pub(crate) fn scenario(packages: &Packages) {
         inside.put(file);
     }
     let begun = Instant::now();
-    // Install as the documentation for air-gapped sites describes.
+    // Follow the documentation for air-gapped sites.
     inside.ok(&["sh", "-c", INSTALL]);
     fs::copy(
         signer.path("signer.pub"),
@@ -86,7 +86,7 @@ pub(crate) fn scenario(packages: &Packages) {
     inside.backend_address();
     machine.part("bundles-again");
     nothing_left(&inside);
-    // Check that the counter works.
+    // Check that the packet counter works.
     inside.output(&["bash", "-c", &format!("echo >/dev/udp/{SITE}/9")]);
     inside.wait_for("a packet that leaves is counted", |inside| {
         let sent = sent(inside);
@@ -94,7 +94,7 @@ pub(crate) fn scenario(packages: &Packages) {
     });
 }
 
-/// Serves three updates under load.
+/// Applies three updates under load.
 pub(crate) fn serve(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;
@@ -112,7 +112,7 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// Checks that the latest version is served again.
+/// Checks after a reboot that the latest version is served.
 pub(crate) fn serve_again(inside: &Inside) {
     in_runtime(async {
         let _backend = backend().await;
@@ -154,7 +154,7 @@ fn sent(inside: &Inside) -> u64 {
         .sum()
 }
 
-/// The remote party that creates bundles.
+/// The party outside the site that creates and signs bundles.
 struct Signer {
     directory: TempDir,
 }
@@ -176,7 +176,8 @@ impl Signer {
         self.directory.path().join(name)
     }
 
-    /// Builds the signed installation archive without images, because a host does not need them.
+    /// Builds the signed installation archive without container images, because a host does not
+    /// need them.
     fn archive(&self, packages: &Packages) -> std::path::PathBuf {
         let (out, images) = (self.path("archive"), self.path("images"));
         fs::create_dir(&images).expect("a directory");
@@ -191,7 +192,7 @@ impl Signer {
             .expect("an archive")
     }
 
-    /// Creates the bundle with this version number.
+    /// Creates the bundle with the given version number.
     fn bundle(&self, number: u32, recipient: &str) -> std::path::PathBuf {
         let manifests = self.path(&format!("{number}.d"));
         fs::create_dir(&manifests).expect("a directory");

@@ -1,4 +1,4 @@
-//! Checks packages and units, without sending traffic.
+//! Checks packages and systemd units. Sends no traffic.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ const UNITS: &[&str] = &[
 /// Maximum exposure level of a unit according to `systemd-analyze security`, in tenths.
 const MAX_EXPOSED: &str = "20";
 
-/// Checks that builds are reproducible, and that lintian finds no problems.
+/// Checks that package builds are reproducible, and that lintian finds no problems.
 pub(crate) fn packages(packages: &Packages) {
     let again = workspace().join("target/hosts/packages/again");
     build(&again, "1");
@@ -43,7 +43,8 @@ fn bytes(path: &Path) -> Vec<u8> {
     fs::read(path).expect("a package")
 }
 
-/// Checks that systemd accepts the units and rates their exposure as low.
+/// Checks that systemd accepts the units, and that `systemd-analyze security` rates their exposure
+/// as low.
 pub(crate) fn units(packages: &Packages) {
     let machine = Machine::with_packages("units", packages);
     let inside = machine.inside();

@@ -1,5 +1,5 @@
-//! Tests `sesame-agent doctor` on a serving host: its findings are correct for root and for the
-//! agent's user, and its remedies work.
+//! Tests `sesame-agent doctor` on a serving host. Findings must be correct for root and for the
+//! agent's user, and remedies must work.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ impl Diagnosis {
         Self::of(inside, &DOCTOR)
     }
 
-    /// Runs the doctor as the service's user.
+    /// Runs the doctor as the agent's user.
     pub(crate) fn by_user(inside: &Inside) -> Self {
         Self::of(inside, &[&AS_USER[..], &DOCTOR].concat())
     }
@@ -39,7 +39,7 @@ impl Diagnosis {
         Self(said)
     }
 
-    /// Runs the remedy that this check's finding suggests.
+    /// Runs the command that the finding of `check` suggests as a remedy.
     fn follow(&self, inside: &Inside, check: &str) {
         let all = self.0["findings"].as_array().expect("findings");
         let finding = all.iter().find(|finding| finding["check"] == check);
@@ -47,7 +47,7 @@ impl Diagnosis {
         inside.ok(&["sh", "-c", remedy.expect("a remedy")]);
     }
 
-    /// Returns a check's findings of this severity.
+    /// Returns the findings of `check` with severity `weight`.
     fn found(&self, check: &str, weight: &str) -> Vec<&Value> {
         let all = self.0["findings"].as_array().expect("findings");
         all.iter()
@@ -55,7 +55,7 @@ impl Diagnosis {
             .collect()
     }
 
-    /// Panics unless this check has a finding of this severity that contains the word.
+    /// Panics unless `check` has a finding with severity `weight` that contains `word`.
     pub(crate) fn assert_found(&self, check: &str, weight: &str, word: &str) {
         let found = self.found(check, weight);
         let has = found
@@ -64,7 +64,7 @@ impl Diagnosis {
         assert!(has, "no {weight} of {check} with {word:?}: {:#}", self.0);
     }
 
-    /// Panics on any error, and on any warning that is not from one of these checks.
+    /// Panics on any error. Also panics on any warning whose check is not in `except`.
     pub(crate) fn assert_fit(&self, except: &[&str]) {
         let all = self.0["findings"].as_array().expect("findings");
         let bad: Vec<&Value> = all
@@ -76,7 +76,8 @@ impl Diagnosis {
     }
 }
 
-/// Checks to ignore, because the machine under test shares its clock and limits with the host.
+/// Checks to ignore, because their result depends on the real machine, with which the machine under
+/// test shares its clock and limits.
 pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "clock",
     "port-steering",
@@ -85,8 +86,8 @@ pub(crate) const NOT_THE_HOSTS: [&str; 5] = [
     "open-files",
 ];
 
-/// Examines a serving host. Breaks things that one command can repair, and runs the doctor's
-/// remedies.
+/// Examines a serving host. Breaks several things, each of which one command can repair, and runs
+/// the doctor's remedies.
 pub(crate) fn examine(inside: &Inside, ports: &str) {
     for examined in [Diagnosis::by_root(inside), Diagnosis::by_user(inside)] {
         examined.assert_fit(&NOT_THE_HOSTS);

@@ -13,7 +13,7 @@ pub(crate) const BACKEND: &str = "192.0.2.10";
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
-/// A machine, identified by its first process.
+/// Access to the inside of a machine, which is identified by its first process.
 #[derive(Clone, Debug)]
 pub(crate) struct Inside {
     init: i32,
@@ -81,7 +81,7 @@ impl Inside {
         killed.await.expect("the command ends");
     }
 
-    /// Installs these packages without a network.
+    /// Installs the given packages without a network.
     pub(crate) fn install(&self, packages: &[PathBuf]) {
         for package in packages {
             self.put(package);
@@ -113,7 +113,7 @@ impl Inside {
         fs::copy(file, to).expect("the machine takes a file");
     }
 
-    /// Returns the path at which this process can open a file inside the machine.
+    /// Returns the path under which this process can open a file of the machine.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.init))
     }
@@ -131,7 +131,7 @@ impl Inside {
         uptime.saturating_sub(Duration::from_millis(ticks * 10))
     }
 
-    /// Replaces the manifests by renaming, with the correct owner and mode.
+    /// Replaces the manifests by renaming. Sets the correct owner and mode.
     pub(crate) fn serve(&self, yaml: &str) {
         let directory = "/etc/sesame/manifests";
         fs::write(self.path("/etc/sesame/all.new"), yaml).expect("manifests are written");
@@ -141,7 +141,7 @@ impl Inside {
         self.ok(&["sh", "-c", &script]);
     }
 
-    /// Adds the backend's address to the machine.
+    /// Adds the address [`BACKEND`] to the machine.
     pub(crate) fn backend_address(&self) {
         self.ok(&[
             "ip",
@@ -153,8 +153,8 @@ impl Inside {
         ]);
     }
 
-    /// Allows units to send to the backend on the machine itself. By default they reject endpoints
-    /// on their own host. The change lasts until the machine stops.
+    /// Makes agents accept the backend on the machine itself. By default, they reject endpoints on
+    /// their own host. The change lasts until the machine stops.
     pub(crate) fn allow_host_endpoints(&self) {
         self.ok(&[
             "systemctl",
@@ -168,13 +168,13 @@ impl Inside {
         said.trim().to_owned()
     }
 
-    /// Returns the PID of a unit's main process in the machine's PID namespace.
+    /// Returns the PID of a unit's main process, as seen inside the machine.
     pub(crate) fn main_pid(&self, unit: &str) -> u32 {
         let pid = self.property(unit, "MainPID");
         pid.parse().expect("a number")
     }
 
-    /// Returns the PIDs of the serving Envoys in the machine's PID namespace.
+    /// Returns the PIDs of the serving Envoys, as seen inside the machine.
     pub(crate) fn envoys(&self) -> Vec<u32> {
         let said = self.output(&[
             "pgrep",
@@ -198,7 +198,7 @@ impl Inside {
         ])
     }
 
-    /// Polls until `look` succeeds. Panics with its last error on timeout.
+    /// Calls `look` until it returns `Ok`. On timeout, panics with the last error.
     pub(crate) fn wait_for<T, E: Display>(
         &self,
         what: &str,

@@ -1,5 +1,5 @@
-//! A host joins a cluster over a network with a single command, on a machine with only the packages
-//! installed. The scenario follows the host until it leaves.
+//! A host joins a cluster over a network with a single command. Its machine has only the packages
+//! installed. The scenario ends when the host leaves the cluster.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -25,10 +25,10 @@ use crate::packages::Packages;
 const AGENT: &str = "sesame-agent.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
 const TOKEN: &str = "/root/join-token";
-/// Time limit for a joining host to serve its first request.
+/// Time limit from the join command to the first response.
 const JOIN: Duration = Duration::from_secs(60);
-/// Drop-in that gives the agent a clock controlled by the test. Namespaces share the machine's
-/// clock.
+/// Drop-in that gives the agent a clock that the test controls. The test cannot set the machine's
+/// own clock, because all namespaces share one clock.
 const CLOCK_UNIT: &str = "/run/systemd/system/sesame-agent.service.d/clock.conf";
 const CLOCK: [&str; 2] = ["/usr/lib/clock.so", "/usr/lib/clock.offset"];
 
@@ -101,7 +101,7 @@ async fn lives(packages: &Packages) {
     revoked(&life.site, &inside).await;
 }
 
-/// A serving host, with its site, controller and backend.
+/// A serving host with its cluster, controller and backend.
 struct Life {
     site: Site,
     controller: ControllerUnderTest,
@@ -110,8 +110,8 @@ struct Life {
 }
 
 impl Life {
-    /// Checks that the host keeps serving while the cluster is down, even after a reboot, and then
-    /// receives changes again.
+    /// Checks that the host keeps serving while the cluster is down, even after a reboot.
+    /// Afterwards, the host must receive changes again.
     async fn without_cluster(&mut self, load: Load) {
         let Self {
             site,
@@ -148,7 +148,7 @@ impl Life {
     }
 }
 
-/// Checks that leaving undoes the join, on the host and in the cluster.
+/// Checks that leaving removes everything that joining has created, on the host and in the cluster.
 fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     inside.ok(&["sesame-agent", "leave"]);
     assert_eq!(
@@ -165,8 +165,8 @@ fn leaves(site: &Site, inside: &Inside, shipped: &str) {
     refused(&left, "has not joined a cluster");
 }
 
-/// Joins again under a new name, because nothing here removes the first host's objects. Checks
-/// that revoking a host ends its API access but not its traffic.
+/// Joins again under a new name, because the first host's objects still exist. Checks that revoking
+/// a host ends its API access but not its traffic.
 async fn revoked(site: &Site, inside: &Inside) {
     let token = invite(site, inside, "edge-2");
     inside.ok(&["sesame-agent", "join", "--token-file", TOKEN]);
@@ -194,7 +194,7 @@ async fn revoked(site: &Site, inside: &Inside) {
     assert!(left.status.success(), "{left:?}");
 }
 
-/// Creates a token for a host with this name, and writes it to a file on the machine.
+/// Creates a token for the host `host`, and writes it to a file on the machine.
 fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     let token = site.token(&[
         "--gateway",
@@ -208,7 +208,7 @@ fn invite(site: &Site, inside: &Inside, host: &str) -> String {
     token
 }
 
-/// Publishes a listener and a route with this number.
+/// Publishes a listener and a route with the given number.
 async fn publish(site: &Site, backend: &Backend, number: u32) {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -224,12 +224,12 @@ async fn publish(site: &Site, backend: &Backend, number: u32) {
     site.apply(&objects).await;
 }
 
-/// Creates a request from outside the machine.
+/// Creates a request that comes from outside the machine.
 fn get(path: &str) -> Request {
     Request::get((HOST, 80).into(), "join.test", path).timeout(Duration::from_secs(5))
 }
 
-/// Waits until the route with this number is served.
+/// Waits until the route with the given number is served.
 async fn answers(number: u32, patience: Duration) {
     let request = get(&format!("/{number}"));
     eventually(
@@ -243,7 +243,7 @@ async fn answers(number: u32, patience: Duration) {
     .await;
 }
 
-/// Checks that the host appears in the cluster's inventory.
+/// Checks that the cluster's inventory lists the host.
 async fn inventory(site: &Site) {
     let row = eventually("the host is in the inventory", TIMEOUT, async || {
         let row = site.row("edge-1");
@@ -256,15 +256,16 @@ async fn inventory(site: &Site) {
     assert_eq!(row["zone"], "rack-7", "{row:#}");
 }
 
-/// Returns the machine's credential. It is sealed on disk, and in plaintext only where the agent
-/// reads it.
+/// Returns the machine's credential. Checks that the credential is sealed on disk, and in plaintext
+/// only where the agent reads it.
 fn credential(inside: &Inside) -> String {
     let stored = fs::read(inside.path("/var/lib/sesame/cluster/token")).expect("a credential");
     assert!(sesame_proto::at_rest::is_sealed(&stored), "it is in clear");
     inside.read("/run/sesame/cluster-token")
 }
 
-/// Gives the machine's agent a test clock, and returns a function that sets its offset in seconds.
+/// Gives the agent a clock that the test controls. Returns a function that sets the clock's offset
+/// in seconds.
 fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
     let variables = Clock::new()
         .variables()
@@ -281,7 +282,7 @@ fn clock(inside: &Inside) -> impl Fn(i64) + use<> {
         .open(inside.path(CLOCK[1]));
     let offset = offset.expect("a file of the machine");
     move |seconds| {
-        // Write in place, because the agent has mapped the file into memory.
+        // Write in place, because the agent has mapped the file into its memory.
         let set = offset.write_all_at(&seconds.to_ne_bytes(), 0);
         set.expect("the clock is set");
     }

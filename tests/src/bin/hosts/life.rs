@@ -1,5 +1,4 @@
-//! The life of a host under load: every component restarts, crashes and is upgraded, and no request
-//! may fail.
+//! A host under load: every component is restarted, killed and upgraded, and no request may fail.
 
 use std::fs;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::telling;
 const AGENT: &str = "sesame-agent.service";
 const ENVOY: &str = "sesame-envoy.service";
 const SETTINGS: &str = "/etc/sesame/agent.yaml";
-/// Command that mounts a small disk for the scenario to fill.
+/// Command that mounts a small disk, which the scenario fills later.
 const DISK: &str = "mount -t tmpfs -o size=16m,mode=0700 tmpfs /var/lib/sesame && chown sesame:sesame /var/lib/sesame";
 
 pub(crate) fn scenario(packages: &Packages) {
@@ -38,12 +37,11 @@ pub(crate) fn scenario(packages: &Packages) {
     machine.part("full-disk");
 }
 
-/// Runs all events of a host's life under one load.
+/// Runs all events under one load.
 pub(crate) fn inside(inside: &Inside) {
     in_runtime(happens(inside));
 }
 
-/// Runs a future to completion.
 pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(future);
@@ -51,9 +49,10 @@ pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
 
 async fn happens(inside: &Inside) {
     let backend = backend().await;
-    // Set the source with an environment variable, which the next package no longer supports.
+    // Set the source in an environment variable, which the next version of the package no longer
+    // supports.
     fs::write(inside.path(SETTINGS), "drain-seconds: 30\n").expect("a file");
-    // Without a configuration, the unit still starts.
+    // Without a configured source, the unit still starts.
     inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
     inside.serve(&version(backend.address(), 0));
@@ -74,11 +73,11 @@ async fn happens(inside: &Inside) {
     load.pass(100).await;
     inside.serve(&version(backend.address(), 1));
     inside.meanwhile(&["systemctl", "start", AGENT]).await;
-    // Once the unit has started, it serves the latest configuration.
+    // As soon as the unit has started, the latest configuration is served.
     inside.ok(&["sesame-agent", "status"]);
     wait_version(1).await;
 
-    // systemd replaces a killed launcher.
+    // systemd restarts a killed launcher.
     let launcher = inside.main_pid(ENVOY);
     inside.kill(ENVOY, "KILL").await;
     another_main(inside, ENVOY, launcher).await;
@@ -147,8 +146,8 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
 }
 
-/// Checks that while the disk is full, accepted versions are served without being stored. They are
-/// stored once there is space.
+/// Checks that accepted versions are served but not stored while the disk is full. They must be
+/// stored as soon as there is space.
 pub(crate) fn full_disk(inside: &Inside) {
     in_runtime(fills(inside));
 }
@@ -192,7 +191,7 @@ async fn fills(inside: &Inside) {
         .clean("host: full disk, with a restart of the agent");
 }
 
-/// Waits until the status of the agent's unit contains this string.
+/// Waits until the agent's unit has a status text that contains `words`.
 async fn says(inside: &Inside, words: &'static str) {
     inside
         .wait("the unit's status", move |inside| {
@@ -213,7 +212,7 @@ async fn another_main(inside: &Inside, unit: &'static str, before: u32) {
         .await;
 }
 
-/// Waits until a unit runs the installed program.
+/// Waits until a unit's main process runs the installed program.
 async fn runs_what_is_installed(inside: &Inside, unit: &'static str) {
     inside
         .wait("the unit runs what is installed", move |inside| {

@@ -1,8 +1,8 @@
-//! Machines: each is a Debian system with systemd as its first process, in its own namespaces and
-//! control groups, without a network.
+//! Virtual machines made of namespaces. Each is a Debian system that has systemd as its first
+//! process, its own control groups, and no network.
 //!
-//! A machine's root is an overlay on a root file system that is created only once. The overlay is
-//! discarded with the machine.
+//! A machine's root file system is an overlay, which is discarded with the machine. The layer below
+//! is created only once.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -19,7 +19,7 @@ use crate::root::base;
 
 /// Exit status of systemd-nspawn when the machine reboots.
 const REBOOT: i32 = 133;
-/// Timeout for starting or stopping, which may include a drain.
+/// Timeout for a machine to start or stop, which may include a drain.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A running machine.
@@ -28,13 +28,13 @@ pub(crate) struct Machine {
     directory: PathBuf,
     nspawn: Child,
     init: i32,
-    /// Kills the machine if this process dies: the kernel then closes the pipe to the guard's
-    /// input.
+    /// Kills the machine if this process dies, because the kernel then closes the pipe that is the
+    /// guard's input.
     guard: Child,
 }
 
-/// The guard's script. Waits until its input closes, then kills the first processes of these
-/// control groups and unmounts the root.
+/// The guard's script. Waits until its input is closed. Then kills the first process of each
+/// control group, and unmounts the machine's root.
 const GUARD: &str = r#"read -r _
 root=$1; shift
 for group; do
@@ -42,13 +42,12 @@ for group; do
 done
 umount --recursive --lazy "$root""#;
 
-/// Returns an error if this machine cannot run other machines. The error explains why, and how to
-/// fix it.
+/// Returns an error if machines cannot be run here. The error contains the reason and a remedy.
 pub(crate) fn can_run() -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("machines need root; `sudo make test-hosts`".to_owned());
     }
-    // nspawn needs all kinds of namespaces, and must be able to mount in them.
+    // nspawn needs all kinds of namespaces, and must be allowed to mount in them.
     let all = ["--mount", "--pid", "--net", "--uts", "--ipc", "--fork"];
     let tried = Command::new("unshare")
         .args(all)
@@ -78,14 +77,14 @@ pub(crate) fn can_run() -> Result<(), String> {
 }
 
 impl Machine {
-    /// Starts a machine with these packages installed.
+    /// Starts a machine with the given packages installed.
     pub(crate) fn with_packages(name: &str, packages: &Packages) -> Self {
         let machine = Self::start(name);
         machine.inside().install(&packages.first());
         machine
     }
 
-    /// Starts a machine, and returns once all its units have started.
+    /// Starts a machine, and waits until all its units have started.
     pub(crate) fn start(name: &str) -> Self {
         let all = workspace().join("target/hosts");
         let directory = all.join(format!("machine-{name}"));
@@ -127,7 +126,7 @@ impl Machine {
         machine
     }
 
-    /// Returns a handle for acting inside the machine.
+    /// Returns a handle for running commands inside the machine.
     pub(crate) fn inside(&self) -> Inside {
         Inside::new(self.init)
     }
@@ -146,7 +145,7 @@ impl Machine {
         assert!(status.success(), "{name}: {status}");
     }
 
-    /// Reboots the machine, and returns as soon as the new first process is running.
+    /// Reboots the machine. Returns as soon as its new first process is running.
     pub(crate) fn reboot(&mut self) {
         self.inside().output(&["systemctl", "--no-block", "reboot"]);
         let begun = Instant::now();
@@ -170,7 +169,7 @@ impl Drop for Machine {
         let _ = self.guard.wait();
         clear(&self.directory);
         for group in groups(&self.name) {
-            // The kernel may still be killing processes in the group.
+            // The kernel may still be killing processes in the control group.
             let begun = Instant::now();
             while group.exists() && begun.elapsed() < Duration::from_secs(10) {
                 remove_group(&group);
@@ -180,9 +179,9 @@ impl Drop for Machine {
     }
 }
 
-/// Kills the first process of the machine with this name, even if an earlier run left it behind.
-/// The kernel then kills the whole PID namespace. Killing nspawn is not enough, because the machine
-/// would keep running.
+/// Kills the first process of the machine `name`, which may be left from an earlier run. The kernel
+/// then kills all processes in the machine's PID namespace. Killing nspawn is not enough, because
+/// the machine would keep running.
 fn end(name: &str) {
     for group in groups(name) {
         let first = fs::read_to_string(group.join("payload/init.scope/cgroup.procs"));
@@ -192,7 +191,7 @@ fn end(name: &str) {
     }
 }
 
-/// Starts the machine's first process and returns its PID.
+/// Starts the machine's first process, and returns the process and its PID.
 fn boot(name: &str, directory: &Path) -> (Child, i32) {
     let join = groups(name).into_iter().map(|group| {
         let group = group.display();
@@ -205,7 +204,7 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
         .arg(format!("--machine=sesame-{name}"))
         .args(["--boot", "--quiet", "--private-network", "--register=no"])
         .args(["--keep-unit", "--console=passive", "--link-journal=no"])
-        // The agent duplicates sockets of its Envoys, which nspawn forbids by default.
+        // The agent duplicates sockets of its Envoys. nspawn forbids this by default.
         .arg("--system-call-filter=pidfd_getfd")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -223,7 +222,8 @@ fn boot(name: &str, directory: &Path) -> (Child, i32) {
     (nspawn, init)
 }
 
-/// Returns nspawn's child if it is in its own namespaces and already runs systemd.
+/// Returns the child process of nspawn. Returns `None` until the child is in its own namespaces and
+/// runs systemd.
 fn init_of(nspawn: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{nspawn}/task/{nspawn}/children")).ok()?;
     let init = children.split_whitespace().next()?;
@@ -235,7 +235,7 @@ fn init_of(nspawn: u32) -> Option<i32> {
         .flatten()
 }
 
-/// Returns a machine's control groups in the hierarchies that systemd uses.
+/// Returns a machine's control groups, one for each hierarchy that systemd uses.
 fn groups(name: &str) -> Vec<PathBuf> {
     let hierarchies = [
         "/sys/fs/cgroup/systemd",
@@ -255,14 +255,14 @@ fn remove_group(group: &Path) {
             remove_group(&entry.path());
         }
     }
-    // Removing a control group fails while it is in use.
+    // A control group that is in use cannot be removed yet.
     let _ = fs::remove_dir(group);
 }
 
-/// Removes the remains of an earlier machine with this name.
+/// Removes what an earlier machine with the same directory has left behind.
 fn clear(directory: &Path) {
     let root = directory.join("root");
-    // Ignore errors, because the root may not be mounted.
+    // Ignore the error if the root is not mounted.
     let _ = Command::new("umount")
         .args(["--recursive", "--lazy"])
         .arg(&root)

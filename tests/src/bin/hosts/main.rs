@@ -1,9 +1,9 @@
 //! Tests gateway hosts with a real systemd: installs the packages, serves traffic, and counts
-//! failures while the host changes.
+//! failed requests while the host changes.
 //!
-//! Each scenario has its own machine (`machine`) with only the packages installed. The load runs in
-//! the machine's network, because the machine has no other network. Needs root, systemd-nspawn and
-//! mmdebstrap.
+//! Each scenario has a machine of its own (`machine`), on which only the packages are installed.
+//! The load runs in the machine's network namespace, because the machine has no other network.
+//! Needs root, systemd-nspawn and mmdebstrap.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -47,17 +47,19 @@ struct Arguments {
     /// Run in the network created for the scenario, and use the existing build.
     #[arg(long, hide = true)]
     own_network: bool,
-    /// Only check whether this machine can run scenarios: exit with 0, or print why not and exit with 2.
+    /// Only check whether this machine can run scenarios: exit with 0, or print why not and exit
+    /// with 2.
     #[arg(long)]
     can_run: bool,
 }
 
-/// Exit status if a requested scenario does not exist, or this machine cannot run any.
+/// Exit status if a requested scenario does not exist, or if scenarios cannot be run on this
+/// machine.
 const CANNOT: u8 = 2;
 
-/// A scenario, which panics on failure.
+/// A scenario. It panics on failure.
 type Scenario = fn(&Packages);
-/// A part of a scenario that runs in the machine's network.
+/// A part of a scenario that runs in the machine's network namespace.
 type ScenarioPart = fn(&Inside);
 
 /// Scenarios by name.
@@ -71,7 +73,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("airgap", airgap::scenario),
 ];
 
-/// The parts of scenarios that send requests, by name.
+/// By name, the parts of scenarios that send requests.
 const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),

@@ -1,12 +1,13 @@
-//! A network for one scenario, with a link to the scenario's machine. It is isolated from this
-//! machine's network, and exists until the scenario's process exits.
+//! A network for one scenario, linked to the scenario's machine. It has no route to any other
+//! network, and exists until the scenario's process exits.
 
 use std::net::Ipv4Addr;
 use std::process::Command;
 
 use crate::inside::Inside;
 
-/// Address of everything outside the machine: the API server, the backends and the clients.
+/// Address of everything outside the scenario's machine: the API server, the backends and the
+/// clients.
 pub(crate) const SITE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 /// Address of the machine.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
@@ -14,8 +15,8 @@ pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(crate) const DEVICE: &str = "site0";
 const BRIDGE: &str = "site";
 
-/// Returns true if this process has its own network. Otherwise runs the scenario in a new process
-/// with its own network, and returns false once it has succeeded.
+/// Returns true if this process is in a network namespace of its own. Otherwise, runs the scenario
+/// in a new process with such a namespace, and returns false after the scenario has succeeded.
 pub(crate) fn inside_own(scenario: &str) -> bool {
     if std::env::args().any(|argument| argument == "--own-network") {
         return true;
@@ -34,8 +35,8 @@ pub(crate) fn inside_own(scenario: &str) -> bool {
     false
 }
 
-/// Links the machine to the network. Disables IPv6 there, so that the kernel sends no packets on
-/// its own.
+/// Links the machine to the network. Disables IPv6 on the link, so that the kernel sends no packets
+/// of its own.
 pub(crate) fn attach(inside: &Inside) {
     let init = inside.init().to_string();
     let ours = format!("machine{init}");

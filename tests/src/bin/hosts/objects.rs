@@ -1,4 +1,4 @@
-//! Objects that the hosts serve, and requests to the hosts.
+//! Objects for the hosts to serve, and requests to the hosts.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,8 @@ use crate::inside::BACKEND;
 
 const HOST: &str = "host.test";
 
-/// Returns YAML with a listener on port 80 and a route to the backend, whose path has the number.
+/// Returns YAML with a listener on port 80 and a route to the backend. The route's path contains
+/// the given number.
 pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend]));
@@ -22,7 +23,7 @@ pub(crate) fn version(backend: SocketAddr, number: u32) -> String {
     yaml(&objects)
 }
 
-/// Creates a request to the machine's port 80.
+/// Creates a request to port 80 of the machine.
 pub(crate) fn get(path: &str) -> Request {
     Request::get((Ipv4Addr::LOCALHOST, 80).into(), HOST, path)
 }
@@ -35,7 +36,7 @@ pub(crate) async fn backend() -> Backend {
         .expect("the machine has the address")
 }
 
-/// Waits until the route with this number is served.
+/// Waits until the route with the given number is served.
 pub(crate) async fn wait_version(number: u32) -> Reply {
     let request = get(&format!("/{number}"));
     let what = format!("version {number} is served");

@@ -1,4 +1,4 @@
-//! The packages for the hosts, in two versions.
+//! The packages to install on hosts, in two versions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use sesame_tests::agent::agent_binary;
 use sesame_tests::envoy::{envoy_binary, workspace};
 
-/// Packages in two versions, with the same programs.
+/// Packages in two versions that contain the same programs.
 pub(crate) struct Packages {
     first: PathBuf,
     second: PathBuf,
@@ -29,7 +29,7 @@ impl Packages {
         packages
     }
 
-    /// Returns packages that are already built.
+    /// Returns the packages that an earlier process built in the directory.
     pub(crate) fn at(directory: &Path) -> Self {
         Self {
             first: directory.join("1"),
@@ -38,8 +38,8 @@ impl Packages {
         }
     }
 
-    /// Returns an agent package that takes its source from an environment variable, as older
-    /// releases did. Also returns the first version of Envoy.
+    /// Returns the packages of an older release: an agent that takes its source from an environment
+    /// variable, and the first version of Envoy.
     pub(crate) fn former(&self) -> Vec<PathBuf> {
         let mut packages = debs(&self.former, "sesame-agent");
         packages.extend(debs(&self.first, "sesame-envoy"));
@@ -62,7 +62,7 @@ impl Packages {
     }
 }
 
-/// Builds one version without compression, because the packages are short-lived.
+/// Builds one version. Does not compress the packages, because they are used only once.
 pub(crate) fn build(out: &Path, revision: &str) {
     let _ = fs::remove_dir_all(out);
     let built = Command::new(workspace().join("systemd/packages/build.sh"))
@@ -76,7 +76,7 @@ pub(crate) fn build(out: &Path, revision: &str) {
     assert!(built.success(), "systemd/packages/build.sh: {built}");
 }
 
-/// Repacks a built package as another revision, after changing its tree.
+/// Changes the content of a built package, and packs it as another revision.
 fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Path)) {
     let _ = fs::remove_dir_all(out);
     let tree = out.join("tree");
@@ -98,8 +98,8 @@ fn pack_again(built: &Path, out: &Path, revision: &str, change_tree: impl Fn(&Pa
     fs::remove_dir_all(tree).expect("the tree was there");
 }
 
-/// Makes the package look like one from an older release: without a settings file, and with the
-/// source in `/etc/default`.
+/// Makes the package look like one from an older release: it has no settings file, and configures
+/// the source in `/etc/default`.
 fn as_formerly(tree: &Path) {
     fs::remove_dir_all(tree.join("usr/share/sesame-agent")).expect("the settings file");
     change(&tree.join("usr/lib/tmpfiles.d/sesame.conf"), |text| {

@@ -1,5 +1,5 @@
-//! Reboots a host while nothing else is available, and checks that it serves the last version
-//! again. Compares the startup time to an Envoy without an agent.
+//! Reboots a host that cannot reach anything else, and checks that it serves the last accepted
+//! version. Compares the startup time to that of an Envoy without an agent.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,8 @@ use crate::packages::Packages;
 
 const PLAIN_PORT: u16 = 8080;
 
-/// Unit for an Envoy that runs without an agent and sends the same response.
+/// Unit for an Envoy without an agent. It responds with 503, like the agent's Envoy after the
+/// reboot.
 const PLAIN_UNIT: &str = "[Service]
 ExecStart=/usr/lib/sesame/envoy --config-path /etc/plain.yaml --disable-hot-restart
 [Install]
@@ -53,13 +54,13 @@ pub(crate) fn scenario(packages: &Packages) {
     ]);
     inside.backend_address();
     machine.part("serve");
-    // Only the accepted version remains on the host.
+    // Remove the manifests, so that only the accepted version remains on the host.
     inside.ok(&["rm", "-r", "/etc/sesame/manifests"]);
     machine.reboot();
     machine.part("race");
 }
 
-/// Prepares a version to be served after a reboot.
+/// Makes the host accept a version, which must be served after the reboot.
 pub(crate) fn serve(inside: &Inside) {
     in_runtime(async {
         let backend = backend().await;
@@ -73,8 +74,8 @@ pub(crate) fn serve(inside: &Inside) {
     });
 }
 
-/// Waits for the first responses. Neither the backend nor its address exists after the reboot, so
-/// the route responds with 503.
+/// Waits for the first response of each Envoy. After the reboot, neither the backend nor its
+/// address exists, so the route responds with 503.
 pub(crate) fn race(inside: &Inside) {
     let begun = started(inside);
     let [sesame, plain] = [80, PLAIN_PORT].map(|port| {
@@ -110,7 +111,7 @@ fn started(inside: &Inside) -> Instant {
         .expect("it is not older than the clock")
 }
 
-/// Returns true if an HTTP server responds on this port.
+/// Returns true if an HTTP server responds on `port`.
 fn answers(port: u16) -> bool {
     let address: SocketAddr = (Ipv4Addr::LOCALHOST, port).into();
     let Ok(mut stream) = TcpStream::connect(address) else {

@@ -1,7 +1,7 @@
-//! The root file system that all machines start from, built once from Debian packages.
+//! The root file system from which all machines start. It is built once, from Debian packages.
 //!
-//! The packages come from the same source as this machine's packages: through its proxy, and from
-//! its mirrors if the Debian release is the same.
+//! The packages are downloaded through this machine's APT proxy. If this machine runs the same
+//! Debian release, they come from its mirrors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const FETCHING: [&str; 4] = [
     "Acquire::Retries",
 ];
 
-/// Returns the path of the root file system in this directory.
+/// Returns the path of the root file system below `directory`.
 pub(crate) fn base(directory: &Path) -> PathBuf {
     directory.join(format!("root-{SUITE}"))
 }
@@ -54,7 +54,7 @@ pub(crate) fn prepare(directory: &Path) {
     fs::write(included, INCLUDED).expect("a file beside the root");
 }
 
-/// Returns a program's standard output, or an empty string if the program does not exist.
+/// Returns a program's standard output. If the program does not exist, returns an empty string.
 fn output_of(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or_else(
@@ -63,7 +63,7 @@ fn output_of(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// Returns the download options in the output of `apt-config dump`.
+/// Extracts the download options from the output of `apt-config dump`.
 fn fetching(dump: &str) -> Vec<String> {
     dump.lines()
         .filter(|line| FETCHING.iter().any(|name| line.starts_with(name)))
@@ -72,8 +72,8 @@ fn fetching(dump: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns source list entries for the release, from lines of `URI RELEASE COMPONENT`. Returns an
-/// empty list if this machine runs a different release; the defaults are correct in that case.
+/// Converts lines of `URI RELEASE COMPONENT` to entries of an APT source list. Returns an empty
+/// list if this machine runs a different release, because the default mirrors are then correct.
 fn mirrors(targets: &str) -> Vec<String> {
     let of_release = |release: &str| {
         let rest = release.strip_prefix(SUITE);

@@ -1,4 +1,4 @@
-//! The archive for air-gapped sites, and its `install.sh`, run as a site's administrator would.
+//! The archive for air-gapped sites, used as a site's administrator would use it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use crate::tools;
 
 /// Removes the archive from an earlier run.
 pub(crate) fn remove() {
-    // The archive may not exist.
+    // The archive need not exist.
     let _ = fs::remove_dir_all(directory());
 }
 
-/// Builds the archive from the existing images, signs it and unpacks it. Its packages are dummies,
-/// because a cluster does not need them.
+/// Builds the archive from the existing images, signs it and unpacks it. The Debian packages in it
+/// are empty, because a cluster does not need them.
 pub(crate) fn build() {
     let all = directory();
     let packages = all.join("packages");
@@ -54,7 +54,7 @@ pub(crate) fn build() {
     fs::remove_file(archive).expect("it is unpacked");
 }
 
-/// Imports the images into a node, as the node's administrator would.
+/// Imports the images into a node's container runtime, as the node's administrator would.
 pub(crate) fn import_images(node: &Node) {
     let (install, key) = (install(), key());
     let output = node.run(&[
@@ -70,7 +70,7 @@ pub(crate) fn import_images(node: &Node) {
     assert!(output.status.success(), "install.sh images: {output:?}");
 }
 
-/// Installs everything in the cluster.
+/// Installs Sesame in the cluster.
 pub(crate) fn install_cluster(kubectl: &Kubectl) {
     let output = kubectl
         .for_script(&install())
@@ -97,12 +97,12 @@ fn key() -> PathBuf {
     directory().join("release.pub")
 }
 
-/// Returns true if the requested scenarios install from the archive.
+/// Returns true if the requested scenarios include installing from the archive.
 pub(crate) fn is_wanted(scenarios: &[String]) -> bool {
     scenarios.iter().any(|one| one == NAME)
 }
 
-/// The archive's name in the list of scenarios.
+/// Name of the archive in the list of scenarios.
 pub(crate) const NAME: &str = "archive";
 
 /// Returns true if this run has built an archive.

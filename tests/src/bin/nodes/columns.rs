@@ -1,5 +1,5 @@
-//! Checks the default columns of `kubectl get`: they show what is served, where it is served, and
-//! any problems.
+//! Checks the default columns of `kubectl get`: they show what is served, on which addresses, and
+//! which problems exist.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ use crate::kubectl::Kubectl;
 use crate::plugin;
 use crate::stage::Stage;
 
-/// Checks a served Gateway, a valid configuration and an invalid one.
+/// Checks the columns of a served Gateway, of a valid configuration and of an invalid one.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = &stage.kubectl;
     kubectl.apply(&[
         configuration("good", &json!({"publishing": {"type": "NodePort"}})),
-        // The schema allows this value even though it is invalid.
+        // The CRD's schema allows this value, although the controller rejects it.
         configuration("bad", &json!({"edge": {"udpSessionTimeout": "0s"}})),
     ]);
     let edge = shown(kubectl, "gatewayclasses", "edge", &[("ACCEPTED", "True")]).await;
@@ -53,7 +53,8 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     plugin::shows(stage).await;
 }
 
-/// Waits until the row that contains this word has these cells. Returns the row by column name.
+/// Waits until the row that contains `word` has the wanted cells. Returns the row as an object, by
+/// column name.
 async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)]) -> Value {
     let what = format!("kubectl get {kind} shows {word} as {wanted:?}");
     kubectl
@@ -70,7 +71,7 @@ async fn shown(kubectl: &Kubectl, kind: &str, word: &str, wanted: &[(&str, &str)
         .await
 }
 
-/// Parses a table. Each column starts at the position of its header.
+/// Parses kubectl's table. Each column starts at the position of its header.
 fn rows(text: &str) -> Vec<Value> {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Namespaces and control groups for a whole cluster. They disappear when this process exits, even
-//! if it is killed.
+//! Namespaces and control groups for a whole cluster. The kernel removes the namespaces when this
+//! process exits, even if it is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::tools;
 
 const POLL: Duration = Duration::from_millis(50);
-/// Timeout for the kernel to kill the processes in the namespaces.
+/// Timeout for the kernel to kill all processes in the namespaces.
 const GONE: Duration = Duration::from_secs(30);
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Name of the control group that contains all nodes.
 const GROUP: &str = "sesame-nodes";
 
-/// Runs this program again with these scenarios in new namespaces, and cleans up afterwards.
+/// Runs this program again in new namespaces, with the given scenarios. Cleans up afterwards.
 pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     clear();
     for group in groups() {
@@ -26,8 +26,8 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
     let guard = Guard::start(&tools::directory());
     let own = std::env::current_exe().expect("this program has a path");
-    // unshare blocks SIGTERM while it waits. Only SIGKILL stops it together with all processes in
-    // its namespaces.
+    // unshare blocks SIGTERM while it waits. SIGKILL stops unshare and all processes in its
+    // namespaces.
     let mut inner = guard.spawn(
         Command::new("unshare")
             .args(["--mount", "--net", "--pid", "--ipc", "--uts"])
@@ -62,7 +62,7 @@ pub(crate) async fn run(scenarios: &[String]) -> ExitCode {
     }
 }
 
-/// Returns the path of a node's control group for its kubelet.
+/// Returns the path of the control group that a node's kubelet uses.
 pub(crate) fn group_of(node: &str) -> String {
     format!("/{GROUP}/{node}")
 }
@@ -74,14 +74,15 @@ pub(crate) fn make_groups(node: &str) {
     }
 }
 
-/// Removes the control groups of a stopped node, because a rebooted machine has none.
+/// Removes the control groups of a stopped node, because a real machine would have none after a
+/// reboot.
 pub(crate) fn remove_groups(node: &str) {
     for group in groups() {
         remove(&group.join(node));
     }
 }
 
-/// Removes a control group once all its processes have exited. Panics if they do not exit.
+/// Removes a control group after all its processes have exited. Panics if they do not exit in time.
 fn remove(group: &Path) {
     let begun = Instant::now();
     remove_group(group);
@@ -96,7 +97,8 @@ fn remove(group: &Path) {
     }
 }
 
-/// Removes the control groups and files from an earlier run. Panics if that run is still active.
+/// Removes control groups and files that an earlier run has left behind. Panics if that run is
+/// still active.
 fn clear() {
     for group in groups().into_iter().chain([unified()]) {
         remove(&group);
@@ -111,8 +113,8 @@ fn clear() {
     }
 }
 
-/// Returns our control group in each hierarchy. Cgroup version 1 has several hierarchies, and
-/// version 2 has one.
+/// Returns the control group of this process in each hierarchy. There are several hierarchies in
+/// cgroup version 1, and one in version 2.
 fn groups() -> Vec<PathBuf> {
     let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").exists() {
@@ -122,14 +124,15 @@ fn groups() -> Vec<PathBuf> {
     entries
         .flatten()
         .map(|entry| entry.path())
-        // Links such as cpu,cpuacct are aliases of a hierarchy.
+        // Links such as `cpu,cpuacct` are aliases for a hierarchy.
         .filter(|path| !path.is_symlink() && path.join("cgroup.procs").exists())
         .filter(|path| !path.join("cgroup.controllers").exists())
         .map(|path| path.join(GROUP))
         .collect()
 }
 
-/// Returns the cgroup version 2 group that container runtimes create in addition to version 1.
+/// Returns the cgroup version 2 group that container runtimes create in addition to their version 1
+/// groups.
 fn unified() -> PathBuf {
     Path::new(CGROUPS).join("unified").join(GROUP)
 }
@@ -140,6 +143,6 @@ fn remove_group(group: &Path) {
             remove_group(&entry.path());
         }
     }
-    // Removing a control group fails while it is in use.
+    // A control group that is in use cannot be removed yet.
     let _ = fs::remove_dir(group);
 }

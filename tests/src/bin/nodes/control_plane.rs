@@ -1,5 +1,5 @@
-//! The control plane: etcd, API server, controller manager and scheduler, at an address that all
-//! nodes can reach.
+//! The control plane: etcd, API server, controller manager and scheduler. All nodes can reach its
+//! address.
 
 use std::fs;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ const ADDRESS: &str = "10.77.0.1";
 const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
 
-/// The control plane's processes, which are killed with their namespaces.
+/// The processes of the control plane. They are killed with their namespaces.
 pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,
     programs: Vec<Child>,
@@ -66,7 +66,7 @@ impl ControlPlane {
         }
     }
 
-    /// Starts the components that need a ready API server.
+    /// Starts the controller manager and the scheduler, which need a ready API server.
     pub(crate) fn start_controllers(&mut self) {
         let directory = tools::directory().join("control-plane");
         let file = |flag: &str, name: &str| format!("--{flag}={}", directory.join(name).display());
@@ -101,7 +101,7 @@ impl ControlPlane {
     }
 }
 
-/// Creates the network for all nodes, without a route to the outside.
+/// Creates the network that connects all nodes. It has no route to the outside.
 fn network() {
     for arguments in [
         "link set lo up",
@@ -111,7 +111,7 @@ fn network() {
     ] {
         ok(Command::new("ip").args(arguments.split(' ')));
     }
-    // This sysctl is specific to the network namespace.
+    // Each network namespace has its own value of this sysctl.
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("the sysctl can be set");
 }
 

@@ -1,5 +1,5 @@
-//! Applies examples and a documentation page, unmodified, to a cluster without Sesame. Each one
-//! serves under load and is then removed.
+//! Applies examples and a documentation page, unmodified, to a cluster without Sesame. Each of them
+//! must serve under load, and is then removed.
 
 use std::fs;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::stage::{Stage, answers, answers_with, load};
 
 const LABEL: &str = "example.com/edge";
 
-/// Installs the controller and a Gateway with a managed fleet, with a single command.
+/// Installs the controller and a Gateway with a managed fleet by a single command.
 pub(crate) async fn managed_fleet(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/managed-fleet";
     let kubectl = stage.kubectl.clone();
@@ -31,7 +31,7 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     );
     let load = stage.load();
     load.pass(200).await;
-    // The controller rereads its configuration file without a restart.
+    // The controller rereads its configuration file when the file changes.
     let before = kubectl.get(&["pods", "--namespace=sesame-system"]);
     allow_ports(
         &kubectl,
@@ -47,8 +47,8 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Installs a custom DaemonSet on some nodes. It listens on a different port from the one that
-/// clients use.
+/// Installs a custom DaemonSet on some nodes. Its Envoys listen on a different port from the one
+/// that clients use.
 pub(crate) async fn own_daemonset(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/own-daemonset";
     let kubectl = stage.kubectl.clone();
@@ -62,7 +62,7 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     load.pass(100).await;
     let refused = get(second, "/always").send().await;
     assert!(refused.is_err(), "a node without the label: {refused:?}");
-    // Redirects contain the port that clients use.
+    // Redirects must contain the port that clients use.
     let moved = answers_with(first, "/old/page", 302).await;
     assert_eq!(moved.header("location"), Some("http://nodes.test/page"));
     until_open_ports(&kubectl, &[("node1", "TCP/8080")]).await;
@@ -84,8 +84,8 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Applies the objects on the page about fleets: a class with parameters, and a fleet that follows
-/// its nodes.
+/// Applies the objects on the documentation page about fleets: a class with parameters, and a fleet
+/// that follows the nodes.
 pub(crate) async fn fleets_page(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let [first, second] = [0, 1].map(|i| stage.nodes[i].at(80));
@@ -114,8 +114,8 @@ pub(crate) async fn fleets_page(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Removes all Gateways in a namespace and then their class. If their fleet is managed, waits until
-/// its Pods are gone.
+/// Removes all Gateways in a namespace and then their class. Waits until the Pods of a managed
+/// fleet are gone.
 async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     let kubectl = &stage.kubectl;
     let of = format!("--namespace={namespace}");
@@ -129,8 +129,8 @@ async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     kubectl.ok(&["delete", &format!("gatewayclass/{class}")]);
 }
 
-/// Writes this spec to the controller's configuration file, and waits until the controller rejects
-/// port 81.
+/// Writes `spec` to the controller's configuration file, and waits until the controller rejects a
+/// listener on port 81.
 async fn allow_ports(kubectl: &Kubectl, spec: &str) {
     let file = format!(
         "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {{name: sesame, namespace: sesame-system}}\nspec: {{{spec}}}\n"
@@ -154,7 +154,7 @@ async fn allow_ports(kubectl: &Kubectl, spec: &str) {
     kubectl.until("the port is refused", look).await;
 }
 
-/// Waits until exactly these hosts report these ports.
+/// Waits until exactly the wanted hosts report the wanted ports.
 async fn until_open_ports(kubectl: &Kubectl, wanted: &[(&str, &str)]) {
     let wanted: Vec<Value> = wanted
         .iter()
@@ -177,7 +177,7 @@ async fn until_open_ports(kubectl: &Kubectl, wanted: &[(&str, &str)]) {
         .await;
 }
 
-/// Returns a Service with Pods, and a route to it for every path.
+/// Returns a Service with Pods, and a route that sends every path to the Service.
 fn backend(namespace: &str, gateway: &str) -> [Value; 3] {
     let service = json!({
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-//! Sesame's images, and two images for tests only.
+//! Sesame's images, and two images that only tests use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::tools::{self, tool};
 
 /// Image of a backend that responds to every request with status 200.
 pub(crate) const ECHO: &str = "localhost/echo:test";
-/// Programs in the test images, each with its image's name.
+/// Programs to build images from, each with the name of its image.
 const OWN: &[(&str, &str)] = &[("pause", PAUSE), ("echo-basic", ECHO)];
 
 /// Builds the test images.
@@ -23,7 +23,7 @@ pub(crate) fn build() {
     }
 }
 
-/// Returns the archives of all images, to be imported into each node.
+/// Returns the image archives, which each node imports.
 pub(crate) fn archives() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for directory in [tools::directory().join("images"), sesame()] {
@@ -36,12 +36,12 @@ pub(crate) fn archives() -> Vec<PathBuf> {
     found
 }
 
-/// Returns the directory with Sesame's own images.
+/// Returns the directory with the archives of Sesame's own images.
 pub(crate) fn sesame() -> PathBuf {
     sesame_tests::envoy::workspace().join("target/images")
 }
 
-/// Builds an image with a single static program.
+/// Builds an image that contains a single static program.
 fn from_scratch(directory: &Path, program: &str, name: &str) {
     let context = directory.join(program);
     fs::create_dir_all(&context).expect("a directory");

@@ -10,12 +10,12 @@ use sesame_tests::manifests::yaml;
 
 use crate::tools::tool;
 
-/// Timeout for the cluster to react to any change.
+/// Timeout for the cluster to react to a change.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
-/// Pause between polls, each of which starts a process.
+/// Pause between polls. Each poll starts a process.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// A kubectl with all permissions.
+/// A kubectl whose user has all permissions.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     program: PathBuf,
@@ -50,7 +50,8 @@ impl Kubectl {
         })
     }
 
-    /// Returns a command that runs a script, with this kubectl and its cluster in the environment.
+    /// Returns a command that runs a script. In its environment, `kubectl` is this kubectl and uses
+    /// this cluster.
     pub(crate) fn for_script(&self, script: &Path) -> Command {
         let mut path = self
             .program
@@ -66,7 +67,7 @@ impl Kubectl {
         command
     }
 
-    /// Runs kubectl with the plugins in a directory.
+    /// Runs kubectl with the given directory in `PATH`, so that it finds the plugins there.
     pub(crate) fn with_plugins(&self, directory: &Path, arguments: &[&str]) -> Output {
         let mut path = directory.as_os_str().to_owned();
         path.push(":/usr/bin:/bin");
@@ -102,7 +103,7 @@ impl Kubectl {
         .await;
     }
 
-    /// Polls until `look` succeeds. Panics with its last observation on timeout.
+    /// Polls until `look` returns `Ok`. On timeout, panics with the last observation.
     pub(crate) async fn until<T>(
         &self,
         what: &str,
@@ -133,7 +134,7 @@ impl Kubectl {
     }
 }
 
-/// Returns the output of a command that must succeed.
+/// Returns the output of a command. Panics unless the command succeeded.
 fn checked(arguments: &[&str], output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

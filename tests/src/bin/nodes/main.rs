@@ -1,8 +1,9 @@
-//! Sesame on real nodes: kubelets, containerd and kube-proxy with a real API server. Sends requests
-//! to every node while Pods, images, nodes and backends change.
+//! Runs Sesame on nodes with a real kubelet, containerd and kube-proxy, and with a real API server.
+//! Sends requests to every node while Pods, images, nodes and backends change.
 //!
-//! The program runs itself again as the first process of new namespaces (`confined`), without a
-//! route to the outside. Nodes are nested namespaces. No process outlives the run. Needs root.
+//! The program starts itself again as the first process of new namespaces (`confined`), which have
+//! no route to the outside. Each node has nested namespaces. No process outlives the run. Needs
+//! root.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -54,10 +55,10 @@ struct Arguments {
     inside: bool,
 }
 
-/// A scenario, which panics on failure and restores the previous state.
+/// A scenario. It panics on failure, and otherwise restores the previous state.
 type Scenario = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Scenarios that install and remove Sesame themselves, by name. They run first, in this order.
+/// Scenarios that install and remove Sesame themselves. They run first, in this order.
 const INSTALLATIONS: &[(&str, Scenario)] = &[
     ("without-gateway-api", |stage| {
         Box::pin(without_gateway_api::scenario(stage))
@@ -73,7 +74,7 @@ const INSTALLATIONS: &[(&str, Scenario)] = &[
     }),
 ];
 
-/// All other scenarios by name, in the order in which they run.
+/// All other scenarios, in the order in which they run.
 const SCENARIOS: &[(&str, Scenario)] = &[
     ("serve", |stage| Box::pin(serve::scenario(stage))),
     ("columns", |stage| Box::pin(columns::scenario(stage))),
@@ -133,8 +134,8 @@ fn main() -> ExitCode {
     runtime.block_on(confined::run(&scenarios))
 }
 
-/// Runs scenarios in one cluster. `serve` prepares the cluster for all scenarios that do not
-/// install Sesame themselves.
+/// Runs scenarios in one cluster. `serve` installs Sesame for all scenarios that do not install it
+/// themselves.
 async fn run(wanted: &[String]) {
     let mut stage = Stage::start().await;
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|one| one == name);

@@ -1,5 +1,5 @@
-//! A managed fleet under load: created for a new Gateway, repaired, rolled out, released, adopted
-//! and released again. No request may fail.
+//! A managed fleet under load. It is created for a new Gateway, repaired, rolled out, released,
+//! adopted and released again, and no request may fail.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::objects::route;
 use crate::rollouts;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, its route, its class and its fleet.
+/// Name of the Gateway, and of its route, class and fleet.
 const NAME: &str = "shop";
 const PORT: u16 = 8088;
 const NAMESPACE: &str = "--namespace=default";
@@ -23,7 +23,7 @@ const ENVOY: &str = "daemonset/shop-shop-envoy";
 const CONFIGURATION: &str = "sesameconfiguration/shop";
 const GATEWAY: &str = "gateway/shop";
 
-/// Runs the scenario, from applying a Gateway to releasing its fleet.
+/// Runs the scenario, from applying the Gateway to releasing its fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(PORT)).collect();
@@ -54,7 +54,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     removed(stage).await;
 }
 
-/// Checks that the controller recreates the agents' DaemonSet if it is deleted.
+/// Deletes the agents' DaemonSet, and checks that the controller creates it again.
 async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     let uid = |kubectl: &Kubectl| kubectl.get(&[AGENT, NAMESPACE])["metadata"]["uid"].clone();
     let before = uid(kubectl);
@@ -72,7 +72,7 @@ async fn comes_back(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     all_answer(addresses, 1).await;
 }
 
-/// Sets new names for both images in the class's configuration.
+/// Sets a new name for each of the two images in the class's configuration.
 async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     for (field, what) in [("agent", AGENT), ("envoy", ENVOY)] {
@@ -85,7 +85,7 @@ async fn other_images(stage: &Stage, addresses: &[SocketAddr]) {
     all_answer(addresses, 2).await;
 }
 
-/// Checks that the same Pods keep serving when the fleet becomes unmanaged.
+/// Makes the fleet unmanaged, and checks that the same Pods keep serving.
 async fn released(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -102,8 +102,8 @@ async fn released(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// Checks that the fleet becomes managed again as `fleet diff` announces, and that the same Pods
-/// keep serving.
+/// Makes the fleet managed again. Checks that the changes are those that `fleet diff` announced,
+/// and that the same Pods keep serving.
 async fn adopted(stage: &Stage, load: &Load) {
     let kubectl = &stage.kubectl;
     let before = settled(stage).await;
@@ -139,7 +139,7 @@ async fn adopted(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// Deletes everything, and checks that a released fleet outlives its Gateway.
+/// Deletes everything, and checks that the released fleet still exists after its Gateway is gone.
 async fn removed(stage: &Stage) {
     let kubectl = &stage.kubectl;
     kubectl.ok(&["delete", GATEWAY, "httproute/shop", NAMESPACE]);
@@ -167,7 +167,8 @@ async fn removed(stage: &Stage) {
     kubectl.until("the Pods end", look).await;
 }
 
-/// Waits until Pods replaced by a rollout are gone, and returns the UIDs of the fleet's Pods.
+/// Waits until a rollout leaves only the new Pods: two on each node. Returns the UIDs of the
+/// fleet's Pods.
 async fn settled(stage: &Stage) -> BTreeSet<String> {
     let look = |kubectl: &Kubectl| {
         let found = pods(kubectl);
@@ -206,7 +207,7 @@ async fn all_answer(addresses: &[SocketAddr], number: u32) {
     }
 }
 
-/// Returns a class with a managed fleet, its Gateway, and a route.
+/// Returns a class with a managed fleet, a Gateway of that class, and a route.
 fn objects(number: u32) -> [Value; 4] {
     let spec = json!({"fleet": {
         "management": "Managed",
@@ -216,8 +217,8 @@ fn objects(number: u32) -> [Value; 4] {
     let [configuration, class] = class_with_parameters(NAME, NAME, &spec);
     let mut gateway = gateway(NAME, &[http_listener("http", PORT, "")]);
     gateway["spec"]["gatewayClassName"] = json!(NAME);
-    // Agents of the fleet `default` run on the same nodes and must not take over the Gateway when
-    // its fleet is released.
+    // On the same nodes, agents of the fleet `default` are running. They must not take over the
+    // Gateway when its fleet is released.
     gateway["metadata"]["labels"] = json!({"projectsesame.io/fleet": NAME});
     [configuration, class, gateway, shop_route(number)]
 }

@@ -1,7 +1,7 @@
-//! Gateways of a class that share one managed fleet, under load. One Gateway moves here from a
-//! class with isolated Gateways, another one is added, the images change, and one is deleted. No
-//! request to the remaining Gateways may fail. Also prints how a change to the class itself affects
-//! clients.
+//! Gateways of a class share one managed fleet, under load. A Gateway moves to this class from a
+//! class with isolated Gateways. Then another Gateway is added, the images change, and a Gateway is
+//! deleted. No request to the remaining Gateways may fail. Also prints how changing the class
+//! itself affects clients.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,18 +14,18 @@ use crate::objects::route;
 use crate::rollouts;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the class and its configuration.
+/// Name of the class, and of its configuration.
 const CLASS: &str = "mall";
 const NAMESPACE: &str = "--namespace=default";
 const SYSTEM: &str = "--namespace=sesame-system";
 const AGENT: &str = "daemonset/gateways-mall-agent";
 const ENVOY: &str = "daemonset/gateways-mall-envoy";
-/// The Gateways with their ports.
+/// Names and ports of the Gateways.
 const OLD: (&str, u16) = ("stall", 8094);
 const EAST: (&str, u16) = ("east", 8091);
 const WEST: (&str, u16) = ("west", 8092);
 
-/// Runs the scenario, from applying a Gateway to removing the fleet.
+/// Runs the scenario, from applying the first Gateway to removing the fleet.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let at = |(_, port): (&str, u16)| -> Vec<SocketAddr> {
@@ -93,8 +93,8 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", configuration.0, NAMESPACE]);
 }
 
-/// Replaces a Gateway of another class, which has its own fleet, with a Gateway of this class. Both
-/// exist for a while.
+/// Moves a Gateway to this class from a class with isolated Gateways. For a while, both the old and
+/// the new Gateway exist.
 async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     let kubectl = &stage.kubectl;
     let (name, port) = OLD;
@@ -135,8 +135,8 @@ async fn moved(stage: &Stage, from: &[SocketAddr], to: &[SocketAddr]) {
     kubectl.ok(&["delete", "sesameconfiguration/stall", NAMESPACE]);
 }
 
-/// Makes the class's Gateways isolated, and then merged again. Both fleets need the same ports on
-/// the nodes, so an interruption is unavoidable.
+/// Makes the class's Gateways isolated, and then merged again. The old and the new fleet need the
+/// same ports on the nodes, so an interruption is unavoidable.
 async fn reclassed(kubectl: &Kubectl, addresses: &[SocketAddr]) {
     for (number, gateways) in [(3, "Isolated"), (4, "Merged")] {
         let load = load(addresses);
@@ -182,7 +182,7 @@ fn pods(kubectl: &Kubectl) -> BTreeSet<String> {
     uids.collect()
 }
 
-/// Returns a Gateway of the class and its route.
+/// Returns a Gateway of the class, and a route of that Gateway.
 fn member((name, port): (&str, u16), number: u32) -> [Value; 2] {
     let mut gateway = gateway(name, &[http_listener("http", port, "")]);
     gateway["spec"]["gatewayClassName"] = json!(CLASS);

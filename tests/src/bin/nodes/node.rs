@@ -1,5 +1,5 @@
-//! Nodes: namespaces with their own containerd, kubelet and kube-proxy. A node's disk is a
-//! directory, so that the node can be started again after a power cut.
+//! Nodes made of namespaces, each with its own containerd, kubelet and kube-proxy. A node's disk is
+//! a directory, which outlives a power cut.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,12 +13,12 @@ use crate::confined;
 use crate::node_files::{self, CONTAINERD_SOCKET, NodeSettings};
 use crate::tools::{self, tool};
 
-/// Timeout for each step of a node's startup.
+/// Timeout for each step of starting a node.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Script of a node's first process. `/run` is empty at each start, as on a real machine. The files
-/// mounted over machine-wide sysctls contain the values that kubelet expects.
+/// Script of a node's first process. `/run` is empty at each start, as on a real machine. Files
+/// with the values that kubelet expects are mounted over the machine-wide sysctls.
 const INIT: &str = r#"set -e
 hostname "$1"
 mount -t proc proc /proc
@@ -40,21 +40,21 @@ pub(crate) struct Node {
     number: u8,
     name: String,
     disk: PathBuf,
-    /// `None` while the node is down.
+    /// `None` while the node is powered off.
     running: Option<Running>,
 }
 
 struct Running {
     unshare: Child,
-    /// PID of the node's first process in this program's PID namespace.
+    /// PID of the node's first process, as seen by this program.
     init: i32,
     kubelet: Child,
-    /// Other processes of the node, kept so that they are reaped.
+    /// Child processes that are kept only so that they can be reaped.
     _others: Vec<Child>,
 }
 
 impl Node {
-    /// Starts a node with these images. The node registers itself with the API server.
+    /// Starts a node that has the given images. The node registers itself with the API server.
     pub(crate) fn start(number: u8, kubeconfig: &Path, images: &[PathBuf]) -> Self {
         let name = format!("node{number}");
         let disk = tools::directory().join(&name);
@@ -85,12 +85,12 @@ impl Node {
         &self.name
     }
 
-    /// Returns the node's address with this port.
+    /// Returns the node's address with the given port.
     pub(crate) fn at(&self, port: u16) -> SocketAddr {
         (IpAddr::from(self.ipv4()), port).into()
     }
 
-    /// Kills all processes of the node at the same time, like a power cut.
+    /// Kills all processes of the node at once, like a power cut.
     pub(crate) fn cut_power(&mut self) {
         let mut running = self.running.take().expect("the node runs");
         running.unshare.kill().expect("it is our child");
@@ -98,7 +98,7 @@ impl Node {
         confined::remove_groups(&self.name);
     }
 
-    /// Starts a stopped node with its existing disk.
+    /// Starts a node again with its existing disk.
     pub(crate) fn power_on(&mut self) {
         confined::make_groups(&self.name);
         self.boot(&[]);
@@ -106,7 +106,7 @@ impl Node {
 
     pub(crate) fn kill_kubelet(&mut self) {
         let running = self.running.as_mut().expect("the node runs");
-        // `running.kubelet` is nsenter, which waits for its child, so kill the child.
+        // `running.kubelet` is nsenter, which waits for its child process. Kill the child.
         let kubelet = child_of(running.kubelet.id()).expect("kubelet runs");
         processes::kill9(kubelet);
         running.kubelet.wait().expect("it is our child");
@@ -123,11 +123,11 @@ impl Node {
         assert!(ended.status.success(), "{image} as {name}: {ended:?}");
     }
 
-    /// Returns the PIDs of the node's serving Envoys in this program's PID namespace.
+    /// Returns the PIDs of the node's serving Envoys, as seen by this program.
     pub(crate) fn envoys(&self) -> Vec<i32> {
         let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let own = namespace(self.init());
-        // The command line of every Envoy contains the path of its bootstrap.
+        // An Envoy's command line contains the path of its bootstrap.
         let mut found: Vec<i32> = processes::below(Path::new("/bootstrap.pb"))
             .into_iter()
             .filter(|process| process.is("envoy") && namespace(process.pid) == own)
@@ -210,10 +210,10 @@ impl Node {
         });
     }
 
-    /// Connects the node to the network of all nodes.
+    /// Connects the node to the network that all nodes share.
     fn connect(&self, init: i32) {
         let (name, init_text) = (&self.name, init.to_string());
-        // The link from the previous start may still be disappearing.
+        // The network link from before a power cut may not have disappeared yet.
         let _ = Command::new("ip")
             .args(["link", "delete", name])
             .stderr(Stdio::null())
@@ -226,7 +226,7 @@ impl Node {
         let address = format!("{}/24", self.ipv4());
         ok(enter(init).args(["ip", "address", "add", &address, "dev", "eth0"]));
         ok(enter(init).args(["ip", "link", "set", "eth0", "up"]));
-        // The main namespace forwards packets to the Pods of all nodes.
+        // The namespace of this program forwards packets to the Pods on all nodes.
         ok(enter(init).args(["ip", "route", "add", "default", "via", "10.77.0.1"]));
         ok(Command::new("ip")
             .args(["route", "replace", &self.pods(), "via"])
@@ -272,7 +272,7 @@ impl Node {
     }
 }
 
-/// Opens a log file of this run for appending.
+/// Opens a log file in the run's log directory, for appending.
 pub(crate) fn log_file(name: &str) -> File {
     let path = tools::logs().join(format!("{name}.log"));
     let opened = File::options().create(true).append(true).open(&path);
@@ -291,7 +291,7 @@ pub(crate) fn ok(command: &mut Command) {
     );
 }
 
-/// Returns a command that runs on the node with this first process.
+/// Returns a command that runs on the node whose first process is `init`.
 fn enter(init: i32) -> Command {
     let mut command = Command::new("nsenter");
     command
@@ -300,14 +300,14 @@ fn enter(init: i32) -> Command {
     command
 }
 
-/// Returns the node's first process, or `None` until it has prepared the node.
+/// Returns the PID of the node's first process, or `None` until that process has prepared the node.
 fn init_of(unshare: u32) -> Option<i32> {
     let init = child_of(unshare)?;
     let program = fs::read_to_string(format!("/proc/{init}/comm")).ok()?;
     (program.trim() == "sleep").then_some(init)
 }
 
-/// Returns the only child of a process.
+/// Returns the child process of a process that has only one.
 fn child_of(pid: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

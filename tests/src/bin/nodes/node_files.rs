@@ -1,11 +1,11 @@
-//! Configuration files of a node's programs.
+//! Configuration files for the programs that run on a node.
 
 use std::fs;
 use std::path::Path;
 
 use crate::confined;
 
-/// Image of the process that holds a Pod's namespaces.
+/// Image whose process holds the namespaces of a Pod.
 pub(crate) const PAUSE: &str = "localhost/pause:test";
 /// containerd's socket on the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
@@ -21,7 +21,7 @@ pub(crate) struct NodeSettings<'a> {
     pub(crate) pods: &'a str,
 }
 
-/// Writes the files to `node` in this directory, which the node sees as `/var/lib`.
+/// Writes the files below `directory`, which the node sees as `/var/lib`.
 pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     let files = [
         ("cni/10-bridge.conflist", cni(settings.pods)),
@@ -36,8 +36,8 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     }
 }
 
-/// Configuration for containerd 1.6 and 1.7; containerd 2 has other section names. It does not
-/// raise process limits, because some test environments do not permit that.
+/// Configuration for containerd 1.6 and 1.7. In containerd 2, the sections have different names. It
+/// does not raise process limits, because some test environments forbid that.
 const CONTAINERD: &str = r#"
 version = 2
 root = "/var/lib/containerd"
@@ -74,7 +74,8 @@ fn cni(pods: &str) -> String {
     .to_string()
 }
 
-/// Returns kubelet's configuration. Its defaults would set machine-wide sysctls; see `node::INIT`.
+/// Returns kubelet's configuration. With its default settings, kubelet would change machine-wide
+/// sysctls; see `node::INIT`.
 fn kubelet(settings: NodeSettings<'_>) -> String {
     let NodeSettings {
         name,
@@ -96,18 +97,18 @@ fn kubelet(settings: NodeSettings<'_>) -> String {
         "resolvConf": "",
         "clusterDNS": ["10.96.0.10"],
         "protectKernelDefaults": true,
-        // kubelet updates a mounted ConfigMap at the next sync, which by default happens only once
-        // per minute.
+        // kubelet updates a mounted ConfigMap at its next sync. By default, it syncs only once per
+        // minute.
         "syncFrequency": "10s",
-        // Images cannot be pulled again, so never remove them.
+        // Images cannot be pulled again, so kubelet must never remove them.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"nodefs.available": "1%", "imagefs.available": "1%", "memory.available": "100Mi"},
     })
     .to_string()
 }
 
-/// Returns kube-proxy's configuration. Timeouts of 0 keep it from changing the connection tracking
-/// sysctls.
+/// Returns kube-proxy's configuration. Timeouts of 0 prevent kube-proxy from changing the
+/// connection tracking sysctls.
 fn proxy(name: &str) -> String {
     serde_json::json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",

@@ -1,4 +1,4 @@
-//! Objects that the cluster serves, and requests to its nodes.
+//! Objects for the cluster to serve, and requests to its nodes.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,11 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to};
 use crate::images::ECHO;
 
 const HOST: &str = "nodes.test";
-/// Name of the backend and its route.
+/// Name of the backend, and of its route.
 pub(crate) const APP: &str = "app";
 
-/// Returns a Gateway on port 80, a route with this number, and a backend with a Pod on each node.
+/// Returns a Gateway on port 80, a route with the given number, and a backend with a Pod on each
+/// node.
 pub(crate) fn version(number: u32) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(backend());
@@ -20,7 +21,7 @@ pub(crate) fn version(number: u32) -> Vec<Value> {
     objects
 }
 
-/// Returns a route with this number to the backend.
+/// Returns a route to the backend whose path contains the given number.
 pub(crate) fn route(name: &str, number: u32) -> Value {
     let matches = [
         path("PathPrefix", "/always"),
@@ -34,8 +35,8 @@ pub(crate) fn get(node: SocketAddr, path: &str) -> Request {
     Request::get(node, HOST, path)
 }
 
-/// Returns a workload whose Pods respond to every request. Terminating Pods keep responding until
-/// all Envoys have had time to notice.
+/// Returns a workload whose Pods respond to every request. A terminating Pod keeps responding until
+/// all Envoys have had time to remove its endpoint.
 pub(crate) fn pods(namespace: &str, name: &str) -> Value {
     let labels = json!({"app": name});
     json!({

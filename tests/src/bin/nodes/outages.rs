@@ -1,4 +1,4 @@
-//! Outages of nodes and backends under load: the remaining nodes keep serving.
+//! Outages of nodes and backends, under load. The remaining nodes must keep serving.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use crate::objects::{APP, get};
 use crate::rollouts::{begun, ended};
 use crate::stage::{Stage, answers, load};
 
-/// Drains a node for maintenance, and uses it again.
+/// Drains a node for maintenance, and then returns it to service.
 pub(crate) async fn drain(stage: &mut Stage) {
     let load = begun(stage).await;
     let node = stage.nodes[1].name().to_owned();
@@ -34,7 +34,7 @@ pub(crate) async fn kubelet(stage: &mut Stage) {
     ended(load, "kubelet killed and started").await;
 }
 
-/// Removes the last Pod of a backend, and adds new Pods.
+/// Removes the last Pod of a backend, and then adds new Pods.
 pub(crate) async fn backend(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let deployment = format!("deployment/{APP}");
@@ -44,7 +44,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
         let begun = Instant::now();
         loop {
             let last = match request.send().await {
-                // A connect error means that Envoy still uses the old address.
+                // A connect error instead means that Envoy still uses the old endpoint.
                 Ok(reply) => {
                     let body = String::from_utf8_lossy(&reply.body).into_owned();
                     if reply.status == 503 && !body.contains("connect error") {
@@ -71,8 +71,8 @@ pub(crate) async fn backend(stage: &mut Stage) {
     ended(load, "backend scaled to zero and back").await;
 }
 
-/// Cuts the power of a node, and checks that it serves again after startup. The backend is on the
-/// other node, because a Service keeps the address of a dead Pod for a while.
+/// Cuts the power of a node, and checks that the node serves again when it is back. The backend
+/// runs only on the other node, because a Service keeps the endpoint of a dead Pod for a while.
 pub(crate) async fn reboot(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let (stays, goes) = (stage.nodes[0].name().to_owned(), stage.nodes[1].at(80));
@@ -90,7 +90,7 @@ pub(crate) async fn reboot(stage: &mut Stage) {
         begun.elapsed().as_millis()
     );
     stage.ready().await;
-    // The leading controller may have been on that node. By now, another replica must be the
+    // The leading controller may have been on the stopped node. By now, another replica must be the
     // leader.
     stage.change().await;
     place(&kubectl, &json!(null)).await;
@@ -98,7 +98,7 @@ pub(crate) async fn reboot(stage: &mut Stage) {
     ended(load, "another node lost its power and restarted").await;
 }
 
-/// Restricts the backend's Pods to certain nodes.
+/// Moves the backend's Pods to certain nodes.
 async fn place(kubectl: &Kubectl, selector: &serde_json::Value) {
     let patch = json!({"spec": {"template": {"spec": {"nodeSelector": selector}}}}).to_string();
     let deployment = format!("deployment/{APP}");

@@ -1,4 +1,5 @@
-//! `kubectl sesame` as users run it: a real kubectl finds, runs and completes it.
+//! `kubectl sesame` as users run it: a real kubectl finds the plugin, runs it, and completes its
+//! arguments.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +11,7 @@ use sesame_tests::agent::{beside_test, words};
 use crate::stage::Stage;
 use crate::tools;
 
-/// Checks the output for a Gateway that all nodes serve.
+/// Checks the plugin's output for a Gateway that all nodes serve.
 pub(crate) async fn shows(stage: &Stage) {
     let directory = tools::directory().join("plugins");
     let _ = fs::remove_dir_all(&directory);
@@ -32,12 +33,12 @@ pub(crate) async fn shows(stage: &Stage) {
         .await;
     let hosts = rows(stage, &directory, "hosts").expect("the hosts");
     assert_eq!(hosts.as_array().map(Vec::len), Some(nodes), "{hosts}");
-    // Names in the output are valid arguments of other kubectl commands.
+    // Names in the plugin's output are valid arguments of kubectl itself.
     let ask = |arguments: &[&str]| stage.kubectl.with_plugins(&directory, arguments);
     let names = words(&ask(&["sesame", "status", "-A", "-o", "name"]));
     let found = ask(&["get", names.trim(), "--namespace=default", "-o", "name"]);
     assert_eq!(words(&found), names);
-    // kubectl completes a plugin's arguments by running the plugin's second name.
+    // kubectl completes a plugin's arguments by running the program `kubectl_complete-sesame`.
     let completed = words(&ask(&["__complete", "sesame", "ex"]));
     assert!(completed.starts_with("explain\n:4"), "{completed}");
     let plugins = words(&ask(&["plugin", "list"]));

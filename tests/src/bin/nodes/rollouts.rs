@@ -1,4 +1,4 @@
-//! Rollouts of Sesame's own Pods under load. No request may fail.
+//! Rollouts of Sesame's own Pods, under load. No request may fail.
 
 use serde_json::json;
 use sesame_tests::load::Load;
@@ -12,7 +12,7 @@ const AGENT: &str = "daemonset/sesame-agent";
 const ENVOY: &str = "daemonset/sesame-envoy";
 const CONTROLLER: &str = "deployment/sesame-controller";
 
-/// Rolls out a new agent image node by node. The Envoys must not be affected.
+/// Rolls out a new agent image, node by node. The Envoys must keep running.
 pub(crate) async fn agent(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -23,7 +23,8 @@ pub(crate) async fn agent(stage: &mut Stage) {
     ended(load, "new image of the agent").await;
 }
 
-/// Rolls out a new Envoy image node by node. Each new Pod takes over from the old one on its node.
+/// Rolls out a new Envoy image, node by node. On each node, the new Pod takes over from the old
+/// Pod.
 pub(crate) async fn envoy(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -55,7 +56,7 @@ pub(crate) async fn envoy(stage: &mut Stage) {
     ended(load, "new image of Envoy").await;
 }
 
-/// Deletes the agents' DaemonSet, and applies it again.
+/// Deletes the agents' DaemonSet, and then applies it again.
 pub(crate) async fn daemonset(stage: &mut Stage) {
     let before = envoys(&stage.nodes);
     let load = begun(stage).await;
@@ -68,7 +69,7 @@ pub(crate) async fn daemonset(stage: &mut Stage) {
     ended(load, "DaemonSet of the agents deleted and applied again").await;
 }
 
-/// Restarts the controller and then removes it. Agents must start without it.
+/// Restarts the controller, and then removes it. Agents must be able to start without a controller.
 pub(crate) async fn controller(stage: &mut Stage) {
     let load = begun(stage).await;
     let kubectl = stage.kubectl.clone();
@@ -98,7 +99,7 @@ pub(crate) async fn ended(load: Load, scenario: &str) {
     load.stop().await.clean(&format!("nodes: {scenario}"));
 }
 
-/// Gives a container's image an additional name on every node, and rolls that name out.
+/// Gives a container's image a new name on every node, and rolls out that name.
 fn set_image(stage: &Stage, what: &str) {
     let spec = &stage.kubectl.get(&[what, NAMESPACE])["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
@@ -113,7 +114,7 @@ fn set_image(stage: &Stage, what: &str) {
     stage.kubectl.ok(&["set", "image", what, NAMESPACE, &image]);
 }
 
-/// Tags the image of a managed fleet's container with a new name on every node. Sets this field of
+/// Gives the image of a managed fleet's container a new name on every node. Sets the given field of
 /// the class's `configuration` to that name, and waits until the workload uses it.
 pub(crate) async fn image_of_fleet(
     stage: &Stage,

@@ -1,5 +1,5 @@
-//! Installs Sesame as documented, with kubectl or from the archive for air-gapped sites, and
-//! serves.
+//! Installs Sesame as documented, and serves a Gateway. Installs with kubectl or from the archive
+//! for air-gapped sites.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use crate::archive;
 use crate::objects::version;
 use crate::stage::{Stage, answers};
 
-/// Installs everything and serves on every node.
+/// Installs everything, and waits until every node serves.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let begun = Instant::now();
     let kubectl = stage.kubectl.clone();
@@ -44,7 +44,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.change().await;
 }
 
-/// Checks that the Gateway has exactly the nodes' addresses.
+/// Checks that the Gateway's addresses are exactly the nodes' addresses.
 async fn addresses(stage: &Stage) {
     let wanted: Vec<String> = stage
         .addresses()

@@ -1,4 +1,4 @@
-//! A run's cluster: a control plane, two nodes, and the last applied version of the configuration.
+//! The cluster of a run: a control plane, two nodes, and the number of the last applied route.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -29,11 +29,11 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts the cluster and returns once the nodes are ready.
+    /// Starts the cluster, and waits until the nodes are ready.
     pub(crate) async fn start() -> Self {
         let _ = fs::remove_dir_all(tools::logs());
         fs::create_dir_all(tools::logs()).expect("a directory for logs");
-        // Make `/proc` show the processes in these namespaces instead of the whole machine's.
+        // Mount a new `/proc`, which shows only the processes in the new namespaces.
         crate::node::ok(Command::new("mount").args(["-t", "proc", "proc", "/proc"]));
         let mut control_plane = ControlPlane::start();
         let kubectl = Kubectl::new(control_plane.kubeconfig());
@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Returns each node's address with port 80.
+    /// Returns the address of each node with port 80.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at(80)).collect()
     }
@@ -72,7 +72,7 @@ impl Stage {
         load(&self.addresses())
     }
 
-    /// Applies a new version of the route and waits until every node serves it.
+    /// Applies the route with a new number, and waits until every node serves it.
     pub(crate) async fn change(&mut self) {
         self.number += 1;
         self.kubectl.apply(&version(self.number));
@@ -88,7 +88,7 @@ impl Stage {
         self.kubectl.ok(&["apply", "--kustomize", &directory]);
     }
 
-    /// Deletes the objects in a directory of manifests and waits until they are gone.
+    /// Deletes the objects in a directory of manifests, and waits until they are gone.
     pub(crate) fn remove(&self, directory: &str) {
         let directory = workspace().join(directory);
         let directory = directory.to_string_lossy();
@@ -108,7 +108,8 @@ impl Stage {
         self.kubectl.ok(&arguments);
     }
 
-    /// Waits until no Envoy is running on any node, and removes the files of agents and Envoys.
+    /// Waits until no Envoy is running on any node. Then removes the files that agents and Envoys
+    /// have left on the nodes.
     pub(crate) async fn wipe(&self) {
         let ended = |_: &Kubectl| {
             let left: Vec<i32> = self.nodes.iter().flat_map(Node::envoys).collect();
@@ -122,12 +123,12 @@ impl Stage {
     }
 }
 
-/// Saves the logs and descriptions of all Pods next to the run's logs.
+/// Saves the logs and descriptions of all Pods in the run's log directory.
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));
     let said = kubectl.run(&["describe", "pods,gatewayagents", "--all-namespaces"], "");
-    // The cluster may no longer respond.
+    // Ignore errors, because the cluster may no longer respond.
     let _ = fs::write(tools::logs().join("pods.txt"), said.stdout);
     for node in ["node1", "node2"] {
         let _ = Command::new("cp")
@@ -138,18 +139,18 @@ pub(crate) fn keep_traces() {
     }
 }
 
-/// Starts sending requests to these addresses.
+/// Starts sending requests to the given addresses.
 pub(crate) fn load(addresses: &[SocketAddr]) -> Load {
     let requests = addresses.iter().map(|address| get(*address, "/always"));
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Waits until the response has status 200.
+/// Sends requests until the response has status 200.
 pub(crate) async fn answers(address: SocketAddr, path: &str) {
     answers_with(address, path, 200).await;
 }
 
-/// Waits until the response has this status, and returns the response.
+/// Sends requests until the response has the given status. Returns that response.
 pub(crate) async fn answers_with(address: SocketAddr, path: &str, status: u16) -> Reply {
     let request = get(address, path).timeout(Duration::from_secs(2));
     let what = format!("{address}{path} is answered with {status}");

@@ -1,5 +1,5 @@
-//! A fleet that switches from a DaemonSet on the nodes to a Deployment on the Pod network, and
-//! back. It is under load through its Service on every node. No request may fail.
+//! A fleet switches from a DaemonSet on the nodes to a Deployment on the Pod network, and back.
+//! Meanwhile, it is under load through its Service on every node, and no request may fail.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::kubectl::Kubectl;
 use crate::objects::route;
 use crate::stage::{Stage, answers, load};
 
-/// Name of the Gateway, its class, the configuration and the route.
+/// Name of the Gateway, and of its class, configuration and route.
 const NAME: &str = "mover";
 const NAMESPACE: &str = "--namespace=default";
 const CONFIGURATION: &str = "sesameconfiguration/mover";
@@ -21,7 +21,7 @@ const PODS: &str = "--selector=gateway.networking.k8s.io/gateway-name=mover";
 const PORT: u16 = 8090;
 const NODE_PORT: u16 = 30090;
 
-/// Runs the scenario, from applying a Gateway to deleting it.
+/// Runs the scenario, from applying the Gateway to deleting it.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let addresses: Vec<SocketAddr> = stage.nodes.iter().map(|node| node.at(NODE_PORT)).collect();
@@ -43,7 +43,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     kubectl.ok(&["delete", CONFIGURATION, NAMESPACE]);
 }
 
-/// Changes the workload, and waits until the previous workload's Pods are gone.
+/// Changes the fleet's workload, and waits until the Pods of the old workload are gone.
 async fn switch(
     kubectl: &Kubectl,
     load: &Load,
@@ -58,8 +58,8 @@ async fn switch(
         let gone = ["wait", "--for=delete", what, NAMESPACE, "--timeout=1s"];
         kubectl.until_ok("the workload before goes", &gone).await;
     }
-    // Expect two Pods per workload: two of the Deployment, or one of each DaemonSet on each of the
-    // two nodes.
+    // Expect two Pods per workload: two Pods of the Deployment, or one Pod of the DaemonSet on each
+    // of the two nodes.
     no_more_than(kubectl, 2 * after.len()).await;
     load.pass(100).await;
 }
@@ -71,7 +71,7 @@ async fn there(kubectl: &Kubectl, workloads: &[&str]) {
     }
 }
 
-/// Waits until at most this number of Pods are left.
+/// Waits until at most `count` Pods are left.
 async fn no_more_than(kubectl: &Kubectl, count: usize) {
     let look = |kubectl: &Kubectl| {
         let pods = kubectl.get(&["pods", NAMESPACE, PODS]);

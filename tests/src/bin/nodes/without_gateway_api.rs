@@ -1,5 +1,5 @@
-//! A cluster without the Gateway API CRDs. Agents serve manifests from a ConfigMap, under load, and
-//! a controller waits until the CRDs exist.
+//! A cluster without the Gateway API CRDs. Agents serve manifests from a ConfigMap under load. A
+//! controller waits until the CRDs exist.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::stage::{Stage, answers, answers_with};
 const EXAMPLE: &str = "controller/examples/without-gateway-api";
 const CONTROLLER: &str = "deployment/sesame-controller";
 const NAMESPACE: &str = "--namespace=edge";
-/// A route that a change to the ConfigMap adds to the example.
+/// A route that the test adds to the example's ConfigMap.
 const MOVED: &str = "
 ---
 apiVersion: gateway.networking.k8s.io/v1
@@ -26,7 +26,8 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// Runs the scenario, from a cluster without the CRDs to one with them. The CRDs are not removed.
+/// Runs the scenario: it starts in a cluster without the CRDs, and installs them later. They are
+/// not removed.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");
@@ -54,7 +55,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Checks that the controller reports the missing CRDs in its readiness probe and its log.
+/// Checks that the controller reports the missing CRDs on its readiness probe and in its log.
 async fn waits(kubectl: &Kubectl) {
     let system = "--namespace=sesame-system";
     let label = "--selector=app.kubernetes.io/name=sesame-controller";
@@ -88,8 +89,8 @@ async fn waits(kubectl: &Kubectl) {
     );
 }
 
-/// Changes the ConfigMap as an operator that follows Pods would. Adds a route, and replaces the
-/// Service's address with the Pods' own addresses. Then leaves the Service without endpoints.
+/// Changes the ConfigMap as an operator would that watches Pods. First adds a route, and replaces
+/// the Service's address with the addresses of its Pods. Then removes all endpoints of the Service.
 async fn manifests_change(stage: &Stage) {
     let kubectl = &stage.kubectl;
     let map = kubectl.get(&["configmap/gateways", NAMESPACE]);

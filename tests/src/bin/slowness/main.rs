@@ -15,7 +15,7 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     let Args { number } = Args::parse();
     let causes = Cause::value_variants();
-    // Shuffle the causes, so that the order in the source does not reveal them.
+    // Use a fixed random order, so that the order in the source does not reveal the causes.
     let cause = number
         .checked_sub(1)
         .filter(|number| *number < causes.len())

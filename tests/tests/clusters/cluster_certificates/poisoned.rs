@@ -1,5 +1,5 @@
-//! Certificate pairs of every kind, from a Secret in the API server to Envoy's handshake. With an
-//! unusable pair, the previous pair stays in use, a condition reports the problem, and other
+//! Certificate pairs of every kind, from a Secret in the API server to Envoy's handshake. If a pair
+//! is unusable, the previous pair stays in use, a condition reports the problem, and other
 //! listeners are not affected.
 
 use std::process::Command;
@@ -20,7 +20,7 @@ const SECRET: &str = "/api/v1/namespaces/default/secrets/pair";
 enum Expected {
     /// Envoy presents the pair.
     Shown,
-    /// Envoy keeps presenting the previous pair, and the condition's message contains this string.
+    /// Envoy keeps presenting the previous pair, and the condition's message contains the string.
     Refused(&'static str),
 }
 

@@ -19,8 +19,8 @@ use super::{
     published, told,
 };
 
-/// Sends requests in both directions. The Gateway must reject peers outside the mesh, and the mesh
-/// must reject all peers but the Gateway.
+/// Sends requests in both directions. The Gateway must reject peers outside the mesh. The mesh must
+/// reject all peers except the Gateway.
 async fn each_lets_in_only_the_other(agent: &AgentUnderTest, all: &Authorities) {
     let meshed = agent.get(80, "meshed.test", "/");
     agent.wait_ok(&meshed).await;
@@ -110,7 +110,7 @@ async fn each_side_admits_only_the_other_in_cluster() {
     let peer = peer.expect("an address");
     cluster.apply_all(&objects(&all, peer.address())).await;
     cluster.apply_all(&[ocg_policy(true)]).await;
-    // The mesh's workload trusts this bundle.
+    // The bundle that the workload in the mesh trusts.
     published(&cluster, &[&all.gateway]).await;
     let agent = follow(&cluster, &[80, 443], &[]).await;
     each_lets_in_only_the_other(&agent, &all).await;

@@ -1,4 +1,4 @@
-//! Trust starts and ends with the certificates' validity periods, without any object change.
+//! Trust starts and ends with the certificates' validity periods, even if no object changes.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,14 +17,14 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const BAD: (&str, &str) = ("False", "CertificateNotTrusted");
 const GOOD: (&str, &str) = ("True", "CertificateTrusted");
 
-/// Makes the Gateway present this pair.
+/// Makes the Gateway present the given certificate.
 async fn show(cluster: &TestCluster, leaf: &Leaf) {
     let change = json!({"data": leaf.secret("client")["data"]});
     cluster.merge(CLIENT, &change).await;
 }
 
-/// Waits until the trust condition of the Gateway and of both policies has this status and reason,
-/// and a message that contains this string.
+/// Waits until the trust conditions of the Gateway and of both policies have the expected status
+/// and reason, and a message that contains `words`.
 async fn told_everywhere(cluster: &TestCluster, expected: (&str, &str), words: &str) {
     for path in [GATEWAY, POLICY, OCG_POLICY] {
         told(cluster, path, TRUSTED, expected, words).await;
@@ -38,8 +38,8 @@ fn second(time: SystemTime) -> String {
     time.expect("a time of today").to_string()
 }
 
-/// Makes the Gateway present a certificate with this lifetime, and waits until it has expired.
-/// Returns true if the certificate was trusted before it expired.
+/// Makes the Gateway present a certificate with the given lifetime, and waits until the certificate
+/// has expired. Returns true if the certificate was reported as trusted before it expired.
 async fn seen_to_lapse(cluster: &TestCluster, all: &Authorities, life: Duration) -> bool {
     let now = SystemTime::now();
     let end = now + life;
@@ -74,7 +74,7 @@ async fn expired_certificate_loses_trust_without_object_change() {
     show(&cluster, &expired).await;
     let words = format!("(since {})", second(before));
     told_everywhere(&cluster, BAD, &words).await;
-    // Traffic is not affected.
+    // Traffic must not be affected.
     let meshed = ("True", "Meshed");
     told(&cluster, GATEWAY, "projectsesame.io/Meshed", meshed, "").await;
     let early = all.gateway.issue_valid(&["g"], after, now + 2 * DAY);
@@ -89,8 +89,8 @@ async fn expired_certificate_loses_trust_without_object_change() {
     show(&cluster, &lapsed.issue(&["g"])).await;
     told_everywhere(&cluster, BAD, &words).await;
 
-    // The certificate expires while no object changes. A busy machine may check too late, so retry
-    // with longer lifetimes.
+    // Let the certificate expire while no object changes. On a busy machine, the check may come too
+    // late, so retry with a longer lifetime.
     let trusted = json!({"data": bundle("", &all.gateway)["data"]});
     cluster.merge(OCG_BUNDLE, &trusted).await;
     for seconds in [8, 30, 120] {

@@ -1,6 +1,6 @@
 //! A Gateway outside the cluster and a mesh authenticate each other in both directions. Also tests
-//! the conditions that report problems with their trusted authorities. Runs real agents and Envoys
-//! with manifests, a snapshot directory and a cluster.
+//! the conditions that report problems with the authorities that they trust. Uses real agents and
+//! Envoys with three sources: manifests, a snapshot directory and a cluster.
 
 mod both_directions;
 mod dates;
@@ -23,7 +23,8 @@ const OCG_BUNDLE: &str = "/api/v1/namespaces/mesh/configmaps/ocg-trust-bundle";
 const CALLER: &str = "spiffe://mesh.test/ns/default/sa/caller";
 const TRUSTED: &str = "projectsesame.io/ClientCertificateTrusted";
 
-/// The CAs of the mesh and of the Gateway's client certificates, and a CA that neither side trusts.
+/// The CA of the mesh, the CA of the Gateway's client certificate, and a CA that neither side
+/// trusts.
 struct Authorities {
     mesh: Authority,
     gateway: Authority,
@@ -39,7 +40,7 @@ impl Authorities {
         }
     }
 
-    /// Returns the key pair of a workload that is both a server and a client.
+    /// Returns the key pair of a workload in the mesh that is both a server and a client.
     fn peer(&self) -> Leaf {
         self.mesh.issue_with_uris(&["peer.mesh.test"], &[CALLER])
     }
@@ -58,14 +59,14 @@ impl Authorities {
     }
 }
 
-/// Returns a trust bundle ConfigMap in the mesh's namespace.
+/// Returns a ConfigMap with a trust bundle in the mesh's namespace.
 fn bundle(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "mesh"},
         "data": {"ca-bundle.crt": authority.pem()}})
 }
 
-/// Returns the objects of a Gateway that sends its requests into the mesh. Port 443 is for callers
-/// from the mesh, and port 80 is for everyone.
+/// Returns the objects of a Gateway that sends requests into the mesh. Port 443 is for callers from
+/// the mesh, and port 80 is for all other callers.
 fn objects(all: &Authorities, peer: SocketAddr) -> Vec<Value> {
     let mut named = https_listener("https", 443, "", "client");
     named["tls"]["options"] =
@@ -107,7 +108,7 @@ fn mesh() -> Value {
         "metadata": {"name": "mesh"}, "spec": {"controllerName": "example.com/mesh"}})
 }
 
-/// Returns the policy for the mesh's side.
+/// Returns the policy that makes the mesh trust the Gateway.
 fn ocg_policy(publish: bool) -> Value {
     json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "MeshOCGPolicy",
     "metadata": {"name": "mesh"},
@@ -130,8 +131,8 @@ async fn cluster_with_mesh() -> TestCluster {
     cluster
 }
 
-/// Waits until the condition of the object, or of its first ancestor, has this status and reason,
-/// and a message with this string.
+/// Waits until the condition of the object, or of its first ancestor, has the expected status and
+/// reason, and a message that contains `words`.
 async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &str), words: &str) {
     let what = format!("{type_} of {path} is {expected:?}: {words}");
     let is_so = |object: &Value| {
@@ -145,7 +146,7 @@ async fn told(cluster: &TestCluster, path: &str, type_: &str, expected: (&str, &
     cluster.until(&what, path, is_so).await;
 }
 
-/// Waits until the ConfigMap contains exactly these authorities.
+/// Waits until the ConfigMap contains exactly the given authorities.
 async fn published(cluster: &TestCluster, authorities: &[&Authority]) -> Value {
     let expected: String = authorities.iter().map(|it| it.pem()).collect();
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();

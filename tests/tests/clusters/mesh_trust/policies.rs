@@ -20,7 +20,7 @@ pub(super) const POLICY: &str =
 pub(super) const OCG_POLICY: &str = "/apis/projectsesame.io/v1alpha1/meshocgpolicies/mesh";
 pub(super) const CLIENT: &str = "/api/v1/namespaces/default/secrets/client";
 
-/// Returns a peer address that receives no requests.
+/// Returns the address of a peer to which no requests are sent.
 pub(super) fn nowhere() -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, 1), 80).into()
 }
@@ -47,7 +47,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     told(&cluster, OCG_POLICY, TRUSTED, bad, "default/edge").await;
     told(&cluster, POLICY, TRUSTED, bad, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, bad, "XMesh mesh").await;
-    // Traffic is not affected.
+    // Traffic must not be affected.
     let meshed = "projectsesame.io/Meshed";
     told(&cluster, GATEWAY, meshed, ("True", "Meshed"), "").await;
 
@@ -57,8 +57,8 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
     told(&cluster, POLICY, TRUSTED, good, "ocg-trust-bundle").await;
     told(&cluster, GATEWAY, TRUSTED, good, "XMesh mesh").await;
 
-    // A bundle in a namespace that the controller does not watch is rejected, because its changes
-    // would go unnoticed.
+    // A bundle in a namespace that the controller does not watch must be rejected, because the
+    // controller would not notice its changes.
     for (path, field) in [(OCG_POLICY, "ocg"), (POLICY, "mesh")] {
         let change = json!({"spec": {field: {"trustBundle": {"namespace": NAMESPACE}}}});
         cluster.merge(path, &change).await;
@@ -87,7 +87,7 @@ async fn both_policies_report_whether_mesh_trusts_gateway() {
 async fn mesh_bundle_contains_only_gateway_authorities() {
     let all = Authorities::new();
     let cluster = cluster_with_mesh().await;
-    // A foreign ConfigMap has the label, but a different name and owner.
+    // Create a ConfigMap that has the label, but a different name and another owner.
     let mut foreign = bundle("foreign", &all.stranger);
     foreign["metadata"]["labels"] = json!({"projectsesame.io/ocg-bundle": "true"});
     let foreign_path = "/api/v1/namespaces/mesh/configmaps/foreign";
@@ -104,7 +104,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let told_refs = async |words: &str| {
         told(&cluster, OCG_POLICY, "ResolvedRefs", refs, words).await;
     };
-    // The controller does not overwrite foreign ConfigMaps, even if it has permission.
+    // The controller must not overwrite ConfigMaps of other owners, even if it has permission.
     give_rights(&cluster, "ocg-bundles.yaml").await;
     told_refs("was not written by this controller").await;
     published(&cluster, &[&all.stranger]).await;
@@ -116,13 +116,13 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
     let good = ("True", "CertificateTrusted");
     told(&cluster, GATEWAY, TRUSTED, good, "ocg-trust-bundle").await;
 
-    // The controller reverts a foreign change.
+    // The controller must revert changes by others.
     let change = json!({"data": bundle("", &all.stranger)["data"]});
     cluster.merge(OCG_BUNDLE, &change).await;
     published(&cluster, &[&all.gateway]).await;
 
-    // Only CA certificates are published, never private keys. Invalid input leaves the previous
-    // bundle in place.
+    // Only CA certificates may be published, never private keys. Invalid input must leave the
+    // previous bundle in place.
     let secret = all.client();
     let key = format!("{}{}", all.gateway.pem(), secret.key_pem);
     for (text, words) in [
@@ -137,7 +137,7 @@ async fn mesh_bundle_contains_only_gateway_authorities() {
         told_refs(words).await;
         published(&cluster, &[&all.gateway]).await;
     }
-    // During a rotation, both authorities are published.
+    // During a rotation, both authorities must be published.
     let both = STANDARD.encode(format!("{}{}", all.gateway.pem(), all.stranger.pem()));
     cluster
         .merge(CLIENT, &json!({"data": {"ca.crt": both}}))

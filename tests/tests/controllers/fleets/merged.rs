@@ -1,4 +1,5 @@
-//! The fleet of merged Gateways: behind a second Gateway, as Pods, released and adopted.
+//! The fleet of merged Gateways: published through a second Gateway, run as Pods, released and
+//! adopted.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +31,7 @@ fn path(member: &str) -> String {
     format!("{GATEWAYS}/{member}")
 }
 
-/// Returns the paths of all objects in the fleet, the workload first.
+/// Returns the paths of all objects in the fleet. The workload comes first.
 fn fleet(workload: &[&str]) -> Vec<String> {
     let name = published_as();
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
@@ -49,8 +50,8 @@ async fn configure(cluster: &TestCluster, spec: &Value) {
     cluster.merge(&template, &json!({"spec": spec})).await;
 }
 
-/// Applies a class with a managed fleet for merged Gateways behind a second Gateway, and two
-/// Gateways of that class.
+/// Applies a class with a managed fleet that serves merged Gateways behind a second Gateway. Also
+/// applies two Gateways of that class.
 async fn apply(cluster: &TestCluster) {
     let rights = workspace().join("controller/deploy/upstreams.yaml");
     let rights = std::fs::read_to_string(rights).expect("the rights");
@@ -217,7 +218,7 @@ async fn it_is_given_up_and_adopted(cluster: &TestCluster, fleet: &[String]) {
     .await;
 }
 
-/// Returns the exit code and output of `sesame-controller fleet`.
+/// Returns the exit code and the output of `sesame-controller fleet`.
 fn command(kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(beside_test("sesame-controller"));
     command.arg("fleet").args(arguments);

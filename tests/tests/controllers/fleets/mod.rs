@@ -23,7 +23,7 @@ fn access(plural: &str, gateway: &NamespacedName, more: &str) -> String {
     format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/{plural}/{name}{more}")
 }
 
-/// Returns the paths of all objects in a Gateway's fleet. The Gateway must have class `edge`.
+/// Returns the paths of all objects in the fleet of a Gateway with class `edge`.
 fn fleet(gateway: &NamespacedName) -> [String; 6] {
     let name = format!("{}-edge", gateway.name);
     [
@@ -55,7 +55,7 @@ async fn gone(admin: &Client, path: &str) {
     .await;
 }
 
-/// Applies a class with a managed fleet in its parameters, and its Gateway `edge`.
+/// Applies a class whose parameters enable a managed fleet, and the Gateway `edge` of that class.
 async fn managed(cluster: &TestCluster) {
     let fleet = json!({
         "management": "Managed",
@@ -92,7 +92,7 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     assert!(image.starts_with("localhost/sesame-envoy:"), "{image}");
     the_agents_may_serve_their_gateway_alone(&cluster).await;
 
-    // A restarted controller does not rewrite anything, even though the API server normalizes
+    // A restarted controller must not rewrite anything, even though the API server normalizes
     // quantities.
     let versions = versions(&cluster).await;
     controller.restart();
@@ -167,15 +167,15 @@ async fn managed_gateway_fleet_is_repaired_and_recreated() {
     }
 }
 
-/// Sets the `management` of the class's fleet.
+/// Sets `management` for the class's fleet.
 async fn manage(cluster: &TestCluster, management: &str) {
     let change = json!({"spec": {"fleet": {"management": management}}});
     let template = format!("{CONFIGURATIONS}/template");
     cluster.merge(&template, &change).await;
 }
 
-/// Waits until the publication belongs to this fleet. The controller has then seen the current
-/// class.
+/// Waits until the publication names the given fleet, which proves that the controller has seen the
+/// current class.
 async fn seen_by_the_controller(cluster: &TestCluster, fleet: &str) {
     let manifest = sesame_published::names::manifest_name(&edge_name());
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}");
@@ -239,7 +239,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
     for path in fleet(&edge) {
         before.push(there(admin, &path).await);
     }
-    // An object with this name already exists.
+    // An object of this name already exists.
     let foreign = json!({"apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "other-edge-agent", "namespace": "default"}});
     let mut other = gateway("other", &[http_listener("http", 81, "")]);
@@ -270,7 +270,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         stored["metadata"]["resourceVersion"]
     );
 
-    // After the fleet is released, its objects have no owner and are otherwise unchanged.
+    // After the fleet is released, its objects must have no owner and must otherwise be unchanged.
     manage(&cluster, "Unmanaged").await;
     let released = cluster
         .until(
@@ -301,7 +301,7 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
         assert_eq!(now["rules"], before["rules"]);
     }
 
-    // Make the fleet managed again, without approval to adopt its objects.
+    // Make the fleet managed again, without approving the adoption of its objects.
     manage(&cluster, "Managed").await;
     let path = format!("{GATEWAYS}/edge");
     cluster
@@ -318,8 +318,8 @@ async fn released_fleet_stays_and_foreign_objects_stay_untouched() {
 
     let manifest = sesame_published::names::manifest_name(&edge);
     cluster.delete(&path).await;
-    // Once this object is gone, the controller has seen the deletion and checked everything that
-    // the Gateway owned.
+    // When this object is gone, the controller has seen the Gateway's deletion, and has checked
+    // everything that the Gateway owned.
     gone(
         admin,
         &format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}"),
