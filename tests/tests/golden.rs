@@ -1,5 +1,5 @@
-//! One test for each golden case in `tests/golden`: the output must match the committed files, and
-//! real Envoys of two versions must accept the output.
+//! One test for each golden case in `tests/golden`. The output must match the committed files, and
+//! real Envoys of two versions must accept it.
 //!
 //! `cargo test --test golden -- NAME` runs the cases whose name contains `NAME`. `make golden` and
 //! `make regenerate` rewrite the outputs; review the diff.

@@ -1,5 +1,5 @@
-//! Input from outside a running agent: responses from Envoy's admin interface, requests to the
-//! agent's socket, and a command line.
+//! Input that reaches a running agent from outside: responses of Envoy's admin interface, requests
+//! to the agent's socket, and a command line.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
@@ -14,7 +14,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// Returns responses from a real Envoy, each with a prefix byte that identifies the request.
+/// Returns responses that a real Envoy has sent. A prefix byte identifies the request of each.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",
@@ -32,13 +32,14 @@ fn recorded() -> Vec<Vec<u8>> {
         let body = std::fs::read(path.join(file)).expect("a recorded answer");
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
         answers.push([&[number][..], &body].concat());
-        // If the high bit is set, the input is a complete HTTP response.
+        // If the high bit of the prefix is set, the input is a whole HTTP response.
         answers.push([&[number | 0x80][..], head.as_bytes(), &body].concat());
     }
     answers
 }
 
-/// Starts a server that responds to every request with the current bytes and closes the connection.
+/// Starts a server that sends the current bytes in response to every request, and then closes the
+/// connection.
 fn answering(socket: &std::path::Path) -> Arc<Mutex<Vec<u8>>> {
     let answer = Arc::new(Mutex::new(Vec::new()));
     let listener = UnixListener::bind(socket).expect("a socket");
@@ -113,7 +114,7 @@ fn orders() {
         .to_vec();
     seeds.push(include_bytes!("../../data/status.json").to_vec());
     run("orders", Form::Text, &seeds, |bytes| {
-        // `status` parses messages in the other direction, which are an agent's reports.
+        // In the other direction, `status` decodes messages that agents send: their reports.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
         let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());

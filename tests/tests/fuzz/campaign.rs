@@ -1,4 +1,4 @@
-//! Runs one fuzz target for its share of the time.
+//! Runs one fuzz target for its share of the available time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,22 +14,23 @@ use sesame_proto::digest::sha256;
 
 use super::edit::{Form, edited};
 
-/// Number of fuzz targets that share the time.
+/// Number of fuzz targets, which share the available time.
 const TARGETS: u64 = 16;
-/// Time limit for any single input of up to 4 MiB.
+/// Time limit for any single input. Inputs have at most 4 MiB.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Memory limit for the whole process, in bytes.
 const MAX_MEMORY: u64 = 3 << 30;
 /// Maximum number of attempts to shrink a failing input.
 const SHRINKS: usize = 500;
 
-/// A file system in memory, where fsync costs nothing.
+/// A file system in memory, so that fsync costs nothing.
 const MEMORY: &str = "/dev/shm";
 
-/// `Ok(true)` if the target parsed the input. An `Err` fails the test.
+/// `Ok(true)` means that the target parsed the input, and `Ok(false)` that it rejected the input.
+/// An `Err` fails the test.
 pub(crate) type Verdict = Result<bool, String>;
 
-/// Tries mutations of `seeds` until the time is up.
+/// Tries mutations of `seeds` until the target's time is up.
 pub(crate) fn run(
     target: &str,
     form: Form,
@@ -99,7 +100,7 @@ pub(crate) fn run(
     );
 }
 
-/// Returns a temporary directory for a target.
+/// Returns a temporary directory for a fuzz target.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(MEMORY).expect("a directory")
 }
@@ -149,15 +150,15 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("without words").to_owned()
 }
 
-/// Limits the memory of this process. An allocation beyond the limit aborts it; [`Current`] keeps
-/// the input on disk.
+/// Limits the memory of this process. An allocation beyond the limit aborts the process, but the
+/// input is still on disk; see [`Current`].
 fn limit_memory() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| setrlimit(Resource::RLIMIT_DATA, MAX_MEMORY, MAX_MEMORY).expect("a limit"));
 }
 
-/// The current input and the time since which it has been running. The input is also on disk in
-/// case it kills the process.
+/// The input that the target is processing, and the time at which the target started. The input is
+/// also on disk, in case it kills the process.
 struct Current {
     path: PathBuf,
     file: File,

@@ -1,4 +1,5 @@
-//! Shrinkable mutations of bytes, lines of text and protobuf messages.
+//! Mutations of bytes, lines of text and protobuf messages. Each mutation is a list of edits, which
+//! can be shrunk.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,14 +7,14 @@ use proptest::sample::select;
 
 use super::fields::{self, FieldEdit};
 
-/// The structure of an input.
+/// How to interpret an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Text,
     Proto,
 }
 
-/// A seed and the edits applied to it.
+/// A seed, and the edits to apply to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Edited {
     seed: u16,
@@ -36,7 +37,7 @@ enum Edit {
     Field(u32, FieldEdit),
 }
 
-/// Edge-case values.
+/// Values at the edge of what parsers accept.
 const WORDS: [&str; 36] = [
     "",
     "null",
@@ -144,7 +145,7 @@ impl Edited {
         let mut bytes = pick(seeds, self.seed).to_vec();
         for edit in &self.edits {
             bytes = edit.apply(bytes, seeds);
-            // Limit the size, because nested repetitions would only test the size limits again.
+            // Limit the size, because repeating a repetition would only test the size limits again.
             bytes.truncate(4 << 20);
         }
         bytes
@@ -211,8 +212,8 @@ impl Edit {
             }
             Self::Value(at, word) => {
                 let line = &mut lines[within(*at, last)];
-                // Select the value after `key:` or `-` and before a comma, in YAML, JSON or `name:
-                // value` statistics.
+                // Select the value after `key:` or `-`, and before any comma. This works for YAML,
+                // JSON and Envoy's `name: value` statistics.
                 let start = line
                     .rfind(": ")
                     .or_else(|| line.find("- "))
@@ -237,7 +238,7 @@ fn within(at: u32, last: usize) -> usize {
     usize::try_from(at).unwrap_or(0) % (last + 1)
 }
 
-/// Returns a span. Favors short spans, which are more interesting than long ones.
+/// Chooses a span of bytes. Favors short spans, because they change less.
 fn span(at: u32, length: u16, size: usize) -> std::ops::Range<usize> {
     let start = within(at, size);
     let length = usize::from(length) >> (at % 12);

@@ -1,7 +1,7 @@
-//! Protobuf as a tree of fields without a schema, so that edits deep inside keep the enclosing
-//! lengths valid.
+//! Protobuf messages as trees of fields, without a schema. After an edit deep in the tree, the
+//! lengths of the enclosing messages are still valid.
 
-/// One field of a message.
+/// One field of a protobuf message.
 #[derive(Clone, Debug)]
 pub(crate) struct Field {
     number: u64,
@@ -12,26 +12,26 @@ pub(crate) struct Field {
 enum Value {
     Varint(u64),
     Fixed(Vec<u8>),
-    /// Bytes, which may also be a string.
+    /// Bytes or a string.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }
 
-/// A change to one field.
+/// A change to a single field.
 #[derive(Clone, Debug)]
 pub(crate) enum FieldEdit {
     Remove,
     Repeat(u8),
     Number(u64),
     Bytes(Vec<u8>),
-    /// Nests the field in itself this many times.
+    /// Nests the field in itself the given number of times.
     Nest(u8),
     Renumber(u8),
 }
 
 const DEEPEST: usize = 12;
 
-/// Parses the fields of a message, or returns `None` if these bytes are not a message.
+/// Parses the fields of a message. Returns `None` if the bytes are not a message.
 pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     let mut rest = bytes;
@@ -60,7 +60,7 @@ pub(crate) fn parse(bytes: &[u8], depth: usize) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-/// Edits the field with this index in the complete tree.
+/// Edits the field at index `place`, counted over the whole tree.
 pub(crate) fn edit(fields: &mut Vec<Field>, place: u32, edit: &FieldEdit) {
     let count = size(fields);
     if count > 0 {
@@ -107,7 +107,7 @@ fn size(fields: &[Field]) -> usize {
     fields.iter().map(|field| 1 + inside(field)).sum()
 }
 
-/// Edits the field if it is in this subtree, and returns true in that case.
+/// Edits the field if it is in this subtree. Returns true if the field was edited.
 fn apply(fields: &mut Vec<Field>, left: &mut usize, edit: &FieldEdit) -> bool {
     for index in 0..fields.len() {
         if *left == 0 {

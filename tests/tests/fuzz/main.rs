@@ -1,9 +1,9 @@
-//! Fuzzes everything that the agent reads, with random mutations of real inputs.
+//! Fuzzes everything that the agent reads, with random mutations of realistic inputs.
 //!
 //! Nothing may panic, hang or exhaust memory. Every error must be returned as a value, and every
-//! valid input must survive a round trip. `$SESAME_SEED` selects the mutations, and the targets
-//! share `$FUZZ_SECONDS` (default 60). A failing input is shrunk and written to
-//! `tests/fuzz/<target>/`. Every run tries the inputs in that directory first.
+//! valid input must survive a round trip. `$SESAME_SEED` is the seed of the random numbers. All
+//! targets together run for `$FUZZ_SECONDS` (default 60). A failing input is shrunk and written to
+//! `tests/fuzz/<target>/`. Every run first tries the inputs in this directory.
 
 mod answers;
 mod campaign;

@@ -1,4 +1,4 @@
-//! Real inputs: the golden cases, and Gateways resolved from them.
+//! Realistic inputs: the golden cases, and the Gateways that the resolver returns for them.
 
 use std::sync::LazyLock;
 
@@ -15,8 +15,8 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
     inputs.map(String::into_bytes).collect()
 }
 
-/// Returns the Gateways resolved from the golden cases. Uses only a sample unless `FUZZ_SECONDS` is
-/// set, because every test is a process that resolves the cases again.
+/// Resolves the golden cases and returns their Gateways. Unless `FUZZ_SECONDS` is set, uses only a
+/// few cases, because every test runs in a process of its own and has to resolve the cases again.
 pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     static GATEWAYS: LazyLock<Vec<ResolvedGateway>> = LazyLock::new(|| {
         let dir = scratch();

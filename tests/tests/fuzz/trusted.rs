@@ -38,7 +38,8 @@ fn statement(content: &[u8]) -> Statement<'_> {
     }
 }
 
-/// However a signature is mutated, it is valid only for the stamp and content that were signed.
+/// However a signature is mutated, it must be valid only for the stamp and the content that were
+/// signed.
 #[test]
 fn signatures() {
     let keys = keys();
@@ -56,7 +57,7 @@ fn signatures() {
     });
 }
 
-/// However a bundle is mutated, only signed content is accepted.
+/// However a bundle is mutated, only signed content may be accepted.
 #[test]
 fn bundles() {
     let keys = keys();
@@ -97,7 +98,7 @@ fn bundles() {
     });
 }
 
-/// A key file is either rejected or yields keys that work.
+/// A key file must either be rejected, or contain keys that work.
 #[test]
 fn key_files() {
     let seeds = [PRIVATE, PUBLIC].map(|pem| pem.as_bytes().to_vec());
@@ -118,7 +119,7 @@ fn key_files() {
     });
 }
 
-/// Any kubeconfig is accepted or rejected without a crash, whatever paths it contains.
+/// A kubeconfig must be accepted or rejected without a crash, whatever paths it contains.
 #[test]
 fn kubeconfigs() {
     let dir = scratch();
@@ -138,7 +139,8 @@ users: [{name: agent, user: {tokenFile: token, client-certificate-data: QUJD, cl
     });
 }
 
-/// Reading an untrusted manifest respects the size limits, and its shards must exist.
+/// The agent must respect the size limits when it reads an untrusted manifest, and must reject a
+/// manifest whose shards do not exist.
 #[test]
 fn snapshot_manifests() {
     let gateways = seeds::gateways().iter().take(64);

@@ -95,7 +95,7 @@ fn snapshots() {
                     .map(|shard| (shard.name, shard.bytes.to_vec()))
                     .collect();
                 let joined = shard::join(&sharded.manifest, &shards);
-                // The input may contain a map key twice, which no encoder produces.
+                // The input may contain a map key twice. No encoder writes such a map.
                 if joined
                     .is_ok_and(|joined| digest::revision(&joined) != digest::revision(&snapshot))
                 {
@@ -110,8 +110,8 @@ fn snapshots() {
     });
 }
 
-/// Reads each input as a shard twice: unchanged, and compressed. The digests match, because anyone
-/// with write access could create such shards.
+/// Reads each input as a shard twice: unchanged, and compressed. The digests in the manifest match,
+/// because anyone who can write shards can also write digests.
 #[test]
 fn shards() {
     let mut inputs = Vec::new();
@@ -162,7 +162,7 @@ fn piece(bytes: &[u8]) -> Verdict {
             Ok(true)
         }
         Ok(_) => Err("it makes another revision than was found".to_owned()),
-        // The content exceeds the limits.
+        // The content exceeds the size limits.
         Err(_) => Ok(false),
     }
 }

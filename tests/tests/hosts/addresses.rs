@@ -1,4 +1,5 @@
-//! Several Gateways on one host, IPv4 and IPv6, and ports that are mapped to different local ports.
+//! Several Gateways on one host: with IPv4 and IPv6, and with ports that are mapped to other local
+//! ports.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +11,7 @@ use sesame_tests::manifests::{
     gateway, gateway_class, http_listener, http_route, rule_to, served, yaml,
 };
 
-/// Returns a Gateway of class `edge` that requests `address`, if set.
+/// Returns a Gateway of class `edge`. If `address` is set, the Gateway requests that address.
 fn at(name: &str, address: Option<&str>) -> Value {
     let mut gateway = gateway(name, &[http_listener("http", 80, "")]);
     gateway["spec"]["gatewayClassName"] = json!("edge");
@@ -20,8 +21,8 @@ fn at(name: &str, address: Option<&str>) -> Value {
     gateway
 }
 
-/// Returns a route from a Gateway to the Service with the same name. One of the route's paths
-/// redirects.
+/// Returns a route that attaches to the Gateway `name` and routes to the Service of the same name.
+/// One of its paths redirects.
 fn routes(name: &str) -> Vec<Value> {
     let redirect = json!({
         "matches": [{"path": {"type": "Exact", "value": "/away"}}],
@@ -63,7 +64,7 @@ async fn each_gateway_has_its_own_envoy_and_address() {
     serves(&agent, "127.0.0.2", "one").await;
     serves(&agent, "127.0.0.3", "two").await;
     assert_eq!(agent.envoys().len(), 2);
-    // For clients this port is 80, so a redirect must not contain a port.
+    // Clients use port 80, so the redirect must not contain a port.
     let reply = ask(&agent, "127.0.0.2", "/away")
         .send()
         .await
@@ -91,8 +92,8 @@ async fn both_families_are_listened_to() {
     serves(&agent, "::1", "one").await;
 }
 
-/// Script to run in a new network namespace. `eth0` has the default route, and there are interfaces
-/// as on a node with Pods.
+/// Script to run in a new network namespace. It creates the interface `eth0` with the default
+/// route, and interfaces like those of a node with Pods.
 const NODE: &str = r#"
 mount -t sysfs none /sys &&
 ip link set lo up &&

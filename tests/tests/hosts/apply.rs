@@ -16,14 +16,14 @@ use sesame_tests::envoy_files::{
 
 const TABLE: &str = "http/80";
 
-/// Returns the list with `more` added, sorted by name.
+/// Returns `list` with `more` added, sorted by name.
 fn with(list: &[Resource], more: Resource) -> Arc<[Resource]> {
     let mut list = [list, &[more]].concat();
     list.sort_by(|a, b| a.name.cmp(&b.name));
     list.into()
 }
 
-/// Returns one listener whose traffic all goes to one cluster with one endpoint.
+/// Returns one listener. All its traffic goes to one cluster, which has one endpoint.
 fn to_backend(host: &Host, at: SocketAddr, name: &str, endpoint: SocketAddr) -> Rendered {
     Rendered {
         listeners: [listener(&host.layout, at, TABLE, None)].into(),
@@ -114,8 +114,8 @@ async fn unused_cluster_is_removed_by_next_switch() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Simulates a kill of the agent at each await point in turn, while unused resources from the
-/// previous change exist.
+/// Simulates that the agent is killed at any of the await points of a transaction. Before the
+/// transaction, resources of the previous change are unused but still exist.
 #[tokio::test]
 async fn next_agent_removes_unused_resources_after_kill() {
     let host = Host::new();
@@ -160,7 +160,7 @@ async fn unchanged_content_is_confirmed_not_rewritten_after_start() {
     let (mut applier, supervisor) = host.start(&wanted).await;
     let report = apply(&mut applier, &wanted, Some(&supervisor.admin())).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
-    // Open the files as a restarted agent does.
+    // Read the files as a restarted agent would.
     let (mut applier, opened) = Applier::open(
         host.layout.clone(),
         host.config().log(),
@@ -201,7 +201,7 @@ async fn a_refused_listener_leaves_everything_as_it_was() {
     assert_eq!(OnDisk::load(&host.layout).unwrap().content, accepted);
     assert_eq!(applier.on_disk().content, accepted);
     assert_eq!(get(at, "/").await.unwrap(), (200, "one".to_owned()));
-    // Envoy has not kept any part of the rejected set, and accepts the next set.
+    // Envoy has not kept any part of the rejected resources, and accepts the next resources.
     let report = apply(&mut applier, &accepted, Some(&envoy)).await;
     assert_eq!(report.outcome, Outcome::Unchanged);
     bad.listeners = good;
@@ -222,7 +222,7 @@ async fn rejected_route_table_is_named_in_its_step() {
     let (mut applier, supervisor) = host.start(&accepted).await;
     let mut bad = accepted.clone();
     Arc::make_mut(&mut bad.route_tables)[0] = route_table(TABLE, "two");
-    // An empty cluster name fails validation.
+    // An empty cluster name fails Envoy's validation.
     Arc::make_mut(&mut bad.route_tables)[1] = route_table("other", "");
     let report = apply(&mut applier, &bad, Some(&supervisor.admin())).await;
     let Outcome::Refused(refusal) = &report.outcome else {
@@ -274,7 +274,7 @@ async fn certificate_rotates_and_bad_pair_is_rejected_twice() {
     let mut bad = rendered.clone();
     bad.secrets = [envoy_files::pair_secret(name, "nonsense", "nonsense")].into();
     for attempt in ["first", "second"] {
-        // Envoy reports success for the second attempt.
+        // For the second attempt, Envoy wrongly reports success.
         let report = step(&bad, "4e03").await;
         let Outcome::Refused(refusal) = report.outcome else {
             panic!("{attempt}: {report:?}");
@@ -300,7 +300,7 @@ async fn file_unseen_by_envoy_is_reported_and_reverted() {
         unseen: Duration::from_millis(100),
         ..Patience::default()
     });
-    // Envoy keeps watching the old directory.
+    // Envoy keeps watching the directory that was moved aside.
     let path = host.layout.eds("one");
     let watched = path.parent().unwrap();
     let aside = watched.with_extension("aside");
@@ -330,7 +330,8 @@ async fn next_agent_recovers_from_kill_in_transaction() {
     let envoy = supervisor.admin();
     let mut wanted = to_backend(&host, at, "two", backend("two").await);
     wanted.listeners = [envoy_files::bad_listener(at)].into();
-    // Drop the transaction at each of its await points in turn until it completes.
+    // Drop the transaction at the first await point, then at the second, and so on, until it
+    // completes.
     for polls in 1.. {
         let done = {
             let transaction = apply(&mut applier, &wanted, Some(&envoy));
@@ -354,7 +355,7 @@ async fn next_agent_recovers_from_kill_in_transaction() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Polls a future at most `polls` times, then drops it.
+/// Polls a future at most `polls` times, and then drops it.
 async fn limit_polls<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let mut left = polls;

@@ -1,5 +1,6 @@
 //! Continuous changes to a real agent with a real Envoy, under load. Expensive changes are batched,
-//! and endpoint updates overtake them. Delayed changes are applied without another trigger.
+//! and endpoint updates overtake the batches. A delayed change must be applied even if no other
+//! change follows.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
@@ -10,10 +11,11 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Number of routes in one table, enough that Envoy takes measurable time to apply a change.
+/// Number of routes in one table. It is so large that Envoy takes measurable time to apply a
+/// change.
 const ROUTES: usize = 1000;
 
-/// Returns a route in the table that responds with `status`.
+/// Returns a route that responds with `status`.
 fn route(number: usize, status: u16) -> Value {
     let mut rule = rule_to("a", &[]);
     if status != 200 {
@@ -63,7 +65,7 @@ async fn endpoints_apply_before_delayed_routes_without_failed_request() {
             agent.write("slices.yaml", &slices(backend));
             agent.wait_backend(&kept, name).await;
             let ahead = status_of(&agent, 0).await != status;
-            // The delayed change is applied without another trigger.
+            // The delayed change must be applied even if no other change follows.
             let request = agent.get(80, "h0.test", "/");
             agent
                 .wait_served(&request, |reply| reply.status == status)

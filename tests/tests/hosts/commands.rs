@@ -1,4 +1,4 @@
-//! Output and exit codes of read-only commands.
+//! Output and exit codes of commands that change nothing.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
@@ -194,7 +194,7 @@ fn wrong_arguments_are_named() {
     assert_eq!(output.status.code(), Some(3));
 }
 
-/// Starts an agent with one working route, and one route whose backend is missing.
+/// Starts an agent with a route that works, and a route whose backend does not exist.
 async fn running() -> AgentUnderTest {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("web", &["127.0.0.1:9".parse().unwrap()]));
@@ -224,7 +224,7 @@ async fn agent_commands_take_options_before_or_after_name() {
         "--gateway",
         "default/edge",
     ];
-    // Accepted generations are stored asynchronously.
+    // The agent stores accepted generations asynchronously.
     sesame_tests::wait::eventually("a generation is kept", TEST_TIMEOUT, async || {
         let listed = agent.command(&[&["history"][..], &options].concat());
         let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
@@ -247,7 +247,7 @@ async fn agent_commands_take_options_before_or_after_name() {
         ] {
             let output = agent.command_beside(&line).await;
             assert_eq!(output.status.code(), Some(code), "{line:?}: {output:?}");
-            // A streamed response has one JSON value per line.
+            // The output is a stream with one JSON value per line.
             let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Value>();
             let values: Vec<Value> = values.collect::<Result<_, _>>().expect("JSON");
             assert!(!values.is_empty(), "{line:?}: {output:?}");
@@ -294,7 +294,7 @@ async fn status_lists_problems_first_and_filters_objects() {
     let (_, every) = status(&["--all"]);
     assert!(every.contains("default    web"), "{every}");
 
-    // Output is colored only on a terminal, or if the user forces it.
+    // Output must be colored only on a terminal, or if the user forces colors.
     assert!(!all.contains('\u{1b}'));
     let coloured = Command::new(agent_binary())
         .args(["status", "--runtime-dir", &runtime])

@@ -1,5 +1,5 @@
-//! The doctor finds problems on a host, and its remedies repair them. A support archive does not
-//! contain secrets.
+//! The doctor finds problems on a host, and its remedies solve them. A support archive contains no
+//! secrets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -17,7 +17,7 @@ use sesame_tests::manifests::{
     edge, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
 
-/// Writes the settings of a host whose agent is not running.
+/// Writes a settings file for a host on which no agent is running.
 fn host(agent: &AgentUnderTest, more: &str) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n{more}",
@@ -150,7 +150,7 @@ async fn doctor_accepts_ports_of_running_agent() {
     assert!(sockets.starts_with("1 sockets"), "{sockets}");
 }
 
-/// A file from an archive.
+/// A file in a support archive.
 type File = (String, Vec<u8>);
 
 fn unpack(path: &Path) -> Vec<File> {
@@ -175,7 +175,8 @@ fn holds(files: &[File], needle: &[u8]) -> Option<String> {
     found.map(|(name, _)| name.clone())
 }
 
-/// Returns objects with API keys in every place that allows one: routes, matches and collectors.
+/// Returns objects with API keys in every field that may contain one: in routes, matches and
+/// collectors.
 fn with_api_keys() -> Vec<Value> {
     let header = |name: &str, value: &str| json!({"name": name, "value": value});
     let to_app = json!({"name": "app", "port": 80});
@@ -237,7 +238,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         .await;
     agent.wait_stored().await;
 
-    // A user has turned on debug logging, which makes Envoy log the token.
+    // Turn on debug logging, as a user might, which makes Envoy log the token.
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).unwrap();
     for gateway in gateways {
         let log = gateway.unwrap().path().join("envoy.log");
@@ -288,7 +289,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         );
     }
     assert!(names[1..].is_sorted(), "{names:?}");
-    // The archive must still contain this host's information.
+    // The archive must still contain information about this host.
     assert!(holds(&files, b"collect.test").is_some());
 
     let key = leaf.key().unwrap();
@@ -306,7 +307,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         b"-SECRET-".to_vec(),
         token.as_bytes().to_vec(),
     ];
-    // Search for each line of the PEM body.
+    // Search for each line of the PEM body separately.
     secrets.extend(
         base64
             .as_bytes()

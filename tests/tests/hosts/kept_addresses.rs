@@ -1,4 +1,5 @@
-//! Gateways that share a host's addresses: each keeps its address when others are added or removed.
+//! Gateways that share a host's addresses. Each keeps its address when other Gateways are added or
+//! removed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ fn another(name: &str) -> String {
     yaml(&[gateway])
 }
 
-/// Waits until each Gateway listens on the expected address.
+/// Waits until each Gateway listens on its expected address.
 async fn wait_addresses(agent: &AgentUnderTest, expected: &[(&str, &str)]) {
     let expected: BTreeMap<String, Value> = expected
         .iter()
@@ -70,7 +71,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     agent.kill9();
     agent.restart();
     wait_addresses(&agent, &three[..2]).await;
-    // `z` gets back the address that its own Envoy has released.
+    // `z` must get its address back, which its own Envoy has released.
     agent.write("z.yaml", &another("z"));
     wait_addresses(&agent, &three).await;
     let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();
@@ -83,7 +84,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // A removed Gateway does not leave files behind, especially not keys.
+    // Removing a Gateway must not leave files behind, in particular no keys.
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {

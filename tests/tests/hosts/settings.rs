@@ -1,5 +1,5 @@
-//! The settings file: settings take effect, a reload applies settings that do not require a
-//! restart, and errors are reported with their line.
+//! The settings file. Settings take effect, a reload applies those that do not require a restart,
+//! and errors are reported with their line.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Writes a settings file next to the agent's manifests.
+/// Writes a settings file in the parent directory of the agent's manifests.
 fn write(agent: &AgentUnderTest, content: &str) -> PathBuf {
     let path = agent.manifests().with_file_name("agent.yaml");
     std::fs::write(&path, content).unwrap();
@@ -53,7 +53,7 @@ async fn reload_applies_live_settings_without_restart() {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let reload = ["reload", "--output", "json", "--runtime-dir", &runtime];
 
-    // At this point the file is unchanged.
+    // So far, the file has not changed since the agent started.
     let output = agent.command(&reload);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output)["applied"], Value::Array(Vec::new()));
@@ -77,7 +77,7 @@ async fn reload_applies_live_settings_without_restart() {
     };
     agent.wait_status("the restart is hinted at", waits).await;
 
-    // An invalid file has no effect, and SIGHUP does not stop the agent.
+    // An invalid file must have no effect, and SIGHUP must not stop the agent.
     write(&agent, "log: info\n\ntrusted-hop: 2\n");
     let output = agent.command(&reload);
     assert_ne!(output.status.code(), Some(0));
@@ -104,7 +104,7 @@ async fn reload_applies_live_settings_without_restart() {
     report.tell("settings are reloaded four times");
     report.assert_clean();
 
-    // After a restart, no setting is still waiting to take effect.
+    // After a restart, all settings have taken effect.
     agent.restart();
     let new = |status: &Value| status["agent"]["pid"].as_i64() != Some(pid) && !waits(status);
     agent.wait_status("the new agent has them all", new).await;
@@ -165,7 +165,7 @@ fn validate_shows_origin_of_every_setting() {
     assert_eq!(of("drain-seconds")["values"], serde_json::json!(["3"]));
     assert_eq!(of("drain-seconds")["origin"]["from"], "file");
     assert_eq!(of("drain-seconds")["origin"]["line"], 2);
-    // The test harness sets these variables.
+    // The test harness sets this variable.
     assert_eq!(of("envoy")["origin"]["variable"], "ENVOY");
     assert_eq!(of("lame-duck-seconds")["origin"]["from"], "default");
     assert_eq!(of("log")["live"], true);
@@ -206,7 +206,8 @@ async fn commands_find_the_agent_by_the_file() {
         }
     })
     .await;
-    // Without a running agent, the command reads the state directory that the file specifies.
+    // Without a running agent, the command reads the state directory that the settings file
+    // specifies.
     agent.kill9();
     let output = agent.command(&["history", "--config", &path, "--output", "json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

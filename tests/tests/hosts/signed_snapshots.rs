@@ -1,5 +1,5 @@
-//! Signed snapshots from a controller or `sesame-agent render`. An agent with trusted keys rejects
-//! any other snapshot, even from an author with write access.
+//! Signed snapshots from a controller or from `sesame-agent render`. An agent with trusted keys
+//! rejects any other snapshot, even if its author may write to the agent's source.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -48,8 +48,8 @@ fn write(path: &Path, text: &str) {
     std::io::Write::write_all(&mut file.unwrap(), text.as_bytes()).unwrap();
 }
 
-/// Returns true if the agent reports this state for its first Gateway, and a message with all of
-/// these words.
+/// Returns true if the agent reports the given state for its first Gateway, with a message that
+/// contains all `words`.
 fn says(status: &Value, state: &str, words: &[&str]) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();
@@ -61,8 +61,8 @@ async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     agent.wait_backend(&request, backend.name()).await;
 }
 
-/// Exports the publication as a bundle with an agent's permissions, and checks the bundle's
-/// signature, Gateway and endpoint.
+/// Exports the publication as a bundle, with an agent's permissions. Checks the signature, Gateway
+/// and endpoint in the bundle.
 fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     let file = dir.join("edge.bundle");
     let output = std::process::Command::new(sesame_tests::agent::beside_test("sesame-controller"))
@@ -84,7 +84,7 @@ fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     assert_eq!(exported.gateway, "Gateway/default/edge");
 }
 
-/// Returns the objects of a Gateway whose only route goes to this backend.
+/// Returns the objects of a Gateway with a single route, which goes to the given backend.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));
@@ -93,7 +93,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Strips the fields that the API server sets, so that the object can be written again.
+/// Removes the fields that the API server sets, so that the object can be created again.
 fn again(mut object: Value) -> Value {
     object["metadata"]
         .as_object_mut()
@@ -141,7 +141,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     let first = admin.get(&shard_path).await.unwrap();
     cluster.apply_all(&objects(&b)).await;
     wait(&agent, &b).await;
-    // Without a controller, foreign writes are no longer reverted.
+    // Stop the controller, so that it does not revert changes by others.
     controller.kill9();
     let good = admin.get(&shard_path).await.unwrap();
 
@@ -170,7 +170,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     )
     .await;
     wait(&agent, &b).await;
-    // An outdated shard with a valid signature is rejected as well.
+    // An outdated shard must be rejected too, although its signature is valid.
     admin.apply_value(&again(first)).await.unwrap();
     told(
         "an old shard is named",
@@ -182,7 +182,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     let well = |status: &Value| says(status, "Serving", &[]);
     agent.wait_status("the true one is taken", well).await;
 
-    // A modified manifest and an unsigned manifest are rejected.
+    // A modified manifest and an unsigned manifest must be rejected.
     let manifest = admin.get(&manifest_path).await.unwrap();
     let mut other = again(manifest.clone());
     other["data"]["keySecrets"] = json!("1");
@@ -201,7 +201,7 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     .await;
     wait(&agent, &b).await;
 
-    // Let the controller restore the objects, and sign with two keys from now on.
+    // Let the controller restore its objects. From now on, it signs with two keys.
     write(&signing, &[OLD[0], NEW[0]].concat());
     controller.restart();
     agent.wait_status("it is mended", well).await;
@@ -230,8 +230,8 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     signed_by(1).await;
     cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
-    // An agent that trusts only the old key rejects anything signed with only the new key, but
-    // keeps serving.
+    // An agent that trusts only the old key must reject a snapshot that is signed only with the new
+    // key. It must keep serving.
     write(&trusted, OLD[1]);
     agent.wait_stored().await;
     agent.restart();
@@ -249,7 +249,7 @@ struct Renderer {
 }
 
 impl Renderer {
-    /// Creates two key pairs, `ours` and `theirs`, and a directory for manifests.
+    /// Creates the key pairs `ours` and `theirs`, and a directory for manifests.
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         for name in ["ours", "theirs"] {
@@ -269,7 +269,8 @@ impl Renderer {
         self.root.path().join(name).to_string_lossy().into_owned()
     }
 
-    /// Writes a snapshot of a Gateway that routes to this backend, signed unless `key` is empty.
+    /// Writes a snapshot of a Gateway that routes to the given backend. Signs the snapshot unless
+    /// `key` is empty.
     fn render(&self, backend: &Backend, key: &str) {
         let objects = yaml(&objects(backend));
         std::fs::write(self.at("manifests/all.yaml"), objects).unwrap();
@@ -315,7 +316,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
         agent.wait_status(why, degraded).await;
         wait(&agent, &two).await;
     };
-    // Publish snapshots that are signed with an untrusted key, unsigned, and modified after
+    // Publish snapshots that are signed with an untrusted key, not signed, or modified after
     // signing.
     renderer.render(&three, "theirs");
     refused("none of which is trusted here").await;
@@ -330,7 +331,7 @@ async fn snapshot_directory_needs_signature_of_trusted_key() {
     let altered = prost::Message::encode_to_vec(&manifest);
     std::fs::write(dir.join(directory::MANIFEST), altered).unwrap();
     refused("is for other content").await;
-    // Publish an older snapshot with a valid signature.
+    // Publish an older snapshot whose signature is valid.
     copy(&kept, &dir);
     refused("is older than the version accepted before").await;
 

@@ -1,5 +1,5 @@
-//! A broken manifest among valid ones. The error contains the file and line, and the last valid
-//! configuration is still served.
+//! A broken manifest among valid manifests. The error must contain the file and line, and the last
+//! valid configuration must still be served.
 
 use std::process::Output;
 
@@ -10,7 +10,7 @@ use sesame_tests::backends::start_served;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, rule_to, yaml};
 
-/// A broken manifest, and the lines that the error may refer to.
+/// A broken manifest, and the lines to which the error may refer.
 struct Broken {
     what: &'static str,
     text: &'static str,
@@ -46,8 +46,8 @@ async fn wait_backend(agent: &AgentUnderTest, host: &str, backend: &str) {
     agent.wait_backend(&request, backend).await;
 }
 
-/// Returns true if `value` contains this file and one of these lines anywhere, in separate fields
-/// or as `file:line`.
+/// Returns true if `value` contains the file and one of the lines. They may be in separate fields,
+/// or in one string as `file:line`.
 fn names(value: &Value, file: &str, lines: &[u64]) -> bool {
     match value {
         Value::String(text) => lines
@@ -141,7 +141,8 @@ async fn broken_manifest_is_named_with_line_and_isolated() {
             "{what}: lines {lines:?}: {report:#}"
         );
 
-        // Other files are still applied, and the last valid version of this file is still served.
+        // Other files must still be applied, and the last valid version of this file must still be
+        // served.
         let to = if index % 2 == 0 { "b" } else { "a" };
         agent.write("one.yaml", &route("one", to));
         wait_backend(&agent, "one.test", to).await;
@@ -172,7 +173,7 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
         .wait_status(what, |status| names(status, "other.yaml", lines))
         .await;
 
-    // Restart only the agent: not a single request may fail.
+    // Restart only the agent. No request may fail.
     let load = Load::start(&Plan::new(vec![agent.get(80, "other.test", "/")]));
     agent.restart();
     agent
@@ -181,7 +182,7 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // Restart both the agent and Envoy, as in a reboot.
+    // Restart both the agent and Envoy, like a reboot does.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

@@ -18,7 +18,7 @@ fn listeners(names: &[(&str, u16)]) -> String {
     yaml(&edge(&listeners))
 }
 
-/// Occupies a port from this test's process, which acts as the other process.
+/// Occupies a port. This process plays the role of the other process.
 fn hold(agent: &AgentUnderTest, outside: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(outside).port()))
         .expect("the port is free")
@@ -87,7 +87,7 @@ async fn held_port_is_reported_and_opened_when_free() {
     let held = hold(&agent, 81);
     agent.write("gateway.yaml", &listeners(&[("one", 80), ("two", 81)]));
     wait_conflict(&agent, "two").await;
-    // Unrelated changes are still applied.
+    // Unrelated changes must still be applied.
     let mut objects = served("b", &[backend.address()]);
     objects.push(http_route("b", &["b.test"], &[rule_to("b", &[])]));
     agent.write("b.yaml", &yaml(&objects));
@@ -111,7 +111,7 @@ async fn held_port_at_start_blocks_only_its_listener() {
     serves(&agent, 80).await;
     wait_conflict(&agent, "two").await;
 
-    // Kill the agent and Envoy, as in a reboot.
+    // Kill the agent and Envoy, like a reboot does.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();
@@ -161,7 +161,7 @@ async fn damaged_files_are_repaired_before_envoy_restarts() {
     }
 }
 
-/// Corrupts every file that Envoy reads, and returns the number of files.
+/// Corrupts every file that Envoy reads. Returns the number of files.
 fn damage(directory: &std::path::Path) -> usize {
     let mut count = 0;
     for entry in std::fs::read_dir(directory).expect("a directory").flatten() {

@@ -1,4 +1,4 @@
-//! The limits for untrusted clients never cut off a client that makes progress.
+//! The limits on untrusted clients never disconnect a client that makes progress.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Number of bytes sent one by one.
+/// Number of bytes that are sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// A timeout that is shorter than all bytes take, but longer than a busy machine delays a single
-/// byte.
+/// A timeout that is shorter than the time for all bytes together, but longer than a busy machine
+/// delays a single byte.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
@@ -35,7 +35,7 @@ fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {
     }
 }
 
-/// Sends bytes that no client library would send, and returns the response, which may be empty.
+/// Sends bytes that no client library would send. Returns the response, which may be empty.
 async fn raw(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream
@@ -109,7 +109,8 @@ async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
     checks.finish();
 }
 
-/// Returns the message of the Gateway's `Accepted` condition if its status is `True`.
+/// Returns the message of the Gateway's `Accepted` condition, or an empty string unless the status
+/// of the condition is `True`.
 fn accepted(status: &Value) -> String {
     let objects = status["objects"].as_array().into_iter().flatten();
     let conditions = objects
@@ -122,7 +123,7 @@ fn accepted(status: &Value) -> String {
         .collect()
 }
 
-/// Starts a server that responds to each request with these bytes.
+/// Starts a server that responds to each request with exactly the bytes in `answer`.
 async fn answering(answer: String) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -246,7 +247,8 @@ async fn unusual_but_valid_messages_pass() {
             "HTTP/1.0 400",
         ),
     ] {
-        // The server must close the connection after the response, or `raw` would block.
+        // The server must close the connection after its response. Otherwise, `raw` would wait for
+        // more.
         let answer = raw(agent.address(80), request).await;
         checks.that(answer.starts_with(status), format!("{name}: {answer}"));
     }
@@ -258,7 +260,7 @@ async fn unusual_but_valid_messages_pass() {
     checks.finish();
 }
 
-/// Starts a server that responds to each request byte by byte.
+/// Starts a server that sends each response byte by byte.
 async fn dripping() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .await
@@ -285,7 +287,7 @@ async fn drip(stream: &mut TcpStream) {
     }
 }
 
-/// Sends a body byte by byte and returns the response.
+/// Sends a request whose body arrives byte by byte. Returns the response.
 async fn upload(address: SocketAddr) -> String {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     let head = format!(
@@ -298,7 +300,7 @@ async fn upload(address: SocketAddr) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Sends the start of a handshake or request, then stays silent until the server disconnects.
+/// Sends the start of a handshake or request. Then stays silent until the server disconnects.
 async fn silent(address: SocketAddr, said: &[u8]) {
     let mut stream = TcpStream::connect(address).await.expect("a connection");
     stream.write_all(said).await.expect("it is taken");
@@ -388,7 +390,8 @@ async fn timeouts_close_only_silent_connections() {
     bodies_may_have_an_end(&agent, objects).await;
 }
 
-/// Checks that a Gateway for short requests can limit the time for receiving a complete request.
+/// Checks that a Gateway for short requests can limit the time in which a complete request must
+/// arrive.
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));

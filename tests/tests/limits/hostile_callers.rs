@@ -1,5 +1,5 @@
-//! Malformed, endless or stalled requests to the agent's own sockets must not block other callers.
-//! The agent must release the resources of such requests.
+//! Malformed, endless or stalled requests to the agent's own sockets. They must not block other
+//! callers, and the agent must release the resources that they use.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Maximum memory that callers may make the agent use, in addition to its usual 30 MiB.
+/// Maximum memory that callers may make the agent use. It is in addition to the usual 30 MiB.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
-/// Time to stay silent. It exceeds the agent's timeout for silent connections.
+/// How long callers stay silent. It is longer than the agent's timeout for silent connections.
 const SILENCE: Duration = Duration::from_secs(8);
 
 /// One of the agent's sockets.
@@ -36,7 +36,7 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Door {
-    /// Connects to the socket. Returns `None` if the kernel's backlog is full.
+    /// Connects to the socket. Returns `None` if the socket's backlog is full.
     async fn connect(&self) -> Option<Box<dyn Stream>> {
         match self {
             Self::Tcp(address) => match TcpStream::connect(address).await {
@@ -51,14 +51,14 @@ impl Door {
     }
 }
 
-/// Valid requests, which the tests truncate.
+/// Valid requests, of which the tests send prefixes.
 const REQUESTS: [&str; 3] = [
     "GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n",
     "GET /status HTTP/1.1\r\nhost: a\r\n\r\n",
     "POST /orders HTTP/1.1\r\nhost: a\r\ncontent-length: 60000\r\n\r\n{\"gateway\": ",
 ];
 
-/// Sends every prefix of every request, then random bytes.
+/// Sends every prefix of every request, and then random bytes.
 async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
     let mut said: Vec<Vec<u8>> = REQUESTS
         .iter()
@@ -71,13 +71,13 @@ async fn garbage(door: Door, moments: &mut Moments, rounds: usize) {
     }
     for bytes in said {
         if let Some(mut stream) = door.connect().await {
-            // The agent may already have closed the connection.
+            // Writing fails if the agent has already closed the connection.
             let _ = stream.write_all(&bytes).await;
         }
     }
 }
 
-/// Sends an endless line or chunk, which the agent must not buffer.
+/// Sends an endless line or chunk. The agent must not buffer it.
 async fn endless(door: Door, begin: &str) {
     let Some(mut stream) = door.connect().await else {
         return;
@@ -89,11 +89,11 @@ async fn endless(door: Door, begin: &str) {
             return;
         }
     }
-    // The kernel's buffers are smaller, so the agent must have read the rest.
+    // The kernel's buffers are smaller than the data, so the agent must have read the rest.
     panic!("the agent reads 16 MiB of {begin:?}");
 }
 
-/// Sends a few bytes, then stays silent until the agent disconnects.
+/// Sends a few bytes, and then stays silent until the agent disconnects.
 async fn silent(door: Door, begin: &str, read: bool) {
     let Some(mut stream) = door.connect().await else {
         return;
@@ -102,11 +102,11 @@ async fn silent(door: Door, begin: &str, read: bool) {
     if read {
         let mut answer = Vec::new();
         let hangs_up = stream.read_to_end(&mut answer);
-        // If the kernel drops the connection because of a full backlog, a silent client never
+        // If the kernel drops the connection because the backlog is full, a silent client never
         // notices.
         let _ = tokio::time::timeout(SILENCE, hangs_up).await;
     } else {
-        // Writing fails only once the agent has disconnected.
+        // Writing fails only after the agent has disconnected.
         let gone = async || match stream.write_all(b" ").await {
             Err(_) => Ok(()),
             Ok(()) => Err("still connected".to_owned()),
@@ -120,7 +120,7 @@ fn descriptors(pid: i32) -> usize {
     listed.count()
 }
 
-/// Sends requests to both sockets until `stop` is set. Returns the number of responses.
+/// Sends valid requests to both sockets until `stop` is set. Returns the number of responses.
 async fn asks(agent: &AgentUnderTest, health: SocketAddr, stop: &AtomicBool) -> usize {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let mut answered = 0;

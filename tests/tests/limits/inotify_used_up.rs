@@ -1,7 +1,7 @@
-//! Other processes of the same user take all inotify instances. The host keeps serving, reports the
-//! problem, and recovers when instances are released.
+//! Other processes of the same user take all inotify instances. The host must keep serving, report
+//! the problem, and recover when instances are released.
 //!
-//! Runs in a separate user namespace, so that other tests are not affected.
+//! Each test runs in a user namespace of its own, so that other tests are not affected.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,12 +23,13 @@ use sesame_tests::wait::{eventually, holds};
 
 const LIMIT: &str = "/proc/sys/user/max_inotify_instances";
 
-/// Returns the YAML of `services` Services and a route with `/always` and a path for this round.
+/// Returns the YAML of `services` Services, each with a route for a path that starts with `number`.
+/// Another route has the path `/always`.
 fn round(number: usize, services: usize, backend: &Backend) -> String {
     round_at(&[http_listener("http", 80, "")], number, services, backend)
 }
 
-/// Like [`round`], but with these listeners.
+/// Like [`round`], but with the given listeners.
 fn round_at(listeners: &[Value], number: usize, services: usize, backend: &Backend) -> String {
     let mut objects = edge(listeners);
     for index in 0..services {
@@ -63,7 +64,7 @@ fn says(status: &Value, words: &[&str]) -> bool {
     status["healthy"] == false && words.iter().all(|word| text.contains(word))
 }
 
-/// Strings in the agent's warning about a lack of inotify instances.
+/// Strings in the warning that the agent reports if it lacks inotify instances.
 const LACKS: &[&str] = &["inotify instances", "fs.inotify.max_user_instances"];
 
 fn warns(status: &Value, words: &[&str]) -> bool {
@@ -71,13 +72,13 @@ fn warns(status: &Value, words: &[&str]) -> bool {
     words.iter().all(|word| text.contains(word))
 }
 
-/// Waits until the agent is healthy and does not lack placeholders.
+/// Waits until the agent is healthy and has all its placeholders.
 async fn wait_well(agent: &AgentUnderTest) {
     let is_well = |status: &Value| status["healthy"] == true && !warns(status, LACKS);
     agent.wait_status("all is well", is_well).await;
 }
 
-/// Runs a test of this file in a separate user namespace.
+/// Runs a test of this file in a new user namespace.
 fn run_in_namespace(test: &str) {
     let status = Command::new("unshare")
         .args(["--user", "--map-root-user"])
@@ -104,7 +105,7 @@ async fn without_inotify() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
 
-    // While Envoy is running, it would abort if it had to watch another file. The change is served
+    // If the running Envoy had to watch another file, it would abort. The change must be served
     // without that file.
     allow(0);
     agent.write("all.yaml", &round(1, 3, &backend));
@@ -123,7 +124,7 @@ async fn without_inotify() {
     allow(128);
     wait_well(&agent).await;
 
-    // When the agent starts, it cannot get change notifications, so it polls.
+    // When the agent starts without instances, it cannot get change notifications, so it must poll.
     agent.kill9();
     allow(0);
     agent.restart();
@@ -144,7 +145,7 @@ async fn without_inotify() {
         .await
         .clean("no inotify instance left, while it runs and at its start");
 
-    // If no Envoy is running, it cannot start without inotify.
+    // Without inotify, a new Envoy cannot start.
     agent.kill9();
     agent.kill9_envoy();
     allow(0);
@@ -162,7 +163,7 @@ async fn without_inotify() {
     wait_well(&agent).await;
 }
 
-/// Simulates other processes of the user that take inotify instances.
+/// Stands for other processes of the same user, which take inotify instances.
 #[derive(Clone, Default)]
 struct Others(Arc<Mutex<Vec<EnvoyInstances>>>);
 
@@ -212,7 +213,7 @@ fn watched(agent: &AgentUnderTest) -> usize {
         .sum()
 }
 
-/// Writes this agent's settings to a file, for commands that would otherwise not find them.
+/// Writes the agent's settings to a file. Without the file, commands would not find this agent.
 fn config(agent: &AgentUnderTest) -> String {
     let content = format!(
         "manifests: {}\nruntime-dir: {}\nstate-dir: {}\naddress: [127.0.0.1]\n",
@@ -245,7 +246,7 @@ async fn with_others() {
     // route table.
     assert_eq!(files, 8 + SERVICES, "all is in files");
 
-    // No instances are free, but the agent keeps its placeholders.
+    // No instances are free, but the agent still has its placeholders.
     let others = Others::default();
     others.take_all();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
@@ -260,7 +261,7 @@ async fn with_others() {
     let doctor = words(&agent.command(&["doctor", "--config", &config(&agent)]));
     assert!(doctor.contains("the agent holds"), "{doctor}");
 
-    // Add a listener. Its route table takes priority over endpoints.
+    // Add a listener. Watching its route table has priority over watching endpoints.
     drop(taking);
     let listeners = [
         http_listener("http", 80, ""),
@@ -273,8 +274,8 @@ async fn with_others() {
     assert!(after > 5 && after <= files, "{after} of {files}");
     let taking = others.keep_taking();
 
-    // The agent has no placeholders left, and no instances are free. The running Envoy is not
-    // replaced, and the command reports why.
+    // The agent has no placeholders left, and no instances are free. Therefore the running Envoy
+    // must not be replaced, and the command must report why.
     let refused = words(&agent.replace_envoy("auto").await);
     assert!(
         refused.contains("not replaced") && refused.contains("fs.inotify.max_user_instances"),
@@ -282,13 +283,14 @@ async fn with_others() {
     );
     load.pass(100).await;
     drop(taking);
-    // Release some instances. With fewer files, there are enough for two Envoys.
+    // Release some instances. If Envoy watches fewer files, there are enough instances for two
+    // Envoys.
     others.let_go(files);
     agent.envoy_is_replaced("hot", "hot restart").await;
     agent.wait_envoys(1).await;
     load.stop().await.clean("restarts without a free instance");
 
-    // Envoy dies, and other processes take its instances before the next Envoy starts.
+    // Envoy is killed, and other processes take its instances before the next Envoy starts.
     let before = agent.envoy_pids();
     tokio::time::sleep(Duration::from_secs(6)).await;
     others.take_all();
@@ -304,7 +306,7 @@ async fn with_others() {
 
     others.let_go(usize::MAX);
     wait_well(&agent).await;
-    // The host reports that it is healthy before Envoy watches all files again.
+    // The host reports that it is healthy even before Envoy watches all files again.
     eventually(
         "all is in files again",
         Duration::from_secs(60),
@@ -327,7 +329,7 @@ fn inline_certificates_and_routes_change_under_load() {
 #[ignore = "needs a user namespace of its own: another test of this file runs it there"]
 async fn with_fewest_files() {
     const HOST: &str = "full.test";
-    // Allow instances for the agent, and twice the minimum that an Envoy needs.
+    // Leave instances for the agent, and twice the minimum number that an Envoy needs.
     allow(64);
     let others = Others::default();
     others.take_all();
@@ -354,7 +356,8 @@ async fn with_fewest_files() {
         .wait_status("it says so", |status| warns(status, &few))
         .await;
     assert_eq!(watched(&agent), 7);
-    // Each change replaces the listener's filter chain, whose connections have a second to drain.
+    // Each change replaces the listener's filter chain. Connections of the old filter chain have a
+    // second to drain.
     let always = get("/always");
     let load = Load::start(&Plan::new(vec![always.clone(), always.http2()]));
     for number in 1..6 {

@@ -1,8 +1,8 @@
-//! Ports below 1024 for an agent that does not run as root, with and without the capability that it
-//! needs.
+//! Ports below 1024, used by an agent that does not run as root. It runs with and without the
+//! capability for them.
 //!
-//! Runs in a separate network namespace, where all ports are free and `ip_unprivileged_port_start`
-//! has the kernel's default.
+//! Each test runs in a network namespace of its own, in which all ports are free and
+//! `ip_unprivileged_port_start` has the kernel's default.
 
 use std::process::Command;
 
@@ -14,11 +14,11 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 
 const HOST: &str = "low.test";
-/// An unassigned user ID that is not root.
+/// A user ID that belongs to no user, and is not root's.
 const USER: u32 = 61_234;
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-/// Runs another test of this file in a new network namespace in which the kernel may migrate
+/// Runs the given test of this file in a new network namespace. There, the kernel may migrate
 /// connections between listening sockets.
 fn in_a_network(test: &str) {
     let script = format!(
@@ -71,7 +71,7 @@ fn load(agent: &AgentUnderTest, ports: &[u16]) -> Load {
     Load::start(&Plan::new(requests.collect()))
 }
 
-/// Returns the real user ID and the effective capabilities from `/proc`.
+/// Returns the real user ID and the effective capabilities of a process from `/proc`.
 fn rights(pid: i32) -> (String, String) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
@@ -94,7 +94,7 @@ async fn with_the_capability() {
     wait_round(&agent, &ports, 0).await;
     agent.wait_healthy().await;
     for envoy in agent.envoys() {
-        // Bit 10 is CAP_NET_BIND_SERVICE, Envoy's only capability.
+        // Bit 10 is CAP_NET_BIND_SERVICE. Envoy may have no other capability.
         let expected = (USER.to_string(), "0000000000000400".to_owned());
         assert_eq!(rights(envoy.pid), expected);
     }
@@ -126,7 +126,7 @@ async fn with_the_capability() {
         .clean("ports 80 and 443 of an ordinary user: hot restart, handover, another agent");
 }
 
-/// Returns true if the listener's `Programmed` condition has the expected error.
+/// Returns true if the listener's `Programmed` condition reports the expected error.
 fn refused(status: &Value, listener: &str) -> bool {
     let programmed = listener_condition(status, listener, "Programmed");
     let words = [

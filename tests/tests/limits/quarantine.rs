@@ -1,4 +1,4 @@
-//! Quarantine finds everything that the real Envoy rejects, and does not exclude anything else.
+//! Quarantine finds everything that a real Envoy rejects, and excludes nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -28,12 +28,12 @@ use sesame_tests::envoy_files::{
 };
 
 const TABLE: &str = "http/80";
-/// A regular expression that is valid for Rust's regex crate, but not for RE2.
+/// A regular expression that Rust's `regex` crate accepts and RE2 rejects.
 const BAD_REGEX: &str = "(?x)a";
-/// An origin with an escape that RE2 does not support. Sesame treats the origin as literal text.
+/// An origin with an escape that RE2 does not support. Sesame treats origins as literal text.
 const BAD_ORIGIN: &str = r"https://\u0041\.test";
 
-/// Valid objects, to which the tests add invalid configuration.
+/// Valid objects, to which tests add invalid configuration.
 struct World {
     resolved: ResolvedGateway,
 }
@@ -67,8 +67,8 @@ fn bad_string(name: &str) -> StringMatch {
     }
 }
 
-/// Creates a key whose certificate's serial number ends with `number`. Envoy rejects a key that
-/// does not match its certificate.
+/// Creates a key pair. The certificate's serial number ends with `number`. If `wrong_key` is true,
+/// the key does not match the certificate, so Envoy rejects the pair.
 fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     let key = rcgen::KeyPair::generate().unwrap();
     let shown = if wrong_key {
@@ -94,7 +94,7 @@ fn key(name: &str, number: u8, wrong_key: bool) -> (KeyRef, KeyPair) {
     (key, pair)
 }
 
-/// Kinds of invalid configuration.
+/// Kinds of invalid configuration that Envoy rejects.
 #[derive(Clone, Copy, Debug)]
 enum Poison {
     PathRegex,
@@ -123,7 +123,8 @@ impl Poison {
 }
 
 impl World {
-    /// Creates `routes` routes to one endpoint, a listener, and an HTTPS listener with a valid key.
+    /// Creates `routes` routes to one endpoint, an HTTP listener, and an HTTPS listener with a
+    /// valid key.
     fn new(routes: usize, endpoint: SocketAddr) -> Self {
         let name = "Service/ns/good/80";
         let mut world = Self {
@@ -203,7 +204,7 @@ impl World {
         listener
     }
 
-    /// Replaces a key with another version.
+    /// Replaces a key with another version of the key.
     fn rotate(&mut self, name: &str, number: u8, wrong_key: bool) {
         let (key, pair) = key(name, number, wrong_key);
         let (keys, pairs) = (&mut self.resolved.snapshot.keys, &mut self.resolved.keys);
@@ -211,7 +212,7 @@ impl World {
         (keys[place], pairs[place]) = (key, pair);
     }
 
-    /// Adds invalid configuration, and returns the piece that quarantine must exclude.
+    /// Adds invalid configuration. Returns the piece that quarantine must exclude.
     fn poison(&mut self, poison: Poison, number: usize) -> Piece {
         let name = format!("bad{number}");
         let mut bad = route(&name, "Service/ns/good/80");
@@ -267,7 +268,7 @@ impl World {
                 };
             }
             Poison::ClientKey => {
-                // The backend itself is valid, even though it does not speak TLS.
+                // The backend is valid, although it does not speak TLS.
                 let backend = format!("Service/ns/{name}/80");
                 let serial = u8::try_from(number % 256).unwrap();
                 let (key, pair) = key(&name, serial, true);
@@ -313,7 +314,8 @@ impl World {
                         ..VirtualHost::default()
                     });
                 }
-                // The upper-case domain sorts first and is valid, but this one is its duplicate.
+                // The domain in upper case sorts first and is valid. This domain is a duplicate of
+                // it.
                 return Piece::VirtualHost {
                     table: TABLE.to_owned(),
                     domain: format!("{name}.com"),
@@ -326,7 +328,7 @@ impl World {
     }
 }
 
-/// A host with Envoy and a quarantine, to which tests publish worlds.
+/// An Envoy and a quarantine, to which tests publish worlds.
 struct Publisher {
     host: Host,
     at: SocketAddr,
@@ -338,7 +340,7 @@ struct Publisher {
 }
 
 impl Publisher {
-    /// Starts Envoy with the files of `world`, valid or not.
+    /// Starts Envoy with the files of `world`, which may be invalid.
     async fn start(world: &World) -> Self {
         let host = Host::new();
         let (at, tls) = (free_address(), free_address());
@@ -366,7 +368,7 @@ impl Publisher {
             .start(&sesame_render::render(snapshot, keys, &options))
             .await;
         let applier = applier.with_patience(Patience {
-            // The search waits this long for each rejected certificate, so use a short time.
+            // The search waits up to this long after each certificate change, so use a short time.
             serial: Duration::from_millis(500),
             ..Patience::default()
         });
@@ -395,10 +397,10 @@ impl Publisher {
         published.unwrap()
     }
 
-    /// Publishes until the world is accepted, and returns the excluded pieces.
+    /// Publishes until Envoy accepts the world. Returns the excluded pieces.
     async fn accepted(&mut self, world: &World) -> BTreeSet<Piece> {
         let mut published = self.publish(world).await;
-        // On a busy machine a search may take several attempts.
+        // On a busy machine, a search may need several attempts.
         while let Published::Searching { .. } = published {
             published = self.publish(world).await;
         }
@@ -410,7 +412,7 @@ impl Publisher {
         found
     }
 
-    /// Returns the serial numbers of the certificates that Envoy reports.
+    /// Returns the serial numbers of the certificates that Envoy has loaded.
     async fn serials(&self) -> BTreeSet<String> {
         let serials = self.envoy.certificate_serials().await.unwrap();
         serials.into_iter().collect()
@@ -443,7 +445,7 @@ async fn each_poison_is_quarantined_alone_until_fixed() {
         eprintln!("{poison:?}: {words}");
         let answered = match poison {
             Poison::CorsRegex | Poison::LongSni | Poison::TrustBundle => 500,
-            // The route is still served, but Envoy connects to the backend without the client key.
+            // The route is still served, but Envoy connects to its backend without a client key.
             Poison::ClientKey => 503,
             _ => 404,
         };
@@ -482,7 +484,7 @@ async fn quarantined_virtual_host_answers_500_not_wider_host() {
         table: TABLE.to_owned(),
         domain: "example.com".to_owned(),
     };
-    // Simulate the result of a search, because Envoy accepts this virtual host.
+    // Simulate the result of a search, because Envoy would accept this virtual host.
     let culprit = Culprit {
         digest: Digest::default(),
         envoy_words: "no".to_owned(),
@@ -530,7 +532,7 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
     assert_eq!(publisher.accepted(&bad).await, culprits);
     load.pass(200).await;
 
-    // An unrelated change is applied immediately.
+    // An unrelated change must be applied immediately.
     bad.routes().push(route("new", "Service/ns/good/80"));
     let Published::Accepted { report, reduced } = publisher.publish(&bad).await else {
         panic!("an unrelated change is refused");
@@ -546,8 +548,8 @@ async fn forty_culprits_are_named_exactly_without_failed_request() {
         |port| port.port,
     );
     assert_eq!(affected.refused.len(), 40);
-    // A rejected key affects the listeners that use it. Rejected bundles and backends affect their
-    // routes.
+    // A rejected key affects the listeners that use it. Rejected bundles and backends affect the
+    // routes that use them.
     assert_eq!(affected.listeners.len(), 4);
     let lost = affected
         .routes
@@ -639,8 +641,8 @@ async fn rejected_key_is_replaced_by_accepted_until_fixed() {
         );
     }
 
-    // An unrelated change is applied, even by a restarted agent that knows only the last accepted
-    // keys.
+    // An unrelated change must be applied even by a restarted agent, which knows only the last
+    // accepted keys.
     world.routes().push(route("beside", "Service/ns/good/80"));
     let Published::Accepted { reduced, .. } = publisher.publish(&world).await else {
         panic!("an unrelated change is refused");

@@ -1,5 +1,5 @@
-//! In each test, a gateway is slow for a different reason, which the commands in `docs/slow.md`
-//! find. Uses a real Envoy.
+//! In each test, a gateway is slow for a different reason. The commands in `docs/slow.md` must
+//! reveal the reason. Uses a real Envoy.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
@@ -14,7 +14,7 @@ async fn told(agent: &AgentUnderTest, line: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{line}: {}", words(&output)))
 }
 
-/// Waits until the row `name` is slow, with this stage as the main cause.
+/// Waits until the row `name` is marked as slow, with `stage` as the main cause.
 async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> Value {
     let top = format!("top --once --window 10s --by {by}");
     eventually(
@@ -37,7 +37,7 @@ async fn slow_row(gateway: &SlowGateway, by: &str, name: &str, stage: &str) -> V
     .await
 }
 
-/// Returns the address of the endpoint at fault.
+/// Returns the address of the endpoint that causes the problem.
 fn culprit(gateway: &SlowGateway) -> String {
     gateway
         .culprit
@@ -138,7 +138,7 @@ async fn too_little_of_the_processor() {
         let envoy = &report["envoys"][0];
         let percent = envoy["waitingPercent"].as_u64();
         let seconds = envoy["waiting"].as_f64();
-        // The alert uses the same thresholds.
+        // The alert has the same thresholds as the command.
         (percent >= Some(50) && seconds > Some(0.2))
             .then_some(())
             .ok_or_else(|| report["envoys"].to_string())

@@ -1,9 +1,9 @@
-//! The agent and its Envoy run in two containers, so stopping the agent's container must not affect
-//! Envoy.
+//! The agent and its Envoy run in two separate containers. Stopping the agent's container must not
+//! affect Envoy.
 //!
-//! Each container is simulated by an environment variable, which all its processes inherit. To stop
-//! a container, the test kills every process with that variable, as the kernel and container
-//! runtimes would.
+//! An environment variable, which child processes inherit, marks the processes of each simulated
+//! container. To stop a container, the test kills every process with the container's variable, as
+//! the kernel and container runtimes would.
 
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -25,7 +25,7 @@ fn mark(container: &str) -> String {
     format!("{CONTAINER}={container}-{}", std::process::id())
 }
 
-/// Lists the processes in a container.
+/// Lists the processes of a container.
 fn inside(container: &str) -> Vec<i32> {
     let mark = mark(container);
     let is_inside = |pid: &i32| {
@@ -41,7 +41,7 @@ fn inside(container: &str) -> Vec<i32> {
         .collect()
 }
 
-/// Kills every process in a container with SIGKILL.
+/// Sends SIGKILL to every process of a container.
 async fn end(container: &str) {
     eventually(
         "nothing of the container is left",
@@ -59,7 +59,7 @@ async fn end(container: &str) {
     .await;
 }
 
-/// The container that runs the Envoys.
+/// The container in which the Envoys run.
 struct Launcher(Child);
 
 impl Launcher {
@@ -97,7 +97,7 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // The process may already have exited.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -115,7 +115,7 @@ async fn envoy_survives_end_of_agent_container() {
         .wrapper(&["env", &mark("agent")])
         .prepare();
     agent.write("all.yaml", &numbered(HOST, 0, backend.address()));
-    // Containers may start in any order. Here, the agent starts before its launcher.
+    // Containers may start in any order. Here, the agent starts before the launcher.
     agent.restart();
     agent
         .wait_status("the launcher is missed", |status| {
@@ -131,7 +131,8 @@ async fn envoy_survives_end_of_agent_container() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 3, 40);
     for number in 1..=rounds {
-        // Stop gracefully: SIGTERM to the agent, then SIGKILL to the remaining processes.
+        // Stop the agent's container gracefully: SIGTERM to the agent, and then SIGKILL to the
+        // remaining processes.
         assert!(agent.stop().success(), "{}", agent.log_tail());
         end("agent").await;
         load.pass(50).await;
@@ -142,7 +143,7 @@ async fn envoy_survives_end_of_agent_container() {
             &numbered(HOST, 2 * number - 1, backend.address()),
         );
         agent.wait_numbered(HOST, 2 * number - 1).await;
-        // Crash: kill all processes at the same time.
+        // Simulate a crash of the agent's container: kill all its processes at the same time.
         end("agent").await;
         agent.kill9();
         load.pass(50).await;
@@ -167,14 +168,14 @@ async fn envoy_survives_end_of_agent_container() {
         "the agent's container stopped and killed {rounds} times each"
     ));
 
-    // A replacement for a dead Envoy also starts in the launcher's container.
+    // If Envoy is killed, the next Envoy must also start in the launcher's container.
     agent.kill9_envoy();
     agent.wait_numbered(HOST, 2 * rounds).await;
     agent.wait_live().await;
     assert!(inside("envoy").contains(&agent.envoy_pids()[0]));
 
-    // When a Pod is deleted, both containers get SIGTERM in turn. All processes must drain and
-    // exit.
+    // When a Pod is deleted, both containers get SIGTERM, here one after the other. All processes
+    // must drain and exit.
     launcher.signal();
     assert!(agent.stop().success(), "{}", agent.log_tail());
     assert!(launcher.ended().await.success());
@@ -210,7 +211,7 @@ async fn envoys_end_with_launcher_and_next_one_serves() {
     agent.wait_numbered(HOST, 0).await;
 }
 
-/// Process IDs in the launcher's namespace are not valid in the agent's namespace.
+/// A process ID from the launcher's PID namespace is not valid in the agent's PID namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn launcher_in_other_pid_namespace_starts_nothing() {
     let backend = Backend::start("a").await;

@@ -1,8 +1,8 @@
-//! New connections survive the death of Envoy: they wait in the queue of a socket that the agent
-//! holds, until the next Envoy accepts them.
+//! New connections survive when Envoy is killed: they wait in the backlog of a socket that the
+//! agent holds, until the next Envoy accepts them.
 //!
-//! Runs in a separate network namespace in which the kernel may migrate connections between the
-//! listening sockets of a port.
+//! Each test runs in a network namespace of its own, in which the kernel may migrate connections
+//! between the listening sockets of a port.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "parked.test";
 const MIGRATE: &str = "/proc/sys/net/ipv4/tcp_migrate_req";
-/// Number of listening sockets that Envoy opens per address.
+/// Number of listening sockets that Envoy opens for each address.
 const WORKERS: usize = 2;
 
 fn config(backend: &Backend, ports: &[u16], routes: usize) -> String {
@@ -78,14 +78,14 @@ async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
     .await;
 }
 
-/// A failed request. Each request uses a new connection.
+/// A failed request. Each request has a connection of its own.
 #[derive(Debug)]
 struct Failed {
     begun: Instant,
     cause: String,
 }
 
-/// Clients that reconnect for each request.
+/// Clients that open a new connection for each request.
 struct Visitors {
     stop: Arc<AtomicBool>,
     served: Arc<AtomicU64>,
@@ -133,8 +133,8 @@ impl Visitors {
     }
 }
 
-/// Kills Envoy with SIGKILL. Returns the times at which it was killed and at which its last thread
-/// exited.
+/// Kills Envoy with SIGKILL. Returns the times at which Envoy was killed, and at which its last
+/// thread exited.
 async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let envoys = agent.envoys();
     let [envoy] = envoys.as_slice() else {
@@ -145,7 +145,7 @@ async fn kill_envoy(agent: &AgentUnderTest) -> (Instant, Instant) {
     let killed = Instant::now();
     agent.kill9_envoy();
     eventually("it is gone", TEST_TIMEOUT, async || {
-        // The main thread may exit before the other threads.
+        // The main thread may exit before Envoy's other threads.
         let others = std::fs::read_dir(&threads).map_or(0, Iterator::count);
         match std::fs::read_to_string(&stat) {
             Ok(text) if others > 1 || !text.contains(") Z") => Err(text),
@@ -171,7 +171,8 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     let (mut deaths, mut outages) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         wait_listening(&agent, 80, WORKERS + 1).await;
-        // The death of a younger Envoy counts as a crash loop, which delays the next start.
+        // If Envoy were killed earlier after its start, the agent would assume a crash loop and
+        // delay the next start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let (killed, dead) = kill_envoy(&agent).await;
         let reply = request.send().await;
@@ -191,7 +192,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     );
     assert!(served > 0);
     for Failed { begun, cause } in &failed {
-        // Envoy may have accepted any connection opened before its last thread exited.
+        // Envoy may have accepted any connection that was opened before its last thread exited.
         let in_flight = deaths.iter().any(|(killed, dead)| {
             *begun <= *dead && killed.saturating_duration_since(*begun) < Duration::from_secs(20)
         });
@@ -215,7 +216,8 @@ async fn what_is_parked_is_in_nobodys_way() {
         wait_listening(&agent, port, WORKERS + 1).await;
     }
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/")]));
-    // A removed listener refuses connections. Once it is added again, it receives all connections.
+    // A removed listener refuses connections. When it is added again, it must receive all
+    // connections.
     for _ in 0..3 {
         agent.write("all.yaml", &config(&backend, &[80], 1));
         wait_listening(&agent, 81, 0).await;
@@ -248,7 +250,7 @@ async fn what_is_parked_is_in_nobodys_way() {
     assert_eq!(listening(&agent, 80), 0);
 }
 
-/// If no Envoy replaces the dead one, clients must get an error instead of waiting forever.
+/// If no other Envoy starts, clients must get an error instead of waiting forever.
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_sockets_close_if_no_envoy_takes_over() {
     if !inside_own("parked_sockets_close_if_no_envoy_takes_over") {

@@ -1,4 +1,4 @@
-//! Faults while one Envoy takes over from another: no request may fail, and the next restart must
+//! Faults while one Envoy takes over from another. No request may fail, and the next restart must
 //! work.
 
 use std::os::unix::fs::FileExt as _;
@@ -30,7 +30,7 @@ fn load(agent: &AgentUnderTest) -> Load {
     Load::start(&Plan::new(vec![agent.get(80, "restart.test", "/")]))
 }
 
-/// Checks that a hot restart succeeds.
+/// Checks that a hot restart works.
 async fn works(agent: &AgentUnderTest, load: &Load) {
     let output = agent.replace_envoy("hot").await;
     let text = words(&output);
@@ -50,16 +50,16 @@ fn shared_memory(agent: &AgentUnderTest) -> String {
     agent::shared_memory(&agent.envoys()[0]).expect("a base id")
 }
 
-/// Outcome of trying to kill the second Envoy.
+/// Outcome of an attempt to kill the second Envoy.
 #[derive(Debug, PartialEq, Eq)]
 enum Second {
     NeverCame,
     Killed,
-    /// The test was too slow: the second Envoy has already taken over and now serves.
+    /// The test was too slow: the second Envoy has already completed the takeover.
     TookOver,
 }
 
-/// Waits for a second Envoy, then kills it when the takeover reaches `stage`.
+/// Waits for a second Envoy, and kills it when the takeover has reached `stage`.
 async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second {
     let start = std::time::Instant::now();
     let second = loop {
@@ -77,7 +77,8 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         Stage::Started => {}
         Stage::After(pause) => tokio::time::sleep(pause).await,
         Stage::Attached => {
-            // While the first Envoy is suspended, the second one waits for it and does not proceed.
+            // While the first Envoy is suspended, the second Envoy waits for it and does not get
+            // further.
             signal(first, Signal::SIGSTOP);
             let memory = shared_memory(agent);
             while flags(Path::new(&memory)) == 0
@@ -88,7 +89,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
             }
         }
     }
-    // The second Envoy may already have exited.
+    // The second Envoy may have exited already.
     let _ = kill(Pid::from_raw(second), Signal::SIGSTOP);
     let before = listens(first, port);
     if before {
@@ -97,7 +98,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // The first Envoy still has to respond to the killed Envoy's requests.
+        // The first Envoy still has requests from the killed Envoy to respond to.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }
@@ -108,7 +109,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
     }
 }
 
-/// Returns true if the process is listening on this port of 127.0.0.1.
+/// Returns true if the process listens on `port` of 127.0.0.1.
 fn listens(pid: i32, port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
     let local = format!("0100007F:{port:04X}");
@@ -212,8 +213,8 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
         .expect("shared memory");
     works(&agent, &load).await;
     assert_eq!(flags(Path::new(&memory)), 0);
-    // If the shared memory has an unknown layout or is missing, the agent does not touch it, and
-    // `auto` chooses a handover.
+    // If the shared memory is missing or has an unknown layout, the agent must not touch it, and
+    // `auto` must choose a handover.
     std::fs::remove_file(&memory).expect("shared memory");
     let output = agent.replace_envoy("hot").await;
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -223,8 +224,8 @@ async fn poisoned_shared_memory_is_repaired_after_interrupted_restart() {
     assert!(words(&output).contains("by handover"), "{}", words(&output));
 }
 
-/// If the base ID in the command line were predictable, another user could create the shared memory
-/// with that ID first, which would make Envoy abort.
+/// The base ID in Envoy's command line must not be predictable. Otherwise, another user could
+/// create the shared memory with that ID first, which would make Envoy abort.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_envoys_hide_base_ids_and_leak_nothing() {
     let backend = Backend::start("a").await;
@@ -275,8 +276,8 @@ async fn new_envoys_hide_base_ids_and_leak_nothing() {
     assert!(!exists(&third));
 }
 
-/// After the takeover, the second Envoy is the only one, so its death must be handled like any
-/// other.
+/// After the takeover, the second Envoy is the only Envoy. If it is killed, it must be replaced
+/// like any other.
 #[tokio::test(flavor = "multi_thread")]
 async fn second_envoy_is_replaced_if_killed_after_takeover() {
     let backend = Backend::start("a").await;
@@ -320,7 +321,8 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
     );
     load.pass(50).await;
 
-    // Suspend the first Envoy during a restart. The second Envoy waits for it until the deadline.
+    // Suspend the first Envoy during a restart. The second Envoy waits for the first until the
+    // deadline.
     let output = loop {
         let first = agent.wait_live().await;
         let stop_first = async {
@@ -346,15 +348,15 @@ async fn stopped_envoy_is_not_replaced_and_resumes() {
     };
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
     load.pass(50).await;
-    // A late response to the killed Envoy must not reach its successor.
+    // A late response to the killed Envoy must not reach the next Envoy.
     works(&agent, &load).await;
     load.stop()
         .await
         .clean("first Envoy stopped before and in a restart");
 }
 
-/// The running Envoy's state file contains an epoch that is too high, so the next Envoy does not
-/// find a predecessor to take over from.
+/// The running Envoy's state file contains an epoch that is too high. Therefore the next Envoy does
+/// not find the Envoy from which it should take over.
 #[tokio::test(flavor = "multi_thread")]
 async fn restart_succeeds_after_epoch_was_skipped() {
     let backend = Backend::start("a").await;
@@ -409,7 +411,7 @@ async fn next_agent_completes_restart_after_crash() {
     report.clean("agent killed in restarts");
 }
 
-/// Waits until another Envoy is live and the previous one has exited.
+/// Waits until another Envoy is live and the Envoy `before` has exited.
 async fn another(agent: &AgentUnderTest, before: i32) -> i32 {
     let now = eventually("another Envoy is live", TEST_TIMEOUT, async || {
         let now = agent.wait_live().await;

@@ -1,4 +1,4 @@
-//! Every way to replace Envoy under load: no request may fail, and streams must last until the
+//! Every way to replace Envoy, under load. No request may fail, and streams must last until the
 //! drain ends.
 
 use std::net::{Ipv6Addr, TcpListener};
@@ -54,14 +54,14 @@ async fn handovers_in_a_row_drop_nothing() {
     traffic.end(&scenario, DRAIN).await;
 }
 
-/// Opens as many new connections as the machine can handle, so that some arrive exactly when an
-/// Envoy closes its ports. The listeners bind to all addresses.
+/// Opens as many new connections as the machine can handle, so that some of them arrive exactly
+/// when an Envoy closes its ports. The listeners bind to all of the host's addresses.
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_reset_no_new_connections_under_load() {
     crowd(setup().everywhere(), "").await;
 }
 
-/// Python script that denies access to other processes' sockets, as containers do by default.
+/// Python script that denies access to sockets of other processes, as containers do by default.
 const WITHOUT_OTHERS_SOCKETS: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -90,7 +90,8 @@ async fn crowd(setup: Setup, how: &str) {
     let load = Load::start(&Plan {
         keep_alive: 0,
         fresh: 64,
-        // Envoy itself responds to these requests, because a backend would only slow them down.
+        // Envoy itself responds to these requests, because a backend would reduce the number of
+        // requests per second.
         good: |reply| reply.status == 404,
         ..Plan::new(requests)
     });
@@ -107,8 +108,8 @@ async fn crowd(setup: Setup, how: &str) {
     assert!(!said.contains("tcp_migrate_req"), "{said}");
 }
 
-/// Returns the maximum number of clusters that can have 16 connections each. With fewer connections
-/// per cluster, this test's streams would block its requests.
+/// Returns the maximum number of clusters for which Envoy allows 16 connections each. If a cluster
+/// had fewer connections, the streams in this test would block the requests.
 fn most_clusters() -> usize {
     let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).expect("a process has limits");
     let limits = Limits::new(files, 1 << 30).expect("an Envoy can serve");

@@ -1,4 +1,4 @@
-//! Long-lived connections and datagrams while Envoy is replaced: nothing is cut before the drain
+//! Long-lived connections, and datagrams, while Envoy is replaced. Nothing is cut before the drain
 //! ends.
 
 use std::time::{Duration, Instant};
@@ -52,8 +52,8 @@ async fn endures(strategy: &str) {
         Ok(stream)
     })
     .await;
-    // Send datagrams throughout, each from a new port. A datagram without a timely response counts
-    // as lost.
+    // Send datagrams during all replacements, each from a new port. A datagram without a timely
+    // response counts as lost.
     let asking = tokio::spawn(async move {
         let (mut sent, mut lost) = (0u32, 0u32);
         let start = Instant::now();
@@ -66,7 +66,7 @@ async fn endures(strategy: &str) {
     });
     restart(&agent, strategy).await;
     let start = Instant::now();
-    // The first Envoy still owns this stream.
+    // The first Envoy still holds this stream's connection.
     ping(&mut stream)
         .await
         .expect("not cut by the restart itself");

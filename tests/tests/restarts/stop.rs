@@ -1,5 +1,5 @@
-//! Stopping the agent does not stop the gateway: the agent is stopped, restarted and upgraded under
-//! load without a failed request. Only an explicit command stops the gateway.
+//! Stopping the agent does not stop its Envoy. The agent is stopped, restarted and upgraded under
+//! load, and no request may fail. Only an explicit command stops Envoy.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -30,7 +30,8 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 4, 40);
     for number in 1..=rounds {
-        // Kill the agent immediately, while it applies the change, and afterwards.
+        // Kill the agent immediately after writing the change, while it applies the change, and
+        // afterwards.
         agent.write(
             "all.yaml",
             &numbered(HOST, 3 * number - 2, backend.address()),
@@ -68,7 +69,8 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     ));
 }
 
-/// The agent stops during a takeover. The takeover must be complete once the next agent is running.
+/// The agent stops during a takeover. When the next agent is running, the takeover must be
+/// complete.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_stops_during_envoy_restart_without_failed_request() {
     let backend = Backend::start("a").await;
@@ -106,7 +108,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     agent.restart();
     agent.wait_numbered(HOST, 0).await;
 
-    // Test both with an Envoy whose agent was stopped, and with one whose agent was killed.
+    // Test both an Envoy whose agent was stopped, and an Envoy whose agent was killed.
     for is_orderly in [true, false] {
         if is_orderly {
             assert!(agent.stop().success(), "{}", agent.log_tail());
@@ -133,7 +135,7 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
         agent.wait_numbered(HOST, 0).await;
     }
 
-    // An agent that does not listen on its socket must not be ignored.
+    // A running agent that does not listen on its socket must not be ignored.
     std::fs::remove_file(agent.runtime().join("agent.sock")).expect("its socket");
     let output = agent.drain_stop();
     assert_eq!(output.status.code(), Some(1), "{}", words(&output));
@@ -145,8 +147,8 @@ async fn drain_stop_ends_agent_and_orphaned_envoys() {
     assert_eq!(agent.envoy_pids().len(), 1);
 }
 
-/// If the first process of a container exits, the kernel kills all others, so it must drain Envoy
-/// first.
+/// When the first process of a container exits, the kernel kills all others. Therefore the first
+/// process must drain Envoy before it exits.
 #[tokio::test(flavor = "multi_thread")]
 async fn container_init_drains_envoy_before_it_exits() {
     let backend = Backend::start("a").await;

@@ -1,7 +1,7 @@
-//! A launcher takes over from another launcher, as in a rollout that replaces a Pod on the same
-//! node.
+//! A launcher takes over from another launcher, as in a rollout that replaces a Pod with a new Pod
+//! on the same node.
 //!
-//! A private copy of Envoy represents the file system of each container.
+//! A copy of Envoy stands for the file system of each container.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,7 +17,7 @@ use sesame_tests::wait::eventually;
 
 const HOST: &str = "succession.test";
 
-/// The launcher of a container, with that container's copy of Envoy.
+/// The launcher of a container, and the container's copy of Envoy.
 struct Launcher {
     child: Child,
     runtime: PathBuf,
@@ -47,7 +47,7 @@ impl Launcher {
         }
     }
 
-    /// Runs the container's probe. Returns its output as the error if it fails.
+    /// Runs the container's probe. If the probe fails, returns its output as the error.
     fn check(&self) -> Result<(), String> {
         let output = Command::new(agent_binary())
             .args(["launcher", "--check", "--runtime-dir"])
@@ -83,7 +83,7 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // The process may already have exited.
+        // The process may have exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -133,8 +133,8 @@ async fn new_launcher_takes_over_without_failed_request() {
     load.stop().await.clean("a launcher took over");
 }
 
-/// After a hot restart, the new Envoy sends requests to the old one, and aborts if it does not get
-/// a response.
+/// After a hot restart, the new Envoy sends requests to the old Envoy, and aborts if it gets no
+/// response.
 #[tokio::test(flavor = "multi_thread")]
 async fn launcher_leaves_replaced_envoy_to_successor() {
     let backend = Backend::start("a").await;
@@ -202,7 +202,7 @@ async fn old_launcher_keeps_serving_if_new_one_fails() {
     first.serves_alone().await;
     assert!(runs(&agent, &old));
     load.stop().await.clean("a launcher could not take over");
-    // The first launcher is still available to start the next Envoy.
+    // The first launcher can still start the next Envoy.
     agent.kill9_envoy();
     agent.wait_live().await;
     agent.wait_numbered(HOST, 0).await;

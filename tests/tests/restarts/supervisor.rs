@@ -1,4 +1,4 @@
-//! Supervision of a real Envoy that crashes, loses its agent, is replaced, and is stopped.
+//! Supervision of a real Envoy, which crashes, loses its agent, is replaced, and is stopped.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -95,7 +95,7 @@ async fn next_agent_adopts_envoy_of_previous_agent() {
     drop((applier, supervisor));
     load.pass(50).await;
 
-    // Adoption must also work without the previous agent's state file.
+    // An Envoy must be adopted even if the previous agent's state file is missing.
     for note_is_lost in [false, true] {
         if note_is_lost {
             std::fs::remove_file(host.directory.path().join("run/envoy.pid.json")).unwrap();
@@ -126,14 +126,14 @@ async fn next_agent_adopts_envoy_of_previous_agent() {
 
     let supervisor = Supervisor::start(host.config()).unwrap();
     until_state(&supervisor, State::is_live).await;
-    // The exit of an adopted Envoy, which is not a child process, is also detected.
+    // The agent must also notice when an adopted Envoy exits, although it is not a child process.
     kill(pid);
     until_state(&supervisor, |s| matches!(s, State::Backoff { .. })).await;
     until_state(&supervisor, State::is_live).await;
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Runs the agent for the test below in a separate process.
+/// Runs, in a separate process, the agent for the next test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "runs until it is killed; started by another test"]
 async fn as_an_agent() {
@@ -198,7 +198,8 @@ async fn an_envoy_with_another_bootstrap_is_replaced() {
     let pid = live_pid(&supervisor.state().borrow());
     drop((applier, supervisor));
     let mut config = host.config();
-    // Concatenated protobuf messages merge, so this is the same bootstrap with a new node name.
+    // Concatenated protobuf messages merge, so the result is the same bootstrap with a new node
+    // name.
     let mut bootstrap = config.bootstrap.to_vec();
     bootstrap.extend_from_slice(&[0x0a, 3, 0x0a, 1, b'n']);
     config.bootstrap = bootstrap.into();
@@ -238,7 +239,7 @@ async fn a_stop_lets_connections_finish() {
     let mut client = Connection::open(&request).await.unwrap();
     client.send(&request).await.unwrap();
     let stop = tokio::spawn(supervisor.stop(Duration::from_secs(20)));
-    // The open connection delays the stop, and its client is asked to close it.
+    // The open connection delays the stop. Its client is asked to close it.
     while client.is_open().await {
         assert_eq!(client.send(&request).await.unwrap().status, 200);
     }
@@ -251,7 +252,7 @@ async fn a_stop_lets_connections_finish() {
 #[tokio::test]
 async fn failing_envoy_reports_reason_and_backs_off() {
     let host = Host::new();
-    // Without its files, Envoy exits.
+    // Without its configuration files, Envoy exits.
     let supervisor = Supervisor::start(host.config()).unwrap();
     let state = until_state(&supervisor, |s| {
         matches!(s, State::Backoff { deaths: 2, .. })
@@ -275,7 +276,7 @@ async fn envoy_judges_a_bootstrap_in_its_own_words() {
     let host = Host::new();
     let config = host.config();
     let directory = host.directory.path().join("judge");
-    // The files that the bootstrap refers to must exist, but may be empty.
+    // The files to which the bootstrap refers must exist, but may be empty.
     for path in [host.layout.cds(), host.layout.lds()] {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, "").unwrap();
@@ -305,8 +306,8 @@ async fn the_binary_says_its_version() {
     assert!(sesame_agent::envoy::locate::version(other).await.is_err());
 }
 
-/// One of the two formats contains route table names as labels. This works only if Envoy's tag
-/// extraction matches them.
+/// In one of the two formats, the names of route tables are labels. This requires that Envoy's tag
+/// extraction matches the names.
 #[tokio::test]
 async fn both_forms_of_statistics_tell_the_same_versions() {
     let host = Host::new();

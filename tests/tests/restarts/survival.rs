@@ -1,4 +1,4 @@
-//! SIGKILL at random moments during a change. Afterwards, `run` serves the last accepted
+//! SIGKILL at a random moment during a change. Afterwards, `run` must serve the last accepted
 //! configuration.
 
 use std::time::Duration;
@@ -14,14 +14,15 @@ fn rounds() -> usize {
     count("SESAME_DEATHS", 9, 50)
 }
 
-/// Maximum pause between a change and the kill, in milliseconds. It is longer than a change takes.
+/// Maximum pause between a change and the kill, in milliseconds. It is longer than the time that a
+/// change takes.
 const LONGEST_PAUSE_MS: u64 = 150;
-/// Maximum pause between the start of a restart and the kill, in milliseconds. It is longer than a
-/// restart takes on an idle machine.
+/// Maximum pause between the start of a restart and the kill, in milliseconds. It is longer than
+/// the time that a restart takes on an idle machine.
 const LONGEST_RESTART_MS: u64 = 900;
 
-/// Returns the configuration of one round, which shares nothing with other rounds: it has a
-/// different Service, route and response header.
+/// Returns the configuration of one round. Its Service, route and response header differ from those
+/// of any other round.
 fn round(number: usize, backend: &Backend) -> String {
     let name = format!("round-{number}");
     let mut rule = rule_to(&name, &[]);
@@ -65,11 +66,12 @@ async fn wait_round(agent: &AgentUnderTest, number: usize) {
         .await;
 }
 
-/// Checks that the first response after a crash is from a complete accepted configuration. The new
-/// configuration must eventually be served.
+/// Checks that the first response after a crash is from a configuration that was accepted as a
+/// whole. The new configuration must eventually be served.
 ///
-/// Accepted configurations are stored asynchronously. If crashes happen in quick succession on a
-/// slow disk, an older configuration may be served until the manifests are reread.
+/// Accepted configurations are stored asynchronously. Therefore, if crashes follow each other
+/// quickly on a slow disk, an older configuration may be served until the agent has read the
+/// manifests again.
 async fn recovers(agent: &AgentUnderTest, number: usize) {
     let request = agent.get(80, "survive.test", "/");
     let first = sesame_tests::wait::eventually("anybody answers", TEST_TIMEOUT, async || {
@@ -127,7 +129,7 @@ async fn the_agent_dies_and_not_one_request_fails() {
         agent.write("round.yaml", &round(number, &backend));
         tokio::time::sleep(Duration::from_millis(moments.below(LONGEST_PAUSE_MS))).await;
         agent.kill9();
-        // At this point, no agent is supervising Envoy.
+        // At this point, no agent supervises Envoy.
         load.pass(50).await;
         agent.restart();
         wait_round(&agent, number).await;
@@ -141,7 +143,8 @@ async fn the_agent_dies_and_not_one_request_fails() {
     );
 }
 
-/// The agent crashes at a random moment during a restart. The next agent must complete the restart.
+/// The agent is killed at a random moment during a restart of Envoy. The next agent must complete
+/// the restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_dies_during_restarts_without_failed_request() {
     let backend = Backend::start("a").await;
@@ -168,7 +171,7 @@ async fn agent_dies_during_restarts_without_failed_request() {
     report.clean(&format!("agent killed {rounds} times in a hot restart"));
 }
 
-/// An upgrade replaces the binary of a running agent. The new agent must start and keep the
+/// An upgrade replaces the binary of a running agent. After a restart, the new agent must keep the
 /// existing Envoy.
 #[tokio::test(flavor = "multi_thread")]
 async fn upgraded_agent_continues_with_existing_envoy() {
@@ -180,7 +183,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=3 {
-        // Install while the old agent is running. This deletes its binary.
+        // Install while the old agent is running, which deletes the old agent's binary.
         install(&installed);
         agent.write("round.yaml", &round(2 * number - 1, &backend));
         wait_round(&agent, 2 * number - 1).await;
@@ -189,7 +192,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
         wait_round(&agent, 2 * number).await;
     }
     assert_eq!(agent.envoy_pids(), before, "its Envoy is the same");
-    // A new agent version may render a different bootstrap, which requires a new Envoy.
+    // A new version of the agent may render a different bootstrap, which requires a new Envoy.
     agent.wait_live().await;
     agent.kill9();
     forge_bootstrap(&agent);
@@ -207,7 +210,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     report.clean("agent upgraded three times, then another bootstrap");
 }
 
-/// Makes the running Envoy's state file claim that Envoy was started with a different bootstrap.
+/// Changes the running Envoy's state file as if Envoy had been started with a different bootstrap.
 fn forge_bootstrap(agent: &AgentUnderTest) {
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).expect("a directory");
     for gateway in gateways.flatten() {
@@ -219,8 +222,8 @@ fn forge_bootstrap(agent: &AgentUnderTest) {
     }
 }
 
-/// When Envoy dies, only requests that are in flight or sent before the next Envoy is listening may
-/// fail.
+/// When Envoy is killed, the only requests that may fail are those in flight, and those sent before
+/// the next Envoy listens.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_death_fails_only_requests_until_it_listens() {
     let backend = Backend::start("a").await;
@@ -235,7 +238,7 @@ async fn envoy_death_fails_only_requests_until_it_listens() {
         let begin = load.elapsed();
         agent.kill9_envoy();
         wait_round(&agent, 0).await;
-        // Interrupted requests may report their failure a moment later.
+        // Interrupted requests may fail a moment later.
         load.pass(50).await;
         outages.push((begin, load.elapsed()));
         load.pass(100).await;

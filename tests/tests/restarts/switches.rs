@@ -43,7 +43,7 @@ async fn route_switches_backend_repeatedly_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/")]));
     for switch in 0..switches {
         let to = if switch % 2 == 0 { "b" } else { "a" };
-        // Write in place or rename a new file, as different tools and editors do.
+        // Write in place, or rename a new file into place: both are common.
         if switch % 5 == 0 {
             agent.write_in_place("route.yaml", &route_to(to));
         } else {
@@ -74,7 +74,7 @@ async fn route_switches_between_short_lived_services_without_failure() {
     wait_backend(&agent, "switch.test", "only").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "switch.test", "/0")]));
     for change in 1..=50 {
-        // The same change deletes the Service that was in use until now.
+        // The same change deletes the Service that was used until now.
         let mut objects = served(&format!("service-{change}"), &[backend.address()]);
         let matches = [
             path("PathPrefix", &format!("/{change}")),
@@ -89,7 +89,8 @@ async fn route_switches_between_short_lived_services_without_failure() {
     load.stop().await.assert_clean();
 }
 
-/// Adds and removes ten clusters at a time, together with listeners, while others are in use.
+/// Adds and removes ten clusters at a time, together with listeners, while other clusters are in
+/// use.
 #[tokio::test(flavor = "multi_thread")]
 async fn clusters_and_listeners_change_without_failed_request() {
     let clusters = count("SESAME_CLUSTERS_CHANGED", 60, 300);
@@ -107,7 +108,8 @@ async fn clusters_and_listeners_change_without_failed_request() {
         objects.push(http_route(name, &[&host], &[rule_to(name, &[])]));
         yaml(&objects)
     };
-    // A change may remove more than half of the configuration.
+    // Without this setting, a change that removes more than half of the configuration would be held
+    // back.
     let agent = Setup::with_ports(&[80, 81])
         .flag("--max-removal-share=100")
         .start(&[
@@ -178,8 +180,8 @@ async fn endpoints_change(setup: Setup, how: &str) {
     wait_backend(&agent, "churn.test", "backend-0").await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "churn.test", "/")]));
     for change in 1..=changes {
-        // Add a new endpoint, then remove the old one. The old endpoint's backend closes
-        // gracefully.
+        // Add a new endpoint, and then remove the old endpoint. The backend of the old endpoint
+        // closes gracefully.
         let name = format!("backend-{change}");
         let next = Backend::start(&name).await;
         if change % 2 == 0 {
@@ -195,8 +197,8 @@ async fn endpoints_change(setup: Setup, how: &str) {
     report.clean(&format!("{changes} endpoint changes, {how}"));
 }
 
-/// Waits until the old endpoint is out of rotation. Otherwise, the probability of 20 consecutive
-/// responses from the new endpoint would be one in a million.
+/// Waits for 20 consecutive responses from `backend`, which means that the other endpoint is out of
+/// rotation. If both were in use, the probability would be one in a million.
 async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;

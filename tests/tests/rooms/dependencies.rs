@@ -19,11 +19,12 @@ const REFUSED: [&str; 11] = [
     "tokio",
     "tonic",
 ];
-/// Pure crates, each with the I/O crates that it may nevertheless depend on.
+/// Pure crates, each with the I/O crates on which it may depend as an exception.
 const PURE: [(&str, &[&str]); 3] = [
     ("sesame-proto", &[]),
     ("sesame-gateway-api", &[]),
-    // `envoy-types` pulls in the gRPC stubs of Envoy's services. `clippy.toml` forbids using them.
+    // `envoy-types` depends on these crates for the gRPC stubs of Envoy's services. `clippy.toml`
+    // forbids using the stubs.
     (
         "sesame-render",
         &["hyper", "hyper-util", "mio", "socket2", "tokio", "tonic"],
@@ -42,7 +43,7 @@ fn pure_crates_depend_on_nothing_that_does_io() {
     }
 }
 
-/// Returns the names of all crates that are compiled into a crate.
+/// Returns the names of all crates on which a crate depends, directly or indirectly.
 fn dependencies(name: &str) -> Vec<String> {
     let cargo = std::env::var_os("CARGO").expect("cargo runs tests");
     let tree = [

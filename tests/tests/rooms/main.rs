@@ -1,12 +1,13 @@
-//! Checks the table of rooms (module groups) in `ARCHITECTURE.md`: no room may import more than its
-//! row allows.
+//! Checks the table of rooms (module groups) in `ARCHITECTURE.md`: no room may import from rooms
+//! that its row does not list.
 //!
 //! A room is a crate's root (`lib.rs`, `main.rs`) or a top-level module. In `gateway-api/resolve`,
-//! it is a child module that has child modules. Small modules that share a row form one room. Test
-//! code does not belong to any room.
+//! each child module that has child modules is a room. Small modules that share a row form one
+//! room. Test code belongs to no room.
 //!
-//! `make regenerate` writes the current imports into the table, for review. `shape` checks type
-//! names and function lengths. `dependencies` checks the dependencies of pure crates.
+//! `make regenerate` writes the current imports into the table, so that a reviewer sees every
+//! change. `shape` checks type names and function lengths. `dependencies` checks the dependencies
+//! of pure crates.
 
 mod dependencies;
 mod modules;
@@ -22,7 +23,7 @@ use sesame_tests::generated::is_requested;
 use crate::modules::{ModulePath, Modules};
 use crate::table::Row;
 
-/// Crate names without `sesame-`, and their source directories.
+/// Names of crates without `sesame-`, and their source directories.
 const CRATES: [(&str, &str); 10] = [
     ("agent", "agent/src"),
     ("backoff", "proto/backoff/src"),
@@ -35,7 +36,8 @@ const CRATES: [(&str, &str); 10] = [
     ("render", "agent/render/src"),
     ("spans", "controller/spans/src"),
 ];
-/// A module that is too large for one room. Its child modules are rooms if they have children.
+/// A module that is too large for one room. Each of its child modules that has child modules is a
+/// room.
 const DIVIDED: [&str; 2] = ["gateway-api", "resolve"];
 
 fn workspace() -> PathBuf {
@@ -69,7 +71,7 @@ fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath
     modules.0.keys().map(of_path).collect()
 }
 
-/// Counts the imports from each room to each other room and crate.
+/// Counts the imports of each room by the room or crate that it imports from.
 fn arrows(
     modules: &Modules,
     rooms: &BTreeMap<ModulePath, String>,
@@ -78,7 +80,8 @@ fn arrows(
     for (path, module) in &modules.0 {
         let from = rooms[path].clone();
         let found = arrows.entry(from.clone()).or_default();
-        // Re-exports of a crate or a divided module belong to the room of the re-exported item.
+        // An import of a re-export from a crate or a divided module counts as an import from the
+        // room that defines the item.
         let is_door = path.len() == 1 || path[..] == DIVIDED;
         let exports = module.exports.values().filter(|_| !is_door);
         for import in module.imports.iter().chain(exports) {
@@ -98,8 +101,8 @@ fn arrows(
     arrows
 }
 
-/// Returns the edges within crates whose removal breaks all cycles: from each cycle, the edge with
-/// the fewest imports.
+/// Returns the edges to mark as closing a cycle: from each cycle within a crate, the edge with the
+/// fewest imports.
 fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
     let mut left: BTreeMap<String, BTreeSet<String>> = arrows
         .iter()
@@ -122,7 +125,7 @@ fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(Stri
     closing
 }
 
-/// Returns the imported rooms of the same crate. Cargo already forbids cycles between crates.
+/// Returns the rooms of the same crate in `imports`. Cargo already forbids cycles between crates.
 fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
     imports.keys().filter(|to| !to.starts_with("sesame-"))
 }
@@ -192,7 +195,7 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
             }
         }
     }
-    // Marked imports are known to close a cycle.
+    // Ignore marked imports, which are known to close a cycle.
     let marked = |from: &String, to: &str| {
         rows.get(from)
             .is_some_and(|row| row.may_import.get(short(to)) == Some(&true))
@@ -218,8 +221,8 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Checks only paths that start at the top of the repository. All other paths are relative to the
-/// preceding path.
+/// Checks only paths that are relative to the repository root. All other paths are relative to the
+/// path before them.
 #[test]
 fn paths_of_the_map_exist() {
     let root = workspace();
@@ -228,7 +231,7 @@ fn paths_of_the_map_exist() {
     let is_path = |word: &&str| {
         let top = word.split_once('/').map_or("", |(top, _)| top);
         let rest = word.rsplit('/').next().unwrap_or_default();
-        // Room names look like paths without a file extension.
+        // Skip room names, which look like paths without a file extension.
         root.join(top).is_dir() && !top.is_empty() && (rest.contains('.') || rest.is_empty())
     };
     let missing: Vec<&str> = words

@@ -1,8 +1,7 @@
-//! Reads a crate's modules and their imports from its sources.
+//! Reads the modules of a crate, and their imports, from the crate's sources.
 //!
-//! Reading tokens is sufficient, because paths look the same in `use` items, expressions and
-//! macros. The code is neither compiled nor expanded. Code that is compiled only for tests is
-//! skipped.
+//! Paths consist of the same tokens in `use` items, expressions and macros, so the code is neither
+//! compiled nor expanded. Code that is compiled only for tests is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,17 +9,17 @@ use std::path::{Path, PathBuf};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-/// Path of a module: the crate without `sesame-`, then the nested modules.
+/// Path of a module: the name of its crate without `sesame-`, and then the nested modules.
 pub(crate) type ModulePath = Vec<String>;
 
 /// The imports and exports of a module.
 #[derive(Debug, Default)]
 pub(crate) struct Module {
-    /// Paths in the code that start in this workspace.
+    /// Paths in the module's code that start with a crate of this workspace.
     pub(crate) imports: BTreeSet<ModulePath>,
-    /// Paths that are re-exported with `pub use`, by their name in this module.
+    /// Paths that the module re-exports with `pub use`, by their names in the module.
     pub(crate) exports: BTreeMap<String, ModulePath>,
-    /// Child modules that are compiled outside of tests.
+    /// Child modules that are not compiled only for tests.
     children: BTreeSet<String>,
 }
 
@@ -29,7 +28,8 @@ pub(crate) struct Module {
 pub(crate) struct Modules(pub(crate) BTreeMap<ModulePath, Module>);
 
 impl Modules {
-    /// Reads a crate, library and binary, from its source directory.
+    /// Reads the modules of a crate from its source directory, both of its library and of its
+    /// binary.
     pub(crate) fn read(&mut self, name: &str, source: &Path) {
         for root in ["lib.rs", "main.rs"] {
             let file = source.join(root);
@@ -39,8 +39,8 @@ impl Modules {
         }
     }
 
-    /// Resolves a path to its module through re-exports. Returns `None` for paths outside the
-    /// workspace.
+    /// Follows re-exports to find the module that a path leads to. Returns `None` if the path
+    /// leaves the workspace.
     pub(crate) fn target(&self, path: &[String]) -> Option<ModulePath> {
         let mut at = vec![path.first()?.clone()];
         let mut module = self.0.get(&at)?;
@@ -60,7 +60,7 @@ impl Modules {
         Some(at)
     }
 
-    /// Returns true if a module has child modules outside of tests.
+    /// Returns true if a module has child modules that are not compiled only for tests.
     pub(crate) fn has_children(&self, path: &[String]) -> bool {
         self.0.get(path).is_some_and(|m| !m.children.is_empty())
     }
@@ -83,7 +83,7 @@ impl Modules {
     }
 }
 
-/// Returns the tokens of a source file. Comments are dropped, and documentation is in attributes.
+/// Returns the tokens of a source file. Comments are dropped, and doc comments become attributes.
 pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
     let text =
         fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -96,7 +96,7 @@ pub(crate) fn tokens(file: &Path) -> Vec<TokenTree> {
 /// Walks the tokens of one module.
 struct Reader<'a> {
     path: &'a [String],
-    /// Directory with the module's children.
+    /// Directory with the files of the module's child modules.
     directory: &'a Path,
     modules: &'a mut Modules,
     tokens: &'a [TokenTree],
@@ -104,7 +104,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Records the child modules first because paths may use them before their declaration.
+    /// Records the child modules first, because paths may use a child module before its
+    /// declaration.
     fn declare(&mut self) {
         let path = self.path.to_vec();
         let children = &mut self.modules.0.entry(path).or_default().children;
@@ -148,7 +149,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Skips an attribute. If the item after it is compiled only for tests, skips the item too.
+    /// Skips an attribute. If the item after the attribute is compiled only for tests, skips the
+    /// item too.
     fn attribute(&mut self) {
         self.at += 1;
         let Some(TokenTree::Group(group)) = self.tokens.get(self.at) else {
@@ -237,7 +239,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the path with its crate, or `None` if it starts outside of the workspace.
+    /// Returns the path with the crate that it starts in, or `None` if it starts outside of the
+    /// workspace.
     fn absolute(&self, path: &[String]) -> Option<ModulePath> {
         let first = path.first()?.as_str();
         let mut base = self.path.to_vec();
@@ -270,7 +273,7 @@ impl Reader<'_> {
     }
 }
 
-/// Returns the paths of a `use` tree, each with the name that it introduces.
+/// Returns the paths in a `use` tree, each with the name that it brings into scope.
 fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     let (prefix, end) = segments(tokens);
     if let Some(TokenTree::Group(group)) = tokens.get(end) {
@@ -280,7 +283,7 @@ fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
             .filter(|part| !part.is_empty())
             .flat_map(tree)
             .map(|(mut path, name)| {
-                // `a::{self}` is `a`.
+                // `use a::{self}` imports `a`.
                 let name = if path == ["self"] {
                     path.clear();
                     prefix.last().cloned().unwrap_or_default()
@@ -298,7 +301,7 @@ fn tree(tokens: &[TokenTree]) -> Vec<(ModulePath, String)> {
     vec![(prefix, name)]
 }
 
-/// Returns the segments of a path, and the number of its tokens including each `::`.
+/// Returns the segments of a path, and the number of tokens of the path, including each `::`.
 fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     let mut path = ModulePath::new();
     let mut at = 0;
@@ -313,7 +316,7 @@ fn segments(tokens: &[TokenTree]) -> (ModulePath, usize) {
     (path, at)
 }
 
-/// Returns true if the attributes directly before an item restrict it to tests.
+/// Returns true if an attribute directly before an item restricts the item to tests.
 fn is_test_only(before: &[TokenTree]) -> bool {
     let mut rest = before;
     loop {
@@ -333,7 +336,7 @@ fn is_test_only(before: &[TokenTree]) -> bool {
     }
 }
 
-/// Returns true if an attribute is `cfg(test)`, or another condition that is true only in tests.
+/// Returns true if an attribute is `cfg(test)`, or another condition that only tests satisfy.
 pub(crate) fn is_cfg_test(attribute: &TokenStream) -> bool {
     let text = attribute.to_string().replace(' ', "");
     text.starts_with("cfg(") && text.contains("test") && !text.contains("not(test)")

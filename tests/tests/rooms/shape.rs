@@ -17,14 +17,14 @@ use crate::workspace;
 /// Maximum length of a function in lines, without comments.
 const MAX_LINES: usize = 68;
 const KNOWN: &str = "tests/tests/rooms/shape.txt";
-/// Keywords before a type name.
+/// Keywords after which a type name follows.
 const TYPES: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
-/// Public types and long functions of a file.
+/// The public types and the long functions in a file.
 #[derive(Default)]
 struct Shapes {
     types: BTreeSet<String>,
-    /// Function names, and the lines on which they start and end.
+    /// Names of long functions, with their first and last lines.
     long: Vec<(String, usize, usize)>,
 }
 
@@ -57,7 +57,7 @@ impl Shapes {
         }
     }
 
-    /// Records the item after a `pub` if it is a type.
+    /// Records the item after `pub`, if the item is a type.
     fn declared(&mut self, after: &[TokenTree]) {
         let has_scope = matches!(after.first(), Some(TokenTree::Group(_)));
         let after = &after[usize::from(has_scope)..];
@@ -69,7 +69,7 @@ impl Shapes {
     }
 }
 
-/// Returns true for the last token of an item: its body in braces, or a semicolon.
+/// Returns true if the token ends an item: a body in braces, or a semicolon.
 fn is_end(token: &TokenTree) -> bool {
     let is_brace =
         matches!(token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);

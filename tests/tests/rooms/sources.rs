@@ -1,11 +1,12 @@
-//! Source files of the workspace, and the room that each file belongs to.
+//! The source files of the workspace, and the room of each file.
 
 use std::fs;
 use std::path::Path;
 
 use crate::workspace;
 
-/// Returns the room of a file: its crate and top-level module, or the crate's tests.
+/// Returns the room of a file: the crate and the top-level module. For a test, returns the crate's
+/// tests.
 pub(crate) fn room(file: &str) -> String {
     let (package, inside) = file
         .split_once("/src/")

@@ -10,22 +10,23 @@ const CIRCLE: &str = "(circle)";
 /// One row of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// Modules of this room, which is named after the first one.
+    /// Modules in this room. The first module gives the room its name.
     pub(crate) modules: Vec<String>,
     pub(crate) purpose: String,
     pub(crate) never: String,
-    /// Allowed imports: rooms of the same crate by short name, the crate root as `lib`, and other
-    /// crates as `sesame-…`. The value is true if the import closes a cycle.
+    /// Allowed imports. The key is the short name of a room in the same crate, `lib` for the crate
+    /// root, or `sesame-…` for another crate. The value is true if the import is marked as closing
+    /// a cycle.
     pub(crate) may_import: BTreeMap<String, bool>,
 }
 
-/// Returns the table in `text`, or an empty string if there is none.
+/// Returns the part of `text` that is the table, or an empty string if there is none.
 pub(crate) fn text(text: &str) -> &str {
     let table = text.find(HEADER).map_or("", |start| &text[start..]);
     table.find("\n\n").map_or(table, |end| &table[..=end])
 }
 
-/// Returns the rows by room name.
+/// Returns the rows of the table, by room name.
 pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     let mut rows = BTreeMap::new();
     for line in self::text(text).lines().skip(2) {
@@ -48,7 +49,7 @@ pub(crate) fn read(text: &str) -> BTreeMap<String, Row> {
     rows
 }
 
-/// Returns the names in a cell, each with a flag that is true if the name is marked.
+/// Returns the names in a table cell. Each has a flag that is true if the name is marked.
 fn names(cell: &str) -> impl Iterator<Item = (String, bool)> {
     let names = cell.split(',').map(str::trim).filter(|name| *name != "–");
     names.map(|name| {
@@ -90,7 +91,7 @@ fn list(names: impl Iterator<Item = String>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the sets of rooms that import each other in a cycle.
+/// Returns sets of rooms in which every room imports every other, directly or indirectly.
 pub(crate) fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<String>> {
     let reached: BTreeMap<&String, BTreeSet<&String>> = arrows
         .keys()

@@ -1,4 +1,4 @@
-//! Bundles that a host must reject: damaged, forged, replayed, or for another Gateway.
+//! Bundles that a host must reject: they are damaged, forged, replayed, or for another Gateway.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -12,23 +12,23 @@ use sesame_proto::signature::SigningKeys;
 
 use super::forge::{Forge, PREAMBLE, Pieces, signatures, signed, whole};
 
-/// A rejected bundle and part of the expected reason.
+/// A bundle that must be rejected, and part of the expected reason.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
     pub(crate) reason: &'static str,
 }
 
-/// Inputs from which the cases are built.
+/// Inputs from which the rejected bundles are built.
 pub(crate) struct Material<'a> {
-    /// The bundle that is being served.
+    /// The bundle that the host is serving.
     pub(crate) served: &'a [u8],
-    /// A bundle that was served earlier.
+    /// A bundle that the host served earlier.
     pub(crate) older: &'a [u8],
-    /// A valid next snapshot, and a snapshot with keys.
+    /// The next snapshot, which is valid, and a snapshot with keys.
     pub(crate) next: &'a Snapshot,
     pub(crate) with_keys: (&'a Snapshot, &'a [KeyPair]),
-    /// Trusted and untrusted keys.
+    /// A key that the host trusts, and a key that it does not trust.
     pub(crate) ours: &'a SigningKeys,
     pub(crate) theirs: &'a SigningKeys,
 }
@@ -60,7 +60,7 @@ pub(crate) fn cases(material: &Material<'_>) -> Vec<Case> {
         bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
         bytes
     };
-    // These changes are possible without a signing key.
+    // The following bundles can be made without a signing key.
     let header = |change: &dyn Fn(&mut BundleHeader)| {
         let mut pieces = good.clone();
         change(&mut pieces.header);

@@ -1,5 +1,5 @@
-//! Bundles with the real binary and Envoy on a host without a network: created, transferred,
-//! applied and rejected.
+//! Bundles on a host without a network. The real agent and Envoy are used to create, transfer,
+//! apply and reject them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

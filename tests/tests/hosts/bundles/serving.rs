@@ -1,4 +1,4 @@
-//! From a bundle file to responses, on a host without a network.
+//! Everything from a bundle file to a response, on a host without a network.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +17,8 @@ use super::site::{
     Workshop, accepted, apply, command, drop_in, host, printed, routed, stored, wait,
 };
 
-/// Returns how many packets and connections had no route out of this network namespace.
+/// Returns the number of packets and connections that were dropped because this network namespace
+/// has no route to the outside.
 fn lost() -> u64 {
     let text = fs::read_to_string("/proc/net/snmp").expect("the kernel's counters");
     let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
@@ -29,7 +30,7 @@ fn lost() -> u64 {
     value.unwrap().parse().unwrap()
 }
 
-/// Lists the files in a directory and its subdirectories.
+/// Lists the files in a directory, including its subdirectories.
 fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -54,7 +55,7 @@ async fn host_without_network_serves_bundles() {
     if !network::inside_own("serving::host_without_network_serves_bundles") {
         return;
     }
-    // First check that the counter counts a connection without a route.
+    // Check that the counter includes a connection without a route.
     let before = lost();
     let outside = std::net::TcpStream::connect_timeout(
         &"198.51.100.1:80".parse().unwrap(),
@@ -112,7 +113,7 @@ async fn host_without_network_serves_bundles() {
     let reply = secure.send().await.unwrap();
     assert_eq!(reply.status, 200);
 
-    // Make three updates: two with `apply`, and one copied into the directory.
+    // Update three times: twice with `apply`, and once by copying a bundle into the directory.
     let load = Load::start(&Plan::new(vec![
         agent.get(80, "bundle.test", "/"),
         secure.clone(),
@@ -128,7 +129,7 @@ async fn host_without_network_serves_bundles() {
     load.pass(50).await;
     load.stop().await.clean("bundles: three updates");
 
-    // A file under a temporary name is ignored, and an incomplete bundle is not yet an error.
+    // The agent must ignore a file with a temporary name. An incomplete bundle is not an error yet.
     let fifth = fs::read(create("fifth", &b)).unwrap();
     fs::write(agent.manifests().join("x.bundle.part"), &fifth[..100]).unwrap();
     fs::write(
@@ -160,7 +161,7 @@ async fn host_without_network_serves_bundles() {
 
     stored(&agent, Path::new(&workshop.at("fifth.bundle"))).await;
 
-    // Delete the bundle files and restart the agent and Envoy. The host still serves the last
+    // Delete the bundle files and restart the agent and Envoy. The host must still serve the last
     // bundle, including TLS.
     agent.kill9();
     agent.kill9_envoy();
@@ -177,7 +178,7 @@ async fn host_without_network_serves_bundles() {
     );
     assert_eq!(secure.send().await.unwrap().status, 200);
     wait_for_agent(&agent).await;
-    // An older bundle is rejected even after the restart.
+    // Even after the restart, an older bundle must be rejected.
     let output = apply(&agent, &first, &[]).await;
     let text = printed(&output);
     assert!(
@@ -186,19 +187,20 @@ async fn host_without_network_serves_bundles() {
     );
     assert_eq!(output.status.code(), Some(1));
     wait(&agent, &b).await;
-    // If the user explicitly allows the older bundle, it is served until a newer one is applied.
+    // If the user explicitly allows the older bundle, it must be served until a newer bundle is
+    // applied.
     let output = apply(&agent, &first, &["--allow-older"]).await;
     assert!(output.status.success(), "{}", printed(&output));
     wait(&agent, &a).await;
     assert!(agent.log().contains("applying an older bundle"));
-    // The existing Envoy responds immediately, so wait until the new agent is running.
+    // The existing Envoy responds even without an agent, so wait until the new agent is running.
     agent.restart();
     wait_for_agent(&agent).await;
     wait(&agent, &a).await;
     accepted(&agent, &create("sixth", &c)).await;
     wait(&agent, &c).await;
 
-    // Private keys are stored in plaintext only in files that other users cannot read.
+    // Plaintext private keys may be stored only in files that other users cannot read.
     let secret = leaf.key_pem.lines().nth(1).unwrap();
     for bundle in [&first, &third] {
         assert!(!holds(&fs::read(bundle).unwrap(), secret));
@@ -231,8 +233,8 @@ async fn wait_for_agent(agent: &sesame_tests::agent::AgentUnderTest) {
     agent.wait_status("the agent answers", up).await;
 }
 
-/// A bundle with only new endpoints counts as new, even though its revision is the same. If the
-/// bundle has no keys, the host uses its own keys.
+/// A bundle that differs only in its endpoints counts as new, even though its revision is the same.
+/// If a bundle contains no keys, the host uses its own keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn bundle_without_keys_uses_keys_of_host() {
     let [a, b] = ["a", "b"].map(Backend::start);
@@ -254,7 +256,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     };
     agent.restart();
     wait_for_agent(&agent).await;
-    // On a host without keys, a bundle without keys is rejected.
+    // A host that has no keys of its own must reject a bundle without keys.
     let bare = workshop.create("bare", &all(&a), &["--sequence", "1"]);
     let output = apply(&agent, &bare, &[]).await;
     let text = printed(&output);
@@ -273,7 +275,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     accepted(&agent, &later).await;
     wait(&agent, &b).await;
 
-    // The same input always produces the same bytes, and `diff` lists only the changes.
+    // The same input must always produce the same bytes, and `diff` must list only the changes.
     let fixed = ["--sequence", "3", "--created", "2026-01-01T00:00:00Z"];
     let [one, two] = ["one", "two"].map(|name| workshop.create(name, &all(&b), &fixed));
     assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
@@ -293,13 +295,13 @@ async fn bundle_without_keys_uses_keys_of_host() {
     );
 }
 
-/// Stops the agent while its engine is waiting for a timer.
+/// Stops the agent while its engine waits for a timer.
 #[tokio::test(flavor = "multi_thread")]
 async fn agent_without_bundles_stops_without_panic() {
     let workshop = Workshop::new();
     let mut agent = host(&workshop, &[80], &[]);
     agent.restart();
-    // The agent retries an incomplete bundle.
+    // An incomplete bundle makes the agent set a timer, after which it reads the bundle again.
     drop_in(&agent, "broken.bundle", b"not a bundle");
     agent
         .wait_status("an agent that serves nothing", |status| {

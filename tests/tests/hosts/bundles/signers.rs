@@ -1,4 +1,4 @@
-//! Several signers, and their rotation.
+//! Bundles with several signers, and the replacement of signers.
 
 use serde_json::Value;
 use sesame_tests::backend::Backend;
@@ -28,7 +28,8 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
         let output = command(&["bundle", "sign", path, "--signing-key", &workshop.at(key)]);
         assert!(output.status.success(), "{}", printed(&output));
     };
-    // Two signatures by one signer count once, and one by an untrusted signer does not count.
+    // Two signatures by the same signer count as one. A signature by an untrusted signer does not
+    // count.
     sign(&path, "ours");
     sign(&path, "third");
     let output = apply(&agent, &first, &[]).await;
@@ -49,7 +50,7 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     accepted(&agent, &first).await;
     wait(&agent, &a).await;
 
-    // Replace `theirs` with `third` while the agent is running.
+    // Make the agent trust `third` instead of `theirs` while it is running.
     trust(&agent, &["add", &workshop.at("third.pub")]);
     let second = workshop.create("second", &objects(&b), &["--sequence", "2"]);
     let path = second.to_string_lossy().into_owned();
@@ -68,7 +69,8 @@ async fn bundle_needs_required_signers_and_signers_rotate() {
     accepted(&agent, &third).await;
     wait(&agent, &c).await;
 
-    // Without trusted keys, the agent accepts no bundle, and keeps serving the current one.
+    // If no keys are trusted, the agent must accept no bundle, and must keep serving the current
+    // one.
     for id in trust(&agent, &["list"]).lines() {
         trust(&agent, &["remove", id]);
     }

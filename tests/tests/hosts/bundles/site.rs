@@ -1,4 +1,4 @@
-//! Helpers that create bundles, and a host that serves them.
+//! Creates bundles, and prepares a host that serves them.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,8 +12,8 @@ use sesame_tests::backend::Backend;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 use sesame_tests::wait::eventually;
 
-/// Creates bundles. Its directory contains the key pairs `ours`, `theirs` and `third`, and
-/// manifests.
+/// Creates bundles. Its directory contains manifests, and the key pairs `ours`, `theirs` and
+/// `third`.
 pub(crate) struct Workshop {
     root: tempfile::TempDir,
 }
@@ -40,12 +40,12 @@ impl Workshop {
         self.root.path().join(name).to_string_lossy().into_owned()
     }
 
-    /// Reads the private keys from a file.
+    /// Returns the private keys in a file.
     pub(crate) fn signing(&self, name: &str) -> SigningKeys {
         SigningKeys::from_pem(&fs::read(self.at(name)).unwrap()).unwrap()
     }
 
-    /// Creates the bundle `NAME.bundle` from these objects and returns its path.
+    /// Creates the bundle `NAME.bundle` from the given objects, and returns its path.
     pub(crate) fn create(&self, name: &str, objects: &[Value], more: &[&str]) -> PathBuf {
         fs::write(self.at("manifests/all.yaml"), yaml(objects)).unwrap();
         let file = self.at(&format!("{name}.bundle"));
@@ -62,19 +62,19 @@ impl Workshop {
     }
 }
 
-/// Runs `sesame-agent` with these arguments until it exits.
+/// Runs `sesame-agent` with the given arguments until it exits.
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends listen on the loopback interface. Set the variable, because some commands do not
-        // accept the equivalent flag.
+        // Backends listen on the loopback interface. Set the variable, because some commands reject
+        // the flag.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())
         .output()
         .expect("the agent's binary runs")
 }
 
-/// Prepares a host that accepts bundles signed by `ours` from a directory.
+/// Prepares a host that watches a directory for bundles, and trusts the signer `ours`.
 pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
     let mut agent = Setup::with_ports(ports).without_manifests().prepare();
     agent.add_flags(&["--bundle-dir", &agent.manifests().to_string_lossy()]);
@@ -83,7 +83,7 @@ pub(crate) fn host(workshop: &Workshop, ports: &[u16], flags: &[&str]) -> AgentU
     agent
 }
 
-/// Runs `sesame-agent trust`. The command must succeed.
+/// Runs `sesame-agent trust`. Panics unless it succeeds.
 pub(crate) fn trust(agent: &AgentUnderTest, line: &[&str]) -> String {
     let state = agent.state();
     let state = ["--state-dir", &state.to_string_lossy()];
@@ -115,13 +115,13 @@ pub(crate) async fn accepted(agent: &AgentUnderTest, bundle: &Path) {
     );
 }
 
-/// Returns a command's exit status and output.
+/// Returns a command's exit code and its output.
 pub(crate) fn printed(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
     format!("{}: {out}{err}", output.status)
 }
 
-/// Returns the objects of a Gateway whose only route goes to this backend.
+/// Returns the objects of a Gateway with a single route, which goes to the given backend.
 pub(crate) fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(routed(backend));
@@ -135,8 +135,8 @@ pub(crate) fn routed(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Waits until the agent has stored this bundle for its next start. If only endpoints have changed,
-/// this takes up to a second.
+/// Waits until the agent has stored the bundle for its next start. If only endpoints have changed,
+/// storing takes up to a second.
 pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     let (bundle, state) = (bundle.to_string_lossy(), agent.state());
     let state = state.to_string_lossy();
@@ -151,7 +151,7 @@ pub(crate) async fn stored(agent: &AgentUnderTest, bundle: &Path) {
     .await;
 }
 
-/// Waits until this backend responds.
+/// Waits until the given backend responds.
 pub(crate) async fn wait(agent: &AgentUnderTest, backend: &Backend) {
     let request = agent.get(80, "bundle.test", "/");
     agent
@@ -161,7 +161,7 @@ pub(crate) async fn wait(agent: &AgentUnderTest, backend: &Backend) {
         .await;
 }
 
-/// Puts a file into the host's directory atomically.
+/// Moves a file into the host's bundle directory atomically.
 pub(crate) fn drop_in(agent: &AgentUnderTest, name: &str, bytes: &[u8]) {
     let hidden = agent.manifests().join(format!(".{name}"));
     fs::write(&hidden, bytes).unwrap();

@@ -1,4 +1,4 @@
-//! Spans that a host with bundles exports.
+//! Spans that an agent exports for bundles.
 
 use sesame_tests::backend::Backend;
 use sesame_tests::collecting::Collecting;
@@ -20,7 +20,7 @@ async fn host_with_bundles_traces_changes() {
         accepted(&agent, &bundle).await;
         wait(&agent, backend).await;
         if backend.name() == a.name() {
-            // The first bundle starts Envoy, so it does not count as a change.
+            // The first bundle starts Envoy, and is not a change.
             continue;
         }
         let status = agent.wait_healthy().await;
