@@ -1,5 +1,5 @@
-//! AccessPolicies on a real Envoy: a request must pass every filter that applies to its rule,
-//! whichever object the filter is in.
+//! AccessPolicies on a real Envoy. A request must pass every filter that applies to its rule, in
+//! whichever object the filter is.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -60,7 +60,7 @@ fn objects() -> Vec<Value> {
             &json!({"ipFilter": {"allow": ["198.51.100.0/24"], "allowRefs": [{"name": "offices"}]}}),
         ),
         access_policy("inside", of_route("inside"), &filter(&["127.0.0.0/8"], &[])),
-        // Allowing a wider network does not relax the Gateway's policy.
+        // Allowing a wider network must not relax the Gateway's policy.
         access_policy("outside", of_route("outside"), &filter(&["0.0.0.0/0"], &[])),
         access_policy(
             "admin",
@@ -100,7 +100,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("proxy.test", "/", "203.0.113.9", 403),
         ("proxy.test", "/admin", "203.0.113.9", 200),
         ("proxy.test", "/admin", "198.51.100.1", 403),
-        // The Gateway's policy applies too.
+        // The Gateway's policy applies in addition.
         ("proxy.test", "/admin", "192.0.2.9", 403),
         ("none.test", "/", "192.0.2.9", 403),
         ("none.test", "/", "198.51.100.1", 404),
@@ -127,8 +127,8 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
         ("SHOP.test:80", "/admin", "203.0.113.1", 403),
     ] {
         let request = agent.get(80, host, path);
-        // Envoy trusts only the address that the last proxy added, not the addresses that the
-        // client sent.
+        // Envoy trusts only the client address that the last proxy added, and no address that the
+        // client itself sent.
         let forwarded = format!("198.51.100.1, {client}");
         let request = request.header("x-forwarded-for", &forwarded);
         if let Some(reply) = checks.reply(&request).await {
@@ -159,7 +159,7 @@ async fn requests_pass_all_filters_of_addresses_or_get_403() {
     checks.finish();
 }
 
-/// Number of changes under load.
+/// Number of changes to make under load.
 const CHANGES: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
-//! Authorization services in AccessPolicies, on a real Envoy: a request must be allowed by the
-//! services of all policies and of the route itself.
+//! Authorization services in AccessPolicies, on a real Envoy: the services of all policies and of
+//! the route itself must allow a request.
 
 use std::net::SocketAddr;
 
@@ -37,7 +37,8 @@ fn by(request: &Request, user: &str) -> Request {
     request.clone().header("authorization", user)
 }
 
-/// Returns routes and policies. The Gateway's policy asks `first`, and routes ask more services.
+/// Returns routes and policies. The Gateway's policy asks the service `first`, and some routes ask
+/// more services.
 fn objects() -> Vec<Value> {
     let none = json!({});
     let user = json!({"http": {"allowedResponseHeaders": ["x-user"]}});
@@ -145,7 +146,8 @@ async fn services_of_all_policies_must_allow_requests() {
     checks.status(by(&to("own.test"), "everybody"), 200).await;
     let asked = [second.take().len(), third.take().len()];
     checks.same("checks of an allowed request", asked, [1, 1]);
-    // Only the service sets its header, even on a route that does not ask it.
+    // The service's header must never come from a client, even on a route that does not ask the
+    // service.
     for (host, user) in [("shop.test", Some("alice")), ("health.test", None)] {
         let request = by(&to(host), "first").header("x-user", "spoofed");
         if let Some(reply) = checks.reply(&request).await {
@@ -165,7 +167,7 @@ async fn services_of_all_policies_must_allow_requests() {
     checks.finish();
 }
 
-/// Number of changes under load.
+/// Number of changes to make under load.
 const CHANGES: usize = 40;
 
 #[tokio::test(flavor = "multi_thread")]

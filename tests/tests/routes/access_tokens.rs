@@ -1,5 +1,5 @@
-//! Tokens and rules in AccessPolicies, on a real Envoy: a request is rejected unless it satisfies
-//! all policies that apply to its rule.
+//! Tokens and authorization rules in AccessPolicies, on a real Envoy. A request is rejected unless
+//! it satisfies every policy that applies to its rule.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -37,7 +37,8 @@ fn of_route(name: &str) -> Value {
     json!({"kind": "HTTPRoute", "name": name})
 }
 
-/// Returns routes and policies. All routes except `health` require a token, and some require more.
+/// Returns routes and policies. Every route except `health` requires a token, and some routes have
+/// further requirements.
 fn objects(keys: &str) -> Vec<Value> {
     let mut admin = rule_to("a", &[path("PathPrefix", "/admin")]);
     admin["name"] = json!("admin");
@@ -94,7 +95,7 @@ fn bearer(request: Request, token: &str) -> Request {
     request.header("authorization", &format!("Bearer {token}"))
 }
 
-/// Returns tokens that no policy accepts, each with a description of the problem.
+/// Returns tokens that no policy accepts, each with a description of what is wrong with it.
 fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
     let header = json!({"alg": "ES256", "kid": "a"});
     let claims = json!({"iss": ISSUER, "aud": "shop", "exp": 4_000_000_000_u64});
@@ -109,7 +110,7 @@ fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
         ("expired", with("exp", json!(1_000_000_000))),
         ("not yet valid", with("nbf", json!(3_900_000_000_u64))),
         ("without an expiry", with("exp", Value::Null)),
-        // Envoy rejects the next two with 403.
+        // For the next two tokens, Envoy responds with 403.
         ("wrong audience", with("aud", json!("other"))),
         ("without an audience", with("aud", Value::Null)),
         ("wrong issuer", with("iss", json!("https://id.test/"))),
@@ -180,7 +181,7 @@ async fn requests_need_valid_tokens_of_all_policies() {
         let twice = bearer(bearer(request.clone(), "a.b.c"), &valid);
         status(&twice, 401, &mut checks).await;
     }
-    // Envoy's own default would accept this token.
+    // By default, Envoy would also accept a token in the query.
     let in_query = agent.get(80, "shop.test", &format!("/?access_token={valid}"));
     status(&in_query, 401, &mut checks).await;
     status(&agent.get(80, "health.test", "/"), 200, &mut checks).await;
@@ -209,7 +210,7 @@ async fn requests_need_valid_tokens_of_all_policies() {
     checks.finish();
 }
 
-/// Checks a route with two policies, the second of which accepts tokens in three places.
+/// Checks a route with two policies. The second policy accepts tokens in three places.
 async fn second_tokens(agent: &AgentUnderTest, valid: &str, checks: &mut Checks) {
     let second = |path: &str| agent.get(80, "second.test", path);
     status(&second("/"), 401, checks).await;
@@ -285,7 +286,8 @@ async fn rules_judge_claims_and_headers_come_from_them() {
     checks.finish();
 }
 
-/// Checks that claims replace the client's headers, and that the backend does not get the token.
+/// Checks that claims replace headers that the client has sent, and that the backend does not
+/// receive the token.
 async fn seen(agent: &AgentUnderTest, admin: &str, checks: &mut Checks) {
     for (host, path, user, groups) in [
         (
@@ -294,7 +296,7 @@ async fn seen(agent: &AgentUnderTest, admin: &str, checks: &mut Checks) {
             Some("eve"),
             Some(r#"["users","admins"]"#),
         ),
-        // Routes in the policy's namespace to which the policy does not apply.
+        // Routes in the policy's namespace to which the policy must not apply.
         ("admin.test", "/", None, None),
         ("health.test", "/", None, None),
     ] {
@@ -310,7 +312,7 @@ async fn seen(agent: &AgentUnderTest, admin: &str, checks: &mut Checks) {
     }
 }
 
-/// Number of changes under load.
+/// Number of changes to make under load.
 const CHANGES: usize = 60;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -320,7 +322,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
     let backends = start_served(&["a"], &mut all).await;
     all.push(plain_route("shop", "shop.test", "a"));
     let policies = |number: usize| {
-        // Publish the key in use, and another key in every second version.
+        // Publish the key in use. In every second version, also publish another key.
         let other = Issuer::new(ISSUER, &format!("k-{number}"));
         let keys = Issuer::jwks(&[&other, &issuer][number % 2..]);
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -328,7 +330,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
         let mut policy = provider("", &json!({"jwks": {"configMapRef": {"name": "keys"}}}));
         let mut objects = vec![map, access_policy("users", of_gateway(), &policy)];
         if !number.is_multiple_of(3) {
-            // This policy makes the route reference a different token set.
+            // With this policy, the route refers to a different token set.
             policy["authorization"] = json!({"rules": [{"action": "Allow",
                 "claims": [{"name": "sub", "values": ["ann", number.to_string()]}]}]});
             objects.push(access_policy("own", of_route("shop"), &policy));

@@ -1,5 +1,5 @@
-//! Rewrites for one of several backends, with a real agent and a real Envoy. Each backend gets its
-//! share of requests, rewritten only if the backend's filters say so.
+//! Rewrites for a single backend of a rule, with a real agent and a real Envoy. Each backend gets
+//! its share of the requests. A request is rewritten only if the filters of its backend require it.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ async fn each_backend_gets_its_share_with_own_rewrites() {
         expect("rewriting", "own.test", "/own/a?b=c", 1),
     ];
     assert_eq!(seen.keys().cloned().collect::<Vec<_>>(), expected);
-    // A quarter is expected; 52 is six standard deviations.
+    // The expected share is a quarter. A deviation of 52 is six standard deviations.
     let rewritten = seen[&expected[1]];
     assert!((48..=152).contains(&rewritten), "{rewritten} of {REQUESTS}");
 }

@@ -20,14 +20,15 @@ use sesame_tests::manifests::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-/// Duration of a request to `/slow`.
+/// Time that an endpoint takes to respond to `/slow`.
 const SLOW: Duration = Duration::from_secs(2);
-/// Number of policy changes under load.
+/// Number of policy changes to make under load.
 const POLICY_CHANGES: usize = 200;
-/// Maximum time until health checks notice a change.
+/// Maximum time until health checks notice that an endpoint has changed.
 const NOTICED: Duration = Duration::from_secs(15);
 
-/// An endpoint that responds with its name, and to `/health` with a changeable status.
+/// An endpoint that responds with its name. For `/health`, tests can change the status of its
+/// response.
 struct Endpoint {
     address: SocketAddr,
     health: Arc<AtomicU16>,
@@ -58,7 +59,7 @@ impl Endpoint {
                         "HTTP/1.1 {status} -\r\nx-end: {name}\r\nconnection: close\r\n\
                          content-length: 0\r\n\r\n"
                     );
-                    // Ignore errors, because the client may already have disconnected.
+                    // The client may disconnect at any time, so ignore errors.
                     let _ = stream.write_all(answer.as_bytes()).await;
                 });
             }
@@ -67,14 +68,15 @@ impl Endpoint {
     }
 }
 
-/// Returns an endpoint that accepts connections and never responds.
+/// Returns the address of an endpoint that accepts connections, but never responds. The listener
+/// keeps it open.
 fn silent() -> (std::net::TcpListener, SocketAddr) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, address)
 }
 
-/// Returns a root HTTPProxy with these routes.
+/// Returns a root HTTPProxy with the given routes.
 fn root(routes: &Value) -> Value {
     http_proxy(
         "shop",
@@ -82,7 +84,7 @@ fn root(routes: &Value) -> Value {
     )
 }
 
-/// Sends requests for a path with a header, and returns the endpoints that respond.
+/// Sends requests for a path with a header. Returns the names of the endpoints that respond.
 async fn ends(
     agent: &AgentUnderTest,
     path: &str,
@@ -136,8 +138,8 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker may prefer one endpoint for a number of requests equal to
-        // the increase in its weight.
+        // After a slow start, a worker may prefer one endpoint for several requests: as many as the
+        // endpoint's weight has increased by.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";
@@ -162,7 +164,7 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.finish();
 }
 
-/// Waits until exactly these endpoints respond.
+/// Waits until requests reach exactly the given endpoints.
 async fn turn(
     agent: &AgentUnderTest,
     path: &str,
@@ -239,12 +241,13 @@ async fn dead_backend_does_not_hold_up_a_change() {
         took < Duration::from_secs(10),
         format_args!("took {took:?}"),
     );
-    // All endpoints of this Service have failed, so Envoy keeps using them.
+    // When all endpoints of a Service have failed, Envoy keeps using all of them.
     checks.status(get("/dead"), 504).await;
     checks.finish();
 }
 
-/// Returns a backend that responds with the first line of each connection.
+/// Returns the address of a backend that responds to each connection with the first line it
+/// receives.
 async fn first_lines() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -259,7 +262,7 @@ async fn first_lines() -> SocketAddr {
                     "HTTP/1.1 200 -\r\nx-line: {line}\r\nconnection: close\r\n\
                      content-length: 0\r\n\r\n"
                 );
-                // Ignore errors, because the client may already have disconnected.
+                // The client may disconnect at any time, so ignore errors.
                 let _ = stream.write_all(answer.as_bytes()).await;
             });
         }

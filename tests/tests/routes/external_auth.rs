@@ -1,5 +1,5 @@
-//! External authorization of HTTPRoutes and listeners, with a real agent and a real Envoy. Tests
-//! which service checks which request, and that no request bypasses it.
+//! External authorization in HTTPRoutes and listeners, with a real agent and a real Envoy. Checks
+//! which service authorizes which request, and that no request bypasses authorization.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use sesame_tests::ports::free_port;
 
 mod of_listeners;
 
-/// Size of a body that exceeds a connection's default buffer.
+/// Size of a body that is larger than the default buffer of a connection.
 const LARGE: usize = 90_000;
 
 fn asking(protocol: &str, service: &str, fields: &Value) -> Value {
@@ -29,7 +29,7 @@ fn asking(protocol: &str, service: &str, fields: &Value) -> Value {
     json!({"type": "ExternalAuth", "externalAuth": auth})
 }
 
-/// Returns a route to `main` with one rule for all requests to `host`, with these filters.
+/// Returns a route that sends all requests for `host` to `main`, with the given filters.
 fn asked(host: &str, filters: &[Value]) -> Value {
     let rule = json!({"filters": filters, "backendRefs": [backend_ref("main")]});
     http_route(&host.replace('.', "-"), &[host], &[rule])
@@ -46,7 +46,7 @@ async fn routes_authorize_every_request_before_it_passes() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("main", &[main.address()]));
     objects.extend(served(auth.name(), &[auth.address()]));
-    // The port is only reserved, so nothing listens on it.
+    // The port is only reserved. No service listens on it.
     let closed = SocketAddr::from(([127, 0, 0, 1], free_port()));
     objects.extend(served("closed", &[closed]));
     objects.push(service("nobody", ""));
@@ -139,7 +139,7 @@ async fn over_http(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Chec
     let request = agent
         .get(80, "http.test", "/a/b?c=d")
         .header("x-user", "mallory")
-        // The authorization service does not set this header.
+        // The authorization service never sets this header.
         .header("x-role", "admin")
         .header("x-token", "t")
         .header("x-mine", "m");
@@ -214,7 +214,7 @@ async fn bodies(agent: &AgentUnderTest, auth: &Authorizing, checks: &mut Checks)
     }
 }
 
-/// Returns the request as the backend saw it.
+/// Returns the request as the backend received it.
 async fn echo(request: &Request, checks: &mut Checks) -> Option<sesame_tests::echo::Echo> {
     let reply = checks.reply(request).await?;
     let echo = serde_json::from_slice(&reply.body).ok();
@@ -269,7 +269,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
             &["a.guarded.test", "over.test"],
             &[gold, prefix("/gold"), prefix("/plain")],
         ),
-        // This route has no hostnames, so it applies to every listener.
+        // A route without hostnames applies to every listener.
         http_route("everywhere", &[], &[prefix("/everywhere")]),
         http_route("open", &["open.test"], &[prefix("/")]),
     ]);
@@ -296,12 +296,12 @@ async fn listeners_authorize_in_order_before_route_selection() {
                 request
             }
         };
-        // Requests without a route or virtual host also need authorization.
+        // Requests that match no route or virtual host also need authorization.
         for path in ["/plain", "/gold", "/everywhere", "/nowhere"] {
             checks.status(get(path), 401).await;
         }
         checks.same(format!("questions of {host}"), counts(), [4, 0, 0]);
-        // The second service denies a user that the first one allows.
+        // This user is allowed by the first service and denied by the second.
         checks
             .status(as_user(get("/everywhere"), "first"), 401)
             .await;
@@ -327,8 +327,8 @@ async fn listeners_authorize_in_order_before_route_selection() {
             vec![Some("0")],
         );
         counts();
-        // Headers set by listener filters affect route selection. The selected route's filters then
-        // apply.
+        // The headers that a listener filter sets affect which route is selected. Afterwards, the
+        // filters of that route apply.
         let gold = as_user(get("/gold"), "everybody");
         checks.backend(gold, "gold").await;
         let third = services[2].take();
@@ -343,7 +343,7 @@ async fn listeners_authorize_in_order_before_route_selection() {
     checks.finish();
 }
 
-/// The wider listener and route would serve any request that has no narrower match.
+/// The wider listener and route would serve every request that has no narrower match.
 #[tokio::test(flavor = "multi_thread")]
 async fn unprotectable_requests_are_refused_despite_wider_routes() {
     let main = Backend::start("main").await;

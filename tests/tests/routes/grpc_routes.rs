@@ -1,5 +1,5 @@
-//! `GRPCRoute`: which backend gets a call, and the status of calls without a backend. Uses a real
-//! agent with a real Envoy.
+//! `GRPCRoute`: which backend gets a call, and with which status a call fails if there is no
+//! backend. Uses a real agent with a real Envoy.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,14 @@ fn method(service: &str, method: &str) -> Value {
     json!({"method": {"service": service, "method": method}})
 }
 
-/// Returns the backend and the protocol of its connection, or the status.
+/// Returns the name of the backend and the protocol of its connection. If the call fails, returns
+/// its status.
 async fn outcome(checks: &mut Checks, request: &Request) -> String {
     let Some(reply) = checks.reply(request).await else {
         return "no answer".to_owned();
     };
     match (grpc::status(&reply), grpc::echo(&reply)) {
-        // HTTP/1.1 loses the trailers.
+        // Over HTTP/1.1, the trailers are lost.
         (Some(code::OK) | None, Some(echo)) => format!("{} over {}", echo.backend, echo.protocol),
         (status, _) => format!("grpc-status {status:?}, HTTP {}", reply.status),
     }
@@ -68,12 +69,12 @@ async fn grpc_calls_follow_routes_and_errors_have_status() {
         ("none.test", "shop.Cart/Add", UNIMPLEMENTED),
         ("missing.test", "shop.Cart/Add", UNAVAILABLE),
         ("every.test", "any.Thing/Goes", "one over HTTP/2.0"),
-        // `both` is an HTTPRoute that precedes `both-grpc` by name, but `both-grpc` still gets its
-        // calls.
+        // The HTTPRoute `both` precedes the GRPCRoute `both-grpc` by name, but `both-grpc` must
+        // still get its calls.
         ("both.test", "shop.Cart/Add", "two over HTTP/2.0"),
         ("both.test", "other.Service/Add", "one over HTTP/1.1"),
-        // For this listener, both routes match the same hostname. Their declared hostnames decide
-        // precedence before their names and matches.
+        // On this listener, both routes match the same hostname. The hostnames in their specs
+        // decide which route has precedence, before their names and matches do.
         ("same.test", "shop.Cart/Add", "one over HTTP/2.0"),
         ("same.test", "any.Thing/Goes", "two over HTTP/2.0"),
     ] {
@@ -92,7 +93,7 @@ async fn grpc_calls_follow_routes_and_errors_have_status() {
         "one over HTTP/2.0",
     )
     .await;
-    // A GRPCRoute does not match requests that are not gRPC calls.
+    // A GRPCRoute must not match requests that are not gRPC calls.
     checks
         .status(agent.get(80, "every.test", "/any.Thing/Goes"), 404)
         .await;
@@ -162,7 +163,7 @@ fn routes() -> Vec<Value> {
             ),
             "same",
         ),
-        // Both routes share a hostname, with different protocols to their backends.
+        // Both routes have the same hostname, but different protocols to their backends.
         http_route("both", &["both.test"], &[to("one")]),
         route(
             "GRPCRoute",
@@ -195,8 +196,8 @@ async fn headers(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// Checks that an invalid backend's share of calls fails with UNAVAILABLE, and that all other calls
-/// succeed.
+/// Checks that calls to an invalid backend fail with UNAVAILABLE in proportion to its weight, and
+/// that all other calls succeed.
 async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
     let request = grpc::call(agent.address(80), "shares.test", "shop.Cart/Add");
     let mut seen: BTreeMap<String, u32> = BTreeMap::new();

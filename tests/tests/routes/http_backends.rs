@@ -1,5 +1,5 @@
-//! Backends in an `HTTPRoute` rule: weights, missing backends, timeouts and protocols. Uses a real
-//! agent with a real Envoy.
+//! Backends in the rules of an `HTTPRoute`: weights, missing backends, timeouts and protocols. Uses
+//! a real agent with a real Envoy.
 
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ async fn timeouts(agent: &AgentUnderTest, checks: &mut Checks) {
         .await;
 }
 
-/// Sends 300 requests and counts the responses by backend, or by status if no backend responded.
+/// Sends 300 requests. Counts the responses by backend, or by status if they are from Envoy itself.
 async fn shares(
     agent: &AgentUnderTest,
     checks: &mut Checks,
@@ -133,7 +133,7 @@ async fn shares(
 }
 
 async fn weights(agent: &AgentUnderTest, checks: &mut Checks) {
-    // Each bound is more than five standard deviations from the expected number.
+    // Each bound is more than five standard deviations from the expected number of responses.
     for (host, expected) in [
         (
             "even.weight.test",

@@ -10,7 +10,7 @@ use sesame_tests::manifests::{
     backend_ref, edge, http_listener, http_route, on_listener, path, rule_to, yaml,
 };
 
-/// One backend per rule in a route, so that the responding backend identifies the rule.
+/// A route has one backend per rule, so that the backend that responds identifies the rule.
 const BACKENDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,7 +112,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/p", "/p/", "/p/x", "/p/x/", "/p?x=y", "/p/?x=y"] {
         checks.backend(get("prefix.test", path), "a").await;
     }
-    // A trailing slash in the prefix has no effect.
+    // A trailing slash in a prefix has no effect.
     for path in ["/q", "/q/", "/q/x", "/q?x=y"] {
         checks.backend(get("prefix.test", path), "b").await;
     }
@@ -122,7 +122,7 @@ async fn paths(agent: &AgentUnderTest, checks: &mut Checks) {
     for path in ["/", "/x", "/x/y?z=1"] {
         checks.backend(get("everything.test", path), "a").await;
     }
-    // Paths are compared after normalization as in RFC 3986, section 6.2.2.
+    // Paths are normalized before they are compared, as in RFC 3986, section 6.2.2.
     for (path, backend) in [
         ("/~alice", "a"),
         ("/%7Ealice", "a"),
@@ -214,7 +214,8 @@ fn header_routes() -> Vec<Value> {
         http_route(
             "header-twice",
             &["header-twice.test"],
-            // Names are case-insensitive. If a name is repeated, only the first match counts.
+            // Header names are case-insensitive. If a rule matches a name twice, only the first of
+            // the two matches counts.
             &[rule_to(
                 "a",
                 &[json!({"headers": [
@@ -343,8 +344,8 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(get("x.tame.wild.test"), "a").await;
     checks.backend(get("one-name.test"), "d").await;
     checks.backend(get("other-name.test"), "d").await;
-    // Names are case-insensitive and a port in `Host` is ignored, but the backend receives `Host`
-    // as it was sent.
+    // Hostnames are case-insensitive, and a port in `Host` is ignored. The backend receives `Host`
+    // as the client sent it.
     checks.backend(get("TAME.wild.TEST"), "c").await;
     for host in ["tame.wild.test:80", "tame.wild.test:12345"] {
         checks.backend(get(host), "c").await;
@@ -360,7 +361,7 @@ async fn hostnames(agent: &AgentUnderTest, checks: &mut Checks) {
 
 fn precedence_routes() -> Vec<Value> {
     vec![
-        // These routes are ordered from the least to the most specific.
+        // The routes are in order from the least to the most specific.
         http_route(
             "longest",
             &["longest.test"],
@@ -457,7 +458,7 @@ fn competing_routes() -> Vec<Value> {
         ),
         http_route("name-2", &["name.test"], &all("b")),
         http_route("name-1", &["name.test"], &all("a")),
-        // The more specific match wins, regardless of its route.
+        // The most specific match must win, whichever route it is in.
         created(
             http_route("old-and-short", &["mixed.test"], &all("a")),
             "2020-01-01T00:00:00Z",
@@ -512,8 +513,8 @@ fn fall_through_routes() -> Vec<Value> {
     ]
 }
 
-/// Checks that the next less specific route serves requests that the most specific route does not
-/// match.
+/// Checks that requests which the most specific route does not match are served by the next less
+/// specific route.
 async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |host: &str, path: &str| agent.get(80, host, path);
     checks.backend(get("x.fall.test", "/a"), "a").await;
@@ -533,8 +534,8 @@ async fn fall_through(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.backend(h2, "b").await;
 }
 
-/// For this listener, both routes match the same hostname. Their declared hostnames decide
-/// precedence before their names and matches.
+/// On this listener, both routes match the same hostname. The hostnames in their specs decide which
+/// route has precedence, before their names and matches do.
 fn same_intersection_routes() -> Vec<Value> {
     let wide = ["/cart/new", "/else"].map(|at| path("Exact", at));
     let wide = http_route("a-wide", &["*.test"], &[rule_to("a", &wide)]);
@@ -545,7 +546,7 @@ fn same_intersection_routes() -> Vec<Value> {
 async fn same_intersection(agent: &AgentUnderTest, checks: &mut Checks) {
     let get = |path: &str| agent.get(80, "same.test", path);
     checks.backend(get("/cart/new"), "b").await;
-    // The wide route serves requests that the exact route does not match.
+    // The wide route must serve requests that the exact route does not match.
     checks.backend(get("/else"), "a").await;
     checks.status(get("/nothing"), 404).await;
 }

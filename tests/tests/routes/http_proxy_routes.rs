@@ -7,8 +7,8 @@ use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, yaml};
 
-/// Starts an agent that serves an HTTPProxy for `shop.test` with these fields, and the backends `a`
-/// and `b`.
+/// Starts an agent with the backends `a` and `b`, and an HTTPProxy for `shop.test` that has the
+/// given spec.
 async fn serve(spec: &Value) -> (AgentUnderTest, Vec<Backend>) {
     let mut all = edge(&[http_listener("http", 80, "")]);
     let backends = start_served(&["a", "b"], &mut all).await;
@@ -74,7 +74,7 @@ async fn header_values_come_from_requests_and_services() {
             continue;
         };
         let echo = reply.echo();
-        // Headers are removed before other headers are set.
+        // Headers are removed first, and then set.
         checks.same("both", &echo.value("x-both"), &Some(", 100% HTTP/1.1"));
         checks.same("claimed subject", &echo.value("x-subject"), &None);
         checks.same(
@@ -124,7 +124,7 @@ async fn cors_policy_answers_preflights_of_all_routes() {
         checks.same(&request, &reply.status, &200);
         let seen = reply.header("access-control-allow-origin");
         checks.same(&request, seen, allowed.then_some(origin));
-        // Without the origin, browsers reject the response.
+        // If the origin is not echoed, browsers reject the response.
         let others = [
             ("allow-credentials", "true"),
             ("allow-methods", "PUT"),
@@ -209,7 +209,7 @@ async fn idle_timeout_cuts_silent_streams() {
 #[tokio::test(flavor = "multi_thread")]
 async fn redirects_of_backends_are_followed() {
     let following = |path: &str, policy: Value| json!({"conditions": [{"prefix": path}], "services": to("a"), "internalRedirectPolicy": policy});
-    // The backend always redirects to the same path.
+    // The backend redirects all requests to the same path.
     let repeating = |path: &str, denies: bool| {
         let to_itself = format!("/status/302/location{path}");
         let policy = json!({"maxInternalRedirects": 4, "denyRepeatedRouteRedirect": denies});

@@ -1,4 +1,4 @@
-//! Services in an `HTTPProxy`, with a real Envoy: protocols, and verification of backends.
+//! Services of an `HTTPProxy`, on a real Envoy: protocols, and the verification of backends.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -20,15 +20,15 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// Returns a Secret with an authority's certificate.
+/// Returns a Secret with the authority's certificate.
 fn authority_secret(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": name, "namespace": "default"},
         "stringData": {"ca.crt": authority.pem()}})
 }
 
-/// Returns a route for a prefix to port 80 of a Service. `more` contains additional fields for the
-/// Service's entry.
+/// Returns a route that sends a path prefix to port 80 of a Service. `more` contains additional
+/// fields for the entry of the Service.
 fn to(prefix: &str, service: &str, more: Value) -> Value {
     let mut entry = json!({"name": service, "port": 80});
     if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), more) {
@@ -103,7 +103,7 @@ async fn services_are_reached_by_protocol_and_verified() {
     let handshake = |server_name: &str| {
         Some(EchoTls {
             server_name: server_name.to_owned(),
-            // The backend does not request a client certificate.
+            // This backend does not request a client certificate.
             client_certificate: String::new(),
         })
     };
@@ -200,7 +200,8 @@ async fn annotated_services_are_reached_by_protocol() {
     checks.finish();
 }
 
-/// Starts a backend that responds to one request, and reports when the connection is closed.
+/// Starts a backend that responds to a single request. The receiver is notified when the connection
+/// is closed.
 async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! Tokens that HTTPProxies require: each route needs its provider's token, on every port.
+//! Tokens that HTTPProxies require. Each route needs a token from its own provider, on every port.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -18,7 +18,7 @@ fn secret(name: &str, key: &str, text: &str) -> Value {
         "metadata": {"name": name, "namespace": "default"}, "stringData": {key: text}})
 }
 
-/// Returns an HTTPProxy with two providers. Routes need a token of `corp` by default.
+/// Returns an HTTPProxy with two providers. By default, routes require a token from `corp`.
 fn shop(uri: &str) -> Value {
     let to = json!([{"name": "a", "port": 80}]);
     let route = |prefix: &str, policy: Value| json!({"conditions": [{"prefix": prefix}], "services": to, "jwtVerificationPolicy": policy});
@@ -92,7 +92,8 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
         (https("/partner"), &*by_corp, 401),
         (https("/gone"), &*by_corp, 500),
         (https("/undefined"), &*by_corp, 500),
-        // The redirect needs no token. Without TLS, a token is needed as well.
+        // A redirect to HTTPS needs no token. A route that is served without TLS also needs a
+        // token.
         (plain("/"), "", 301),
         (plain("/partner"), "", 401),
         (plain("/partner"), &*by_partner, 200),

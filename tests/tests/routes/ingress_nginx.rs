@@ -1,4 +1,4 @@
-//! Annotations of ingress-nginx with a real agent and a real Envoy. No request may fail when an
+//! Annotations of ingress-nginx, with a real agent and a real Envoy. No request may fail when an
 //! annotation changes under load.
 
 use serde_json::{Value, json};
@@ -18,7 +18,8 @@ fn class() -> Value {
     class
 }
 
-/// Returns an Ingress for a host with these paths and annotations. Annotation names have no prefix.
+/// Returns an Ingress for a host with the given paths and annotations. `annotations` contains the
+/// names without their common prefix.
 fn annotated(host: &str, annotations: &[(&str, &str)], paths: &[(&str, &str, &str)]) -> Value {
     let annotations = annotations.iter().map(|(name, value)| {
         let name = format!("nginx.ingress.kubernetes.io/{name}");

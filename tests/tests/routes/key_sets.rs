@@ -1,4 +1,5 @@
-//! Key sets that an agent fetches from token issuers: rotation, outages and untrusted servers.
+//! Key sets that an agent fetches from token issuers: rotation, outages and servers that it does
+//! not trust.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};
@@ -12,7 +13,7 @@ use sesame_tests::tokens::Issuer;
 
 const ISSUER: &str = "https://id.test";
 
-/// Returns a policy for a route whose keys come from `remote`.
+/// Returns a policy for a route. The keys come from the source `remote`.
 fn policy(route: &str, remote: &Value) -> Value {
     let provider = json!({"name": "corp", "issuer": ISSUER, "jwks": {"remote": remote}});
     let target = json!({"kind": "HTTPRoute", "name": route});
@@ -29,7 +30,7 @@ fn with_token(agent: &AgentUnderTest, issuer: &Issuer) -> Request {
     request.header("authorization", &token)
 }
 
-/// Returns the errors of fetched key sets, by the last part of their URI.
+/// Returns the errors of all key sets that could not be fetched.
 fn errors(status: &Value) -> Vec<&str> {
     let sets = status["source"]["keySets"].as_array();
     let sets = sets.into_iter().flatten();
@@ -63,7 +64,7 @@ async fn fetched_keys_rotate_and_survive_outages() {
         .wait_served(&by_old, |reply| reply.status == 401)
         .await;
 
-    // Neither an invalid response nor an outage removes the last good keys, even after a reboot.
+    // The last good keys must survive an invalid response and an outage, even after a reboot.
     let load = Load::start(&Plan::new(vec![by_new.clone()]));
     server.publish(200, r#"{"keys": []}"#);
     let no_key = |status: &Value| errors(status).iter().any(|it| it.contains("no usable key"));

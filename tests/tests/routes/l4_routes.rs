@@ -20,10 +20,10 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// Number of backend changes to a route.
+/// Number of times that a route's backend is changed.
 const SWITCHES: usize = 40;
 
-/// Number of requests, high enough that every backend is chosen at least once.
+/// Number of requests. It is so high that every backend is chosen at least once.
 const TRIES: u32 = 120;
 
 fn to(backends: &[(&str, u32)]) -> Value {
@@ -44,7 +44,7 @@ fn on(
     on_listener(route(kind, name, hostnames, &[to(backends)]), listener)
 }
 
-/// Sends requests over new connections and counts them by the backend that responded.
+/// Sends requests over new connections. Counts them by the backend that responds.
 async fn tally(request: &Request) -> BTreeMap<String, u32> {
     let mut seen = BTreeMap::new();
     for _ in 0..TRIES {
@@ -62,8 +62,8 @@ async fn server_name_selects_one_listener_and_route() {
     let (ours, theirs) = (Authority::new("gateway"), Authority::new("backends"));
     let mut objects = edge(&[
         tls_listener("pass", 443, "*.pass.test", None),
-        // This listener has no route, so its connections are refused. Routes of other listeners
-        // must not serve them.
+        // This listener has no route, so connections to it must be refused. Routes of other
+        // listeners must not serve them.
         tls_listener("own", 443, "own.pass.test", None),
         tls_listener("same", 443, "same.test", None),
         tls_listener("end", 443, "end.test", Some("cert")),
@@ -92,8 +92,8 @@ async fn server_name_selects_one_listener_and_route() {
             &["a.pass.test", "own.pass.test"],
             &[("exact", 1)],
         ),
-        // For this listener, both routes match the same hostname. Their declared hostnames decide
-        // precedence before their names.
+        // On this listener, both routes match the same hostname. The hostnames in their specs
+        // decide which route has precedence, before their names do.
         on("TLSRoute", "a-wide", "same", &["*.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -102,7 +102,7 @@ async fn server_name_selects_one_listener_and_route() {
             &["same.test"],
             &[("exact", 1)],
         ),
-        // An earlier route already has this hostname.
+        // An earlier route already has the hostname.
         on("TLSRoute", "late", "pass", &["a.pass.test"], &[("wild", 1)]),
         on(
             "TLSRoute",
@@ -120,7 +120,7 @@ async fn server_name_selects_one_listener_and_route() {
     agent.wait_ok(&through("a.pass.test")).await;
 
     let mut checks = Checks::default();
-    // The client gets the backend's certificate, so TLS was not terminated on the way.
+    // The client gets the backend's own certificate, so no proxy has terminated TLS.
     checks.backend(through("a.pass.test"), "exact").await;
     checks
         .backend(through("a.pass.test").http2(), "exact")

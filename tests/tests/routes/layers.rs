@@ -1,5 +1,5 @@
-//! HTTPRoutes, HTTPProxies and Ingresses for one host. For each row of `tests/data/layers.yaml`,
-//! `explain` and a real Envoy produce the expected outcome.
+//! HTTPRoutes, HTTPProxies and Ingresses that have the same host. For each row of
+//! `tests/data/layers.yaml`, both `explain` and a real Envoy must produce the expected outcome.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -57,7 +57,8 @@ struct Claim {
     name: Option<String>,
     namespace: Option<String>,
     class: Option<String>,
-    /// If unset, the row's host; `none` means no host.
+    /// If the field is unset, the request has the host of the row. `none` means that the request
+    /// has no host.
     host: Option<String>,
     path: String,
     to: String,
@@ -93,7 +94,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// Returns the rows, with `H` replaced by the row's host.
+/// Returns the rows of the file. In each row, `H` is replaced by the row's own host.
 fn rows() -> Vec<Row> {
     let rows: Vec<Value> = serde_saphyr::from_str(ROWS).expect("rows");
     let numbered = rows.into_iter().enumerate();
@@ -138,7 +139,8 @@ impl LayerObject {
             Self::R(_) => claim.route(name, host.unwrap_or_default()),
         };
         let metadata = &mut object["metadata"];
-        // Make the first object the oldest.
+        // Give the objects creation timestamps in their order, so that the first object is the
+        // oldest.
         metadata["creationTimestamp"] = json!(format!("2020-01-01T00:00:{place:02}Z"));
         if let Some(namespace) = &claim.namespace {
             metadata["namespace"] = json!(namespace);
@@ -153,7 +155,7 @@ impl LayerObject {
 }
 
 impl Claim {
-    /// Returns the path type and the path.
+    /// Returns the type and the value of a path.
     fn path(&self) -> (&str, &str) {
         self.path.split_at_checked(1).unwrap_or_default()
     }
@@ -228,13 +230,13 @@ impl Claim {
     }
 }
 
-/// Rows that share a Gateway, and the Gateway's objects without backends.
+/// Rows that are tested on the same Gateway, and the Gateway's objects without backends.
 struct Together {
     rows: Vec<(usize, Row)>,
     objects: Vec<Value>,
 }
 
-/// Returns all rows in as few groups as possible.
+/// Combines all rows into as few groups as possible.
 fn together(secrets: &[Value]) -> Vec<Together> {
     let all = rows().into_iter().enumerate();
     let (alone, shared): (Vec<_>, Vec<_>) =
@@ -268,7 +270,7 @@ fn together(secrets: &[Value]) -> Vec<Together> {
         .collect()
 }
 
-/// Returns the outcome that `explain` reports for a request: the Service, the status, or `refused`.
+/// Returns the outcome of a request as `explain` reports it: the Service, the status, or `refused`.
 fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     let scheme = if ask.port == 443 { "https" } else { "http" };
     let url = format!("{scheme}://{}:{}{}", ask.host, ask.port, ask.path);
@@ -295,7 +297,7 @@ fn explained(explainer: &mut Explainer<'_>, ask: &Ask) -> String {
     }
 }
 
-/// Sends a request to Envoy and returns the outcome.
+/// Sends a request to Envoy, and returns the outcome.
 async fn answered(agent: &AgentUnderTest, ask: &Ask, authority: &Authority) -> String {
     let mut request =
         Request::get(agent.address(ask.port), &ask.host, &ask.path).method(&ask.method);
@@ -312,7 +314,7 @@ async fn answered(agent: &AgentUnderTest, ask: &Ask, authority: &Authority) -> S
     }
 }
 
-/// Returns the Secret whose certificate Envoy presents.
+/// Returns the name of the Secret with the certificate that Envoy presents.
 async fn shown(
     agent: &AgentUnderTest,
     ask: &Ask,

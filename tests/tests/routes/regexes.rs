@@ -1,5 +1,5 @@
-//! Regular expressions: Envoy accepts every expression that Sesame accepts, and RE2 rejects every
-//! expression that Sesame rejects because of RE2.
+//! Regular expressions. Envoy must accept every expression that Sesame accepts. If Sesame rejects
+//! an expression because of RE2, RE2 must reject it too.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -23,9 +23,9 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, ya
 use sesame_tests::rendering::options;
 use sesame_tests::seeded::Moments;
 
-/// Expressions that Sesame accepts, so Envoy must accept them too.
+/// Expressions that Sesame accepts. Envoy must accept them too.
 const TAKEN: &[&str] = &[
-    // This expression needs more than 100 instructions, which is Envoy's default limit.
+    // This expression needs more than 100 instructions, which would exceed Envoy's default limit.
     "/(?:a|b|c){100}/[0-9a-f]{300}",
     "(?i)a",
     "(?U)a+",
@@ -60,7 +60,8 @@ const TAKEN: &[&str] = &[
     "é(?:ü)+",
 ];
 
-/// Expressions that RE2 rejects: some are valid in Rust, and others are likely mistakes.
+/// Expressions that RE2 rejects. Some of them are valid for Rust's `regex` crate, and others are
+/// likely mistakes.
 const REFUSED: &[&str] = &[
     "(?x)a b",
     "(?u)a",
@@ -99,7 +100,7 @@ const REFUSED: &[&str] = &[
     "[[:foo:]]",
 ];
 
-/// Expressions that RE2 accepts, but with a meaning that differs from what users intend or Sesame
+/// Expressions that RE2 accepts, but whose meaning for RE2 differs from what users intend or Sesame
 /// assumes.
 const MISREAD: &[&str] = &[
     "[a&&b]",
@@ -134,7 +135,7 @@ async fn regex_validation_agrees_with_envoy() {
     checks.finish();
 }
 
-/// Returns true for each expression for which Sesame accepts a route with that expression.
+/// For each expression, returns whether Sesame accepts a route with that expression.
 fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     for (i, pattern) in patterns.iter().enumerate() {
@@ -167,8 +168,8 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
         .collect()
 }
 
-/// Returns true if Envoy accepts a route table with this expression. The expression replaces a
-/// placeholder in the rendered table, because the renderer could omit it.
+/// Returns true if Envoy accepts a route table with the given expression. A placeholder is rendered
+/// and then replaced by the expression, because the renderer might omit the expression itself.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let placeholder = "q".repeat(pattern.len());
     let route = Route {
@@ -222,7 +223,7 @@ async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     }
 }
 
-/// Encodes `RegexMatcher.regex`: field 2, a string.
+/// Encodes `RegexMatcher.regex`, a string with field number 2.
 fn encoded(pattern: &str) -> Vec<u8> {
     let mut field = vec![2 << 3 | 2];
     encode_varint(pattern.len() as u64, &mut field);
@@ -230,8 +231,9 @@ fn encoded(pattern: &str) -> Vec<u8> {
     field
 }
 
-/// Sesame's instruction count limits the work of an Envoy worker, so it must not be lower than
-/// RE2's own count. It must also not be so high that ordinary expressions are rejected.
+/// Sesame limits the work of Envoy's workers by counting the instructions of an expression. Its
+/// count must never be lower than RE2's own, but must not be so high that Sesame rejects ordinary
+/// expressions.
 #[tokio::test]
 async fn no_program_has_more_instructions_than_we_count() {
     let mut patterns: Vec<String> = TAKEN.iter().map(|pattern| (*pattern).to_owned()).collect();
@@ -265,7 +267,7 @@ async fn no_program_has_more_instructions_than_we_count() {
     checks.finish();
 }
 
-/// Typical expressions in real configurations.
+/// Expressions that are typical of real configurations.
 const ORDINARY: &[&str] = &[
     "/api/v[0-9]+/users/[^/]+/(orders|items)(/.*)?",
     "/foo(/|$)(.*)",
@@ -336,7 +338,7 @@ fn made_up(moments: &mut Moments, depth: u64) -> String {
     }
 }
 
-/// Returns the program sizes that Envoy reports in its warnings.
+/// Returns the program sizes that Envoy logs in warnings about the expressions.
 async fn program_sizes(patterns: &[String]) -> Vec<u64> {
     let routes: Vec<_> = patterns
         .iter()

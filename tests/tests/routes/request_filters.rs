@@ -1,4 +1,5 @@
-//! TrafficPolicy filters on a real Envoy: bodies, responses, headers, gRPC-Web and faults.
+//! Filters of TrafficPolicies on a real Envoy: limits and compression of bodies, headers, gRPC-Web
+//! and faults.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -76,7 +77,7 @@ fn objects() -> Vec<Value> {
     objects
 }
 
-/// Returns the status, the encoding and the start of the body.
+/// Returns the status, the content encoding and the start of the body.
 async fn seen(checks: &mut Checks, request: &Request) -> (u16, String, String) {
     let Some(reply) = checks.reply(request).await else {
         return Default::default();
@@ -108,7 +109,7 @@ async fn filters_of_policies_apply_to_requests_and_responses() {
         ("dead.test", "/", all, (503, "", PAGE)),
         ("aborted.test", "/", "", (418, "", "fault filter abort")),
         ("wrong.test", "/", "", (500, "", PAGE)),
-        // No route has this hostname, but the listener covers it.
+        // No route has this hostname, although the listener covers it.
         ("none.test", "/", "", (404, "", PAGE)),
     ] {
         let request = get(host, path).header("accept-encoding", accepted);
@@ -126,7 +127,7 @@ async fn filters_of_policies_apply_to_requests_and_responses() {
         (upload("some.test", "/large", 1024), (200, "", "")),
         (upload("some.test", "/large", 1025), (400, "", "{}")),
         (upload("some.test", "/large", 1025).http2(), (400, "", "{}")),
-        // A tenant cannot raise the Gateway's limit.
+        // A tenant must not be able to raise the Gateway's limit.
         (upload("plain.test", "/", 1025), (400, "", "{}")),
     ] {
         let (status, encoding, body) = seen(&mut checks, &request).await;
@@ -176,7 +177,7 @@ async fn grpc_web_calls_reach_backends_as_grpc() {
         let end = reply.body.ends_with(b"grpc-status:0\r\n");
         checks.same("trailers in the body", &end, &true);
     }
-    // Without a policy, no route matches a gRPC-Web call.
+    // Without the policy, no route matches a gRPC-Web call.
     let plain = grpc::web_call(agent.address(80), "none.test", "shop.Cart/Add");
     if let Some(reply) = checks.reply(&plain).await {
         checks.same(&plain, reply.status, 404);

@@ -1,5 +1,5 @@
-//! Retries and session persistence in rules (experimental channel), and routes that specify a port.
-//! Uses a real agent with a real Envoy.
+//! Retries and session persistence in rules (experimental channel), and routes whose parentRef
+//! specifies a port. Uses a real agent with a real Envoy.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -93,14 +93,14 @@ async fn rule_sets_retries_sessions_and_ports() {
         ("codes.test", 503, 4),
         ("codes.test", 500, 4),
         ("codes.test", 501, 1),
-        // There is one retry if the rule does not set a number.
+        // If a rule does not set the number of retries, there is one.
         ("once-more.test", 503, 2),
         ("other-codes.test", 503, 1),
         ("no-codes.test", 503, 1),
         ("never.test", 503, 1),
     ] {
         let before = seen();
-        // The client gets the response from the last attempt.
+        // The client gets the response to the last attempt.
         let request = agent.get(80, host, &format!("/status/{status}"));
         checks.status(request.clone(), status).await;
         checks.same(format!("tries of {request}"), seen() - before, tries);
@@ -116,11 +116,11 @@ async fn rule_sets_retries_sessions_and_ports() {
     checks.finish();
 }
 
-/// Failed connection attempts are retried as the rule specifies: once, or not at all.
+/// The rule also determines how often failed connection attempts are retried: once, or not at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_connection_is_retried_unless_retries_are_off() {
     let there = Backend::start("there").await;
-    // The port is only reserved, so nothing listens on it.
+    // The port is only reserved. No backend listens on it.
     let gone = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[there.address(), gone]));
@@ -140,7 +140,8 @@ async fn failed_connection_is_retried_unless_retries_are_off() {
         seen.extend(reply.map(|reply| reply.status));
     }
     checks.same("statuses without retries", seen, BTreeSet::from([200, 503]));
-    // Envoy does not buffer a body of this size, but can still send it to the other endpoint.
+    // Envoy does not buffer a body of this size, but must still be able to send the request to the
+    // other endpoint.
     let upload = agent.get(80, "plain.test", "/").method("POST");
     let upload = upload.body(vec![b'x'; 4 << 20]);
     for request in [upload.clone(), upload.http2()] {
@@ -182,8 +183,8 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
             checks.that(restricted, format!("{request}: {said}"));
         }
         let session = said.split(';').next().unwrap_or_default();
-        // Without a session, both endpoints respond. The probability of 40 consecutive responses
-        // from one endpoint is one in a billion.
+        // Without a session, both endpoints must respond. The probability that all 40 responses are
+        // from the same endpoint is below one in a billion.
         for (request, endpoints) in [
             (request.clone().header(back, session), 1),
             (request.clone(), 2),
@@ -201,15 +202,15 @@ async fn sessions(agent: &AgentUnderTest, checks: &mut Checks) {
     }
 }
 
-/// The two ways to persist a session. Each entry has a host, the response header that sets the
-/// session, and the request header that returns it.
+/// The two ways to persist a session. Columns: a host, the response header that sets the session,
+/// and the request header that returns the session.
 const CARRIERS: [(&str, &str, &str); 2] = [
     ("cookie.test", "set-cookie", "cookie"),
     ("header.test", "x-sid", "x-sid"),
 ];
 
-/// Waits until a backend has stopped and Envoy has no connection to it. A request on a connection
-/// that is being closed may have reached the backend, so Envoy does not retry it.
+/// Waits until a backend has stopped and Envoy has no connection to it. Envoy does not retry a
+/// request on a connection that is being closed, because the request may have reached the backend.
 async fn wait_closed(agent: &AgentUnderTest, address: SocketAddr) {
     let runtime = agent.runtime().display().to_string();
     let line = ["endpoints", "--output", "json", "--runtime-dir", &runtime];
@@ -246,7 +247,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     ] {
         objects.push(rule(host, "sessionPersistence", &spec));
     }
-    // Add the same endpoints over HTTP/2.
+    // Add the same endpoints a second time, over HTTP/2.
     objects.push(service("h2", "kubernetes.io/h2c"));
     objects.extend(endpoint_slices("h2", &addresses));
     let mut over_h2 = json!({"backendRefs": [backend_ref("h2")]});
@@ -306,7 +307,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     agent.wait_served(&plain, is_three).await;
     stay(&mut checks).await;
 
-    // An endpoint that is down but still listed does not cause failures. The session moves to
+    // If an endpoint is down but still listed, no request may fail: the session must move to
     // another endpoint.
     let (request, told, backend) = held.remove(0);
     let dead = backends
@@ -325,7 +326,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
             format!("{request}: no new session"),
         );
     }
-    // The session also moves if its endpoint is no longer listed.
+    // The session must also move if its endpoint is no longer listed.
     let (request, told, _) = held.remove(0);
     agent.write("endpoints.yaml", &endpoints(&addresses[2..]));
     let moved = |reply: &Reply| is_three(reply) && reply.header(told).is_some();
@@ -333,7 +334,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     checks.finish();
 }
 
-/// Checks that the session is a digest that does not reveal an address.
+/// Checks that the session is a digest, which does not reveal an address.
 fn opaque(checks: &mut Checks, session: &str) {
     let digits = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     let is_digest = session.len() == 32 && session.bytes().all(digits);
@@ -351,7 +352,7 @@ fn opaque(checks: &mut Checks, session: &str) {
     }
 }
 
-/// Checks that invalid sessions are ignored, and that the client gets a new session.
+/// Checks that invalid sessions are ignored. The client must get a new session.
 async fn forged(
     checks: &mut Checks,
     agent: &AgentUnderTest,

@@ -1,4 +1,4 @@
-//! Tests the golden case's RouteFilters with a real agent and a real Envoy.
+//! Serves the golden case for RouteFilters with a real agent and a real Envoy.
 
 use sesame_tests::agent::Setup;
 use sesame_tests::backend::Backend;

@@ -1,5 +1,5 @@
-//! Every manifest in the upstream conformance suite and examples decodes without unknown fields.
-//! Sesame knows all fields in the CRDs.
+//! Every manifest in the Gateway API's conformance suite and examples must decode without unknown
+//! fields. Sesame must know all fields in the CRDs.
 //!
 //! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod
 //! download`). They are not copied into this repository.
@@ -16,8 +16,8 @@ use sesame_tests::pinned;
 
 const PINS: &str = include_str!("../../conformance/go.mod");
 
-/// Directories of the conformance module whose YAML files are not Kubernetes objects, each with a
-/// description of its content.
+/// Directories of the conformance module that contain YAML files without Kubernetes objects. The
+/// second value describes these files.
 const NO_OBJECTS: &[(&str, &str)] = &[
     ("data", "options of the suite itself"),
     ("reports", "reports of implementations"),
@@ -56,7 +56,7 @@ fn modules() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Collects all YAML files under `dir`, in sorted order.
+/// Collects all YAML files under `dir`, sorted by name.
 fn manifests(dir: &Path, found: &mut Vec<PathBuf>) {
     let entries =
         std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -136,13 +136,13 @@ fn upstream_manifests_decode_without_unknown_fields() {
         faults.join("\n")
     );
 
-    // An object may be ignored because of its kind. If the kind is supported, only the version
-    // v1alpha2 may be ignored.
+    // Objects of unsupported kinds may be ignored. If the kind is supported, an object may be
+    // ignored only if its version is v1alpha2.
     for reason in ignored.keys() {
         let is_older = reason.contains("Route of \"gateway.networking.k8s.io/v1alpha2\"");
         assert!(reason.starts_with("kind ") || is_older, "{reason}");
     }
-    // Check that the manifests were found: each Gateway API kind must occur.
+    // Every kind of the Gateway API must occur, which proves that the manifests were found.
     for kind in Kind::ALL.iter().filter(|kind| kind.is_gateway_api()) {
         assert!(
             decoded.contains_key(kind),
@@ -153,12 +153,12 @@ fn upstream_manifests_decode_without_unknown_fields() {
     assert!(decoded.values().sum::<usize>() > 500, "{decoded:?}");
 }
 
-/// Returns a value that the schema allows, with every field set.
+/// Returns a value that is valid for the schema and has every field set.
 fn filled(schema: &Value) -> Value {
     if let Some(value) = schema["enum"].as_array().and_then(|values| values.first()) {
         return value.clone();
     }
-    // This pattern describes a duration.
+    // Only the pattern for durations contains `ms`.
     let pattern = schema["pattern"].as_str().unwrap_or_default();
     if pattern.contains("ms") {
         return json!("1s");
@@ -188,7 +188,7 @@ fn every_field_of_the_definitions_is_known() {
     let mut faults = Vec::new();
     for file in crd_files(Channel::Experimental) {
         let text = std::fs::read_to_string(&file).expect("readable");
-        // The admission policy's file also contains its binding. Neither has versions.
+        // One file contains an admission policy and its binding, which have no CRD versions.
         let objects: Vec<Value> = serde_saphyr::from_multiple(&text).expect("YAML");
         let specs = objects.iter().map(|object| &object["spec"]);
         let versions = specs.flat_map(|spec| {

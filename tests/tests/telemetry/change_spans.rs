@@ -1,5 +1,5 @@
-//! Spans for changes: a real controller and a real agent with a real Envoy export a span for each
-//! step of a change. No change waits for the collector.
+//! Spans for changes. A real controller, and a real agent with a real Envoy, export a span for each
+//! step of a change. No change may wait for the collector.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -28,8 +28,8 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// Waits for a trace that contains all these spans, for a change to this object only. The change
-/// results in a revision that starts with `revision`.
+/// Waits for the trace of a change of the given object alone. The trace must contain all of the
+/// given spans, and a revision that starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,
     object: &str,
@@ -60,8 +60,8 @@ fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
     }
 }
 
-/// Checks that each span starts no earlier than the previous one and ends after its start, and that
-/// its parent exists.
+/// Checks that each span starts no earlier than the previous span, that it ends after its start,
+/// and that its parent span exists.
 fn check_order(checks: &mut Checks, spans: &[Span], names: &[&str]) {
     let mut before = named(spans, names[0]);
     for name in names {
@@ -122,7 +122,7 @@ async fn change_trace_spans_controller_watch_to_host_report() {
     ];
     let spans = trace_of(&collecting, ROUTE, &revision, &steps).await;
     let mut checks = Checks::default();
-    // The host may receive the manifest before the API server confirms the write to the controller.
+    // The host may receive the manifest before the API server confirms the controller's write.
     check_order(&mut checks, &spans, &steps[..5]);
     check_order(&mut checks, &spans, &steps[5..]);
     let parts = named(&spans, "write parts");
@@ -148,7 +148,7 @@ async fn change_trace_spans_controller_watch_to_host_report() {
     checks.finish();
 }
 
-/// Checks that for each phase of a transaction, verification starts exactly when writing ends.
+/// Checks, for each phase of a transaction, that verification starts exactly when writing ends.
 fn check_steps(checks: &mut Checks, spans: &[Span], apply: &Span) {
     let steps: Vec<&Span> = spans
         .iter()
@@ -241,7 +241,7 @@ async fn host_with_snapshots_traces_each_revision() {
     checks.finish();
 }
 
-/// Starts a host that exports spans over TLS to a collector, and trusts this authority.
+/// Starts a host that exports spans to a collector over TLS and trusts `authority`.
 fn over_tls(collecting: &Collecting, directory: &Path, authority: &Authority) -> AgentUnderTest {
     let ca = directory.join("ca.pem");
     std::fs::write(&ca, authority.pem()).expect("written");
@@ -317,7 +317,7 @@ async fn unavailable_collector_delays_no_change_or_request() {
         with_route(&agent, &prefix);
         agent.wait_ok(&agent.get(80, "app.test", &prefix)).await;
     }
-    // This collector accepts connections, but never responds.
+    // This collector accepts connections but never responds.
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, address.port()));
     let silent = silent.expect("the port is free again");
     for number in 0..10 {

@@ -1,6 +1,7 @@
-//! Access logs as text, with selected fields, and sent over the network by a real Envoy to an
-//! in-process receiver. Clients cannot break a line, forge a field or suppress the lines of other
-//! requests. Requests succeed even if the receiver is unavailable.
+//! Access logs in three forms: as text, with selected fields, and sent over the network by a real
+//! Envoy to a receiver in this process. Clients must not be able to break a line, to forge a field,
+//! or to suppress lines of other requests. Requests must succeed even if the receiver is
+//! unavailable.
 
 use std::net::TcpListener;
 
@@ -22,10 +23,10 @@ use tokio::net::TcpStream;
 const HOST: &str = "web.test";
 /// A user agent that looks like additional fields of a JSON object.
 const FORGED: &str = "x\",\"status\":999,\"forged\":\"yes\tend";
-/// Bytes that are not UTF-8. Receivers reject an entire batch that contains them.
+/// Bytes that are not UTF-8. If a batch contains such bytes, receivers reject the entire batch.
 const BYTES: &[u8] = b"a\xff\xc3\x28";
 
-/// Returns objects that serve `HOST` on port 80, and TCP on port 5001, with these access logs.
+/// Returns objects that serve `HOST` on port 80 and TCP on port 5001, with the given access logs.
 fn objects(backend: &Backend, access_log: &Value) -> Vec<Value> {
     let spec = json!({"accessLog": access_log});
     let mut objects: Vec<Value> = class_with_parameters("edge", "settings", &spec).into();
@@ -49,7 +50,7 @@ fn start(objects: &[Value]) -> AgentUnderTest {
         .start(&[("all.yaml", &yaml(objects))])
 }
 
-/// Sends bytes as an HTTP/1.1 request and waits for the end of the response.
+/// Sends an HTTP/1.1 request that consists of the given bytes. Waits until the response ends.
 async fn send(agent: &AgentUnderTest, request: &[u8]) {
     let stream = TcpStream::connect(agent.address(80)).await;
     let mut stream = stream.expect("a connection");
@@ -135,7 +136,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
             ("host", Some(HOST)),
             ("tenant", Some("shop")),
             ("share", Some("100%PROTOCOL%")),
-            // This field is not selected.
+            // This field is not among the selected fields.
             ("method", None),
         ] {
             checks.same(name, asked.attribute(name), value);
@@ -147,7 +148,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
         checks.same("forged", forged.attribute("forged"), None);
         checks.same("tenant", forged.attribute("tenant"), Some("a\",\"b"));
         checks.same("agent", forged.attribute("user_agent"), Some(FORGED));
-        // Find the record by host, because its path, user agent and tenant are not valid UTF-8.
+        // Find the record by its host, because its path, user agent and tenant are not valid UTF-8.
         let bytes = collecting.record(path, "host", "bytes.test").await;
         for (name, value) in [
             ("status", Some("404")),
@@ -165,7 +166,7 @@ async fn log_receivers_get_selected_fields_without_forgery() {
     let of_otlp = all.iter().filter(|it| !it.service.starts_with("Gateway/"));
     let of_otlp = format!("{:?}", of_otlp.collect::<Vec<_>>());
     checks.that(!of_otlp.contains("hunter"), &of_otlp);
-    // Envoy's access log service gets the query, because the configuration allows it, but no other
+    // Over ALS, the receiver gets the query, because the configuration allows that, but no other
     // secret.
     let stream = "/StreamAccessLogs";
     let asked = collecting
@@ -272,7 +273,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
         checks.that(columns.iter().all(|it| it.iter().all(plain)), &*shown);
         of_clients += usize::from(columns[5] == b"400" || columns[5] == b"200");
     }
-    // Requests that Envoy rejects early are also logged.
+    // Requests that Envoy rejects early must be logged too.
     checks.that(of_clients > nasty.len(), format!("{of_clients} lines"));
 
     let runtime = agent.runtime();
@@ -298,7 +299,7 @@ async fn clients_cannot_break_text_lines_or_move_columns() {
 async fn lost_or_stalled_log_receiver_fails_no_request() {
     let backend = Backend::start("app").await;
     let collecting = Collecting::start().await;
-    // This receiver accepts connections, but never reads from them.
+    // This receiver accepts connections but never reads from them.
     let stalled = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let sink = |name: &str| json!({"backendRef": {"name": name, "port": 80}});
     let als = |name: &str| json!({"backendRef": {"name": name, "port": 80}, "protocol": "EnvoyALS", "queries": "Included"});

@@ -1,4 +1,4 @@
-//! Tests of logs, metrics, traces and status pages, and of the commands that read them.
+//! Tests of logs, metrics, traces and status pages, and of the commands that use them.
 
 mod access_logs;
 mod change_spans;

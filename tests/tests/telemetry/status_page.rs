@@ -1,5 +1,5 @@
-//! The status page of an agent: access to the page, and its content. Values must never be
-//! interpreted as markup. Uses a real agent and a real browser.
+//! The status page of an agent: access to the page, and the page's content. Browsers must never
+//! interpret values as markup. Uses a real agent and a real browser.
 
 use std::net::SocketAddr;
 
@@ -26,7 +26,7 @@ async fn ask(address: SocketAddr, path: &str, more: &str) -> (String, String) {
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
-/// Starts an agent with a status page that serves two hostnames.
+/// Starts an agent that serves two hostnames and has a status page.
 async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
     let mut objects = edge(&[
         http_listener("http", 80, ""),
@@ -55,7 +55,7 @@ async fn started(flags: &[&str]) -> (AgentUnderTest, SocketAddr, Vec<Backend>) {
     (agent, address, backends)
 }
 
-/// Waits until the page contains all of these parts.
+/// Fetches the page until it contains all of the given strings.
 async fn wait_page(address: SocketAddr, parts: &[&str]) -> (String, String) {
     eventually("the page says it", TEST_TIMEOUT, async || {
         let (head, body) = ask(address, "/status", "").await;

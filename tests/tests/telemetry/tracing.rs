@@ -1,5 +1,5 @@
-//! Traces: a real agent with a real Envoy exports spans to a collector, as configured by policies
-//! and configurations. Requests succeed even if the collector is unavailable.
+//! Traces. The Envoy of a real agent exports spans to a collector, as policies and
+//! SesameConfigurations specify. Requests must succeed even if the collector is unavailable.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;
@@ -38,7 +38,8 @@ fn collector(collecting: &Collecting, app_protocol: &str) -> Vec<Value> {
     objects
 }
 
-/// Returns the trace ID and `traceparent` of a numbered caller. `recorded` sets the sampled flag.
+/// Returns the trace ID and the `traceparent` header of the caller with the given number. If
+/// `recorded` is true, the header has the sampled flag.
 fn caller(number: u32, recorded: bool) -> (String, String) {
     let trace = format!("{number:08x}{}", &TRACE[8..]);
     let flags = u8::from(recorded);
@@ -117,7 +118,7 @@ async fn spans_join_caller_trace_with_configured_attributes() {
     checks.same("tenant", server.header("x-tenant"), Some("shop"));
     let all = format!("{spans:?}");
     checks.that(!all.contains("secret"), &all);
-    // Spans of unsampled traces would have arrived before these.
+    // If unsampled traces were exported, their spans would have arrived before these spans.
     let traces: Vec<String> = collecting.spans().into_iter().map(|it| it.trace).collect();
     checks.that(traces.iter().all(|it| *it == trace), format!("{traces:?}"));
     checks.finish();
@@ -151,7 +152,7 @@ async fn configured_tracing_uses_http_and_policy_overrides_it() {
 
     objects.push(policy("none", &json!({"mode": "Disabled"})));
     agent.write("all.yaml", &yaml(&objects));
-    // Envoy no longer adds trace headers to requests.
+    // From now on, Envoy adds no trace headers to requests.
     let request = agent.get(80, "app.test", "/");
     agent
         .wait_served(&request, |reply| {

@@ -1,5 +1,5 @@
-//! Kinds of certificates and private keys: pairs that Envoy accepts are served, and all others are
-//! reported with the reason.
+//! Kinds of certificates and private keys. Pairs that Envoy accepts are served, and all other pairs
+//! are reported with the reason.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -19,7 +19,7 @@ use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, https_listener, yaml};
 use sesame_tests::rendering::options;
 
-/// Shell script that creates NAME.crt and NAME.key for every kind.
+/// Shell script that creates `NAME.crt` and `NAME.key` for each kind of pair.
 const MAKE: &str = r#"
 key() { name=$1; shift; openssl genpkey "$@" -out "$name.key"; }
 bare() { name=$1; shift; openssl req -x509 -new -key "$name.key" -subj /CN=a.example.com -days 30 -out "$name.crt" "$@"; }
@@ -114,17 +114,18 @@ openssl pkcs12 -export -in rsa-2048.crt -inkey rsa-2048.key -passout pass: -out 
 /// Expected outcome for a pair.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// Envoy accepts the pair, and there is nothing to report.
+    /// Envoy accepts the pair, and nothing is reported.
     Served,
-    /// Envoy accepts the pair, but a message with this string warns that clients may not.
+    /// Envoy accepts the pair. A message that contains the string warns that clients may reject it.
     Advised(&'static str),
-    /// Resolution rejects the pair with a message that contains this string. Envoy would reject it
-    /// too.
+    /// Resolution rejects the pair with a message that contains the string. Envoy would reject the
+    /// pair too.
     Refused(&'static str),
-    /// Envoy rejects the pair with a message that contains this string, and resolution warns that
-    /// it will.
+    /// Envoy rejects the pair with a message that contains the string. Resolution warns that Envoy
+    /// will do so.
     Judged(&'static str),
-    /// Envoy would reject the pair, so resolution repairs it and reports this string, if any.
+    /// Envoy would reject the pair, so resolution repairs it. If the string is not empty, a message
+    /// contains it.
     Mended(&'static str),
 }
 
@@ -156,7 +157,7 @@ const KINDS: &[(&str, Expected)] = &[
     ("authority", Judged("certificate chain")),
     ("md5", Served),
     ("nameless", Judged("neither subject CN nor SAN")),
-    // Resolution does not read the clock, so expiry is reported elsewhere.
+    // Resolution does not read the clock. Expired certificates are reported elsewhere.
     ("expired", Advised("no host name or address")),
     ("sec1", Served),
     ("sec1-parameters", Served),
@@ -271,7 +272,7 @@ async fn certificate_is_served_or_rejected_with_reason() {
             Advised(why) => (true, taken && advised(why)),
             Mended(why) => (false, taken && advised(why)),
             Refused(why) => (
-                // Envoy itself accepts a thousand certificates.
+                // Envoy itself would accept a thousand certificates.
                 *kind == "of-1000",
                 ours.as_ref().is_err_and(|message| message.contains(why)),
             ),
@@ -298,13 +299,14 @@ fn key_of(directory: &Path) -> Vec<u8> {
 
 struct ServedPair {
     snapshot: Snapshot,
-    /// The pair in its resolved form.
+    /// The pair after resolution.
     pair: KeyPair,
-    /// Additional part of the listener's `ResolvedRefs` message.
+    /// What resolution adds to the message of the listener's `ResolvedRefs` condition.
     advice: String,
 }
 
-/// Resolves a Gateway with this pair. Fails with the reason if the pair is not served.
+/// Resolves a Gateway with the given pair. Returns the reason as the error if the pair is not
+/// served.
 fn resolved(chain: &[u8], key: &[u8]) -> Result<ServedPair, String> {
     let mut objects = edge(&[https_listener("https", 443, "", "cert")]);
     objects.push(serde_json::json!({

@@ -1,4 +1,4 @@
-//! Client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`). Uses a real
+//! Validation of client certificates on HTTPS listeners (`Gateway.spec.tls.frontend`). Uses a real
 //! agent with a real Envoy.
 
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Lifetime of a certificate that expires during the test, but long enough for a few connections.
+/// Lifetime of a certificate that must expire during the test. It is long enough for a few
+/// connections.
 const LIFE: Duration = Duration::from_secs(20);
 
 fn validation(config_map: &str, mode: &str) -> Value {
@@ -53,7 +54,7 @@ async fn clients_are_validated_as_their_port_says() {
             {"port": 446, "tls": validation("absent", "AllowValidOnly")},
         ],
     }});
-    // Listeners from a ListenerSet validate clients like the Gateway's own listeners.
+    // Listeners of a ListenerSet must validate clients like listeners of the Gateway itself.
     objects.push(listener_set(
         "set",
         &[https_listener("set", 447, "", "pair")],
@@ -81,7 +82,7 @@ async fn clients_are_validated_as_their_port_says() {
         (443, false, true, false),
         (444, true, true, true),
         (445, true, true, true),
-        // Without a usable bundle, the listener rejects every client.
+        // Without a usable bundle, the listener must reject every client.
         (446, false, false, false),
         (447, false, true, false),
     ] {
@@ -98,7 +99,7 @@ async fn clients_are_validated_as_their_port_says() {
     checks.finish();
 }
 
-/// Starts an agent with one HTTPS listener on port 443 that trusts one authority for clients.
+/// Starts an agent whose only listener accepts clients of one authority on port 443.
 async fn with_clients(
     servers: &Authority,
     clients: &Authority,
@@ -120,7 +121,7 @@ async fn with_clients(
     (agent, backend)
 }
 
-/// A client that keeps its TLS sessions.
+/// A client that keeps its TLS sessions for later connections.
 struct Returning {
     agent: std::net::SocketAddr,
     config: Arc<ClientConfig>,
@@ -146,7 +147,8 @@ impl Returning {
         }
     }
 
-    /// Sends a request over a new connection and returns the kind of its handshake.
+    /// Sends a request over a new connection. Returns whether the handshake was a full one or
+    /// resumed a session.
     async fn visit(&self) -> Result<HandshakeKind> {
         let stream = TcpStream::connect(self.agent).await?;
         let name = ServerName::try_from("a.test")?;
@@ -178,7 +180,8 @@ async fn expired_clients_cannot_resume_sessions() {
         }
     }
     for client in &clients {
-        // Resuming the session would admit the client for days after its certificate expires.
+        // If Envoy resumed the session, the client would be admitted for days after its certificate
+        // has expired.
         eventually(
             "an expired client is refused",
             3 * LIFE,

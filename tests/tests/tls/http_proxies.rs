@@ -15,7 +15,7 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::eventually;
 
-/// The header with the details of a client's certificate.
+/// Header that contains the details of a client's certificate.
 const FORWARDED: &str = "x-forwarded-client-cert";
 
 fn entry(name: &str, key: &str, text: &str) -> Value {
@@ -23,7 +23,7 @@ fn entry(name: &str, key: &str, text: &str) -> Value {
         "metadata": {"name": name, "namespace": "default"}, "data": {key: STANDARD.encode(text)}})
 }
 
-/// Returns a root HTTPProxy that validates its clients.
+/// Returns a root HTTPProxy that validates client certificates.
 fn validating(name: &str, clients: &Value) -> Value {
     let tls = json!({"secretName": "pair", "clientValidation": clients});
     http_proxy(
@@ -165,7 +165,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     )
     .await;
     assert_eq!(status(&request(&good)).await, Some(200));
-    // With an invalid revocation list, every client is rejected.
+    // If the revocation list is invalid, every client must be rejected.
     agent.write("crl.yaml", &yaml(&[entry("crl", "crl.pem", "broken")]));
     eventually("nobody is let in", TEST_TIMEOUT, async || {
         match status(&request(&good)).await {
@@ -177,7 +177,7 @@ async fn new_revocation_list_refuses_client_without_restart() {
     assert_eq!(agent.envoys().len(), envoys.len());
 }
 
-/// Returns a root HTTPProxy whose TLS connections go to Services.
+/// Returns a root HTTPProxy that forwards TLS connections to Services.
 fn connecting(name: &str, tls: &Value, tcp: &Value) -> Value {
     http_proxy(
         name,
@@ -223,7 +223,7 @@ async fn connections_reach_services_by_server_name() {
         connecting("ends", &ends, &to("a")),
         connecting("again", &ends, &to("c")),
         connecting("broken", &ends, &to("gone")),
-        // A TLSRoute has precedence.
+        // A TLSRoute has precedence over the HTTPProxy.
         connecting("route", &ends, &to("a")),
         route(
             "TLSRoute",

@@ -1,5 +1,5 @@
-//! A broken Secret does not take down its listener. The last good certificate remains in use, even
-//! across restarts, until the Secret is deleted.
+//! A broken Secret does not take its listener out of service. The last good certificate remains in
+//! use, even after restarts, until the Secret is deleted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +17,8 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::wait::{eventually, holds};
 
-/// Returns true if the listener's `ResolvedRefs` reports that the last good certificate is served.
+/// Returns true if the listener's `ResolvedRefs` condition reports that the last good certificate
+/// is served.
 fn says_kept(status: &Value) -> bool {
     let listener = &status["listeners"][0]["conditions"];
     let resolved = condition(listener, "ResolvedRefs");
@@ -28,7 +29,7 @@ fn says_kept(status: &Value) -> bool {
             .is_some_and(|message| message.contains("last valid certificate, which expires at"))
 }
 
-/// Waits until requests fail.
+/// Waits until a request fails.
 async fn refused(request: &Request) {
     eventually("nobody answers", TEST_TIMEOUT, async || {
         match request.send().await {
@@ -50,7 +51,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let (first, second) = (authority.issue(&["a.test"]), authority.issue(&["a.test"]));
-    // The agent never removes all listeners of an Envoy, so add a second one.
+    // An agent never removes all listeners of an Envoy, so add a second listener.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -83,8 +84,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // Other changes are applied. The certificate survives a restart of the agent, alone or together
-    // with Envoy.
+    // Other changes must still be applied. The certificate must survive a restart of the agent,
+    // alone and together with Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{
@@ -118,7 +119,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
 
     agent.remove("secret.yaml");
     refused(&request).await;
-    // The deleted certificate must not be restored when the Secret returns in a broken state.
+    // The certificate was deleted with its Secret. It must not come back when the Secret is created
+    // again in a broken state.
     agent.write("secret.yaml", &yaml(&[mismatched]));
     let status = agent
         .wait_status("the Secret is broken", |status| {
@@ -134,8 +136,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     agent.wait_ok(&request).await;
 }
 
-/// Returns a Secret with a key that matches its certificate, so resolution accepts it. The key is
-/// too short for Envoy.
+/// Returns a Secret whose key is too short for Envoy. Resolution accepts the Secret, because the
+/// key matches the certificate.
 fn weak_secret(name: &str, host: &str) -> Value {
     let directory = tempfile::tempdir().expect("a directory");
     let [certificate, key] = ["crt", "key"].map(|file| directory.path().join(file));
@@ -165,7 +167,7 @@ fn weak_secret(name: &str, host: &str) -> Value {
 async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     let backend = Backend::start("a").await;
     let (before, after) = (Authority::new("before"), Authority::new("after"));
-    // The agent never removes all listeners of an Envoy, so add a second one.
+    // An agent never removes all listeners of an Envoy, so add a second listener.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -185,7 +187,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     });
     agent.wait_ok(&old).await;
 
-    // Two rejected keys in a row must not make the agent forget the good key.
+    // After two rejected keys in a row, the agent must still know the last good key.
     let said = |status: &Value| {
         let gateway = gateway_status(status);
         let listener = &gateway["listeners"][0]["conditions"];
@@ -224,7 +226,7 @@ async fn listener_survives_key_rejected_by_envoy_until_fixed() {
     );
     agent.wait_ok(&new).await;
     agent.wait_healthy().await;
-    // Deleting the Secret also discards its last good key.
+    // Deleting the Secret must also discard its last good key.
     agent.write("secret.yaml", &yaml(&[weak_secret("pair", "a.test")]));
     agent.wait_status("the weak key is refused", said).await;
     agent.remove("secret.yaml");
@@ -338,7 +340,7 @@ async fn published_keys_survive_broken_secret_in_cluster() {
     published("the first is kept", "", Some(&first.certificate_pem)).await;
 
     controller.kill9();
-    // Force a new revision, because the old publication would already pass the check.
+    // Force a new revision, because the check would also succeed for the old publication.
     let route = http_route("a", &["a.test"], &[rule_to("none", &[])]);
     cluster.apply_all(&[route]).await;
     controller.restart();

@@ -1,6 +1,6 @@
-//! Mutual verification between a Gateway outside the cluster and the mesh that it routes to. Both
-//! reject peers with certificates from other authorities. Uses a real agent with a real Envoy, and
-//! a real API server.
+//! A Gateway outside the cluster and the mesh to which it routes verify each other. Both reject
+//! peers with certificates from other authorities. Uses a real agent with a real Envoy, and a real
+//! API server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,7 +31,7 @@ fn host(name: &str) -> String {
     format!("{name}.mesh.test")
 }
 
-/// Returns the mesh's trust bundle, which is in the mesh's namespace.
+/// Returns the trust bundle of the mesh, which is in the mesh's namespace.
 fn bundle(authorities: &[&Authority]) -> Value {
     let pem: String = authorities.iter().map(|it| it.pem()).collect();
     json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -39,7 +39,7 @@ fn bundle(authorities: &[&Authority]) -> Value {
         "data": {"ca-bundle.crt": pem}})
 }
 
-/// Returns the Gateway's policy. It applies to routes with the label `mesh: one`.
+/// Returns the Gateway's policy, which applies to routes with the label `mesh: one`.
 fn policy(names: &[&str]) -> Value {
     let names: Vec<Value> = names
         .iter()
@@ -57,7 +57,7 @@ fn policy(names: &[&str]) -> Value {
     }})
 }
 
-/// Returns a Gateway that uses this client certificate for the mesh.
+/// Returns a Gateway that presents the given client certificate to the mesh.
 fn gateway(client: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects[1]["spec"]["tls"] = json!({"backend": {"clientCertificateRef": {"name": "client"}}});
@@ -65,7 +65,8 @@ fn gateway(client: &Leaf) -> Vec<Value> {
     objects
 }
 
-/// Returns a Service for the backend and a route to it, meshed or not.
+/// Returns a Service for the backend and a route to the Service. If `meshed` is true, the policy
+/// applies to the route.
 fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     let mut route = http_route(name, &[&host(name)], &[rule_to(name, &[])]);
     if meshed {
@@ -76,7 +77,7 @@ fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     objects
 }
 
-/// Waits until the route responds with this status.
+/// Waits until the route responds with the given status.
 async fn answered(agent: &AgentUnderTest, name: &str, status: u16) {
     let request = agent.get(80, &host(name), "/");
     agent
@@ -95,7 +96,8 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     let peer = of_mesh.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let client = of_gateway.issue_with_uris(&["gateway.test"], &["spiffe://gateway.test/edge"]);
     let meshed = Backend::start_mutual_tls("meshed", &peer, &of_gateway).await;
-    // A certificate with a correct name, from an authority that the bundle does not contain.
+    // This peer's certificate has a correct name, but is from an authority that the bundle does not
+    // contain.
     let impostor = stranger.issue_with_uris(&["peer.mesh.test"], &[uri]);
     let false_peer = Backend::start_tls("false", &impostor).await;
     let plain = Backend::start("plain").await;
@@ -130,7 +132,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     for (name, status) in [("plain", 200), ("false", 503), ("unencrypted", 503)] {
         checks.status(agent.get(80, &host(name), "/"), status).await;
     }
-    // The peer sends an alert or closes the connection. In both cases, Envoy does not get an HTTP
+    // The peer either sends a TLS alert or closes the connection. In both cases, Envoy gets no HTTP
     // response.
     let unmeshed = agent.get(80, &host("unmeshed"), "/");
     if let Some(reply) = checks.reply(&unmeshed).await {
@@ -139,8 +141,8 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     }
     checks.finish();
 
-    // Use a client certificate that the mesh does not trust. Changed names force new connections,
-    // which use the latest key.
+    // Use a client certificate that the mesh does not trust. Also change the names in the policy,
+    // which forces new connections. They use the latest key.
     let unknown = stranger.issue(&["gateway.test"]);
     agent.write("gateway.yaml", &yaml(&gateway(&unknown)));
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
@@ -148,14 +150,14 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     agent.write("gateway.yaml", &yaml(&gateway(&client)));
     answered(&agent, "labelled", 200).await;
 
-    // Allow only names that the peer does not have.
+    // Allow only names that the peer's certificate does not have.
     let other = "spiffe://mesh.test/other";
     agent.write("policy.yaml", &yaml(&[policy(&[other])]));
     answered(&agent, "labelled", 503).await;
     agent.write("policy.yaml", &yaml(&[policy(&[uri])]));
     answered(&agent, "labelled", 200).await;
 
-    // Without a bundle, nothing is sent, especially not in plaintext.
+    // Without a bundle, nothing may be sent to the peer, in particular not in plaintext.
     agent.remove("bundle.yaml");
     answered(&agent, "labelled", 503).await;
     answered(&agent, "unencrypted", 503).await;
@@ -164,7 +166,7 @@ async fn a_gateway_and_a_mesh_verify_each_other() {
     answered(&agent, "labelled", 200).await;
 }
 
-/// Waits until the only published backend satisfies `good`.
+/// Waits until there is exactly one published backend, and `good` accepts it.
 async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Backend) -> bool) {
     eventually(what, TEST_TIMEOUT, async || {
         let found = publication(cluster.admin(), &edge_name()).await?;
@@ -176,7 +178,7 @@ async fn published(cluster: &TestCluster, what: &str, good: impl Fn(&schema::Bac
     .await;
 }
 
-/// Returns a condition from the policy's status for its only Gateway, or null if there is none yet.
+/// Returns a condition in the policy's status for the only Gateway, or null if there is none yet.
 fn of_gateway<'p>(policy: &'p Value, type_: &str) -> &'p Value {
     let conditions = policy["status"]["ancestors"][0]["conditions"].as_array();
     let mut conditions = conditions.into_iter().flatten();
@@ -238,7 +240,7 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
     cluster
         .until("the Gateway is accepted", GATEWAY, accepted)
         .await;
-    // The feature is off, so the controller ignores the policy.
+    // While the feature is off, the controller must ignore the policy.
     assert!(cluster.get(POLICY).await["status"].is_null());
 
     cluster.merge(OWN, &own_configuration(true)).await;
@@ -269,7 +271,7 @@ async fn mesh_policy_in_cluster_applies_if_feature_enabled() {
     })
     .await;
 
-    // An invalid bundle blocks traffic immediately.
+    // An invalid bundle must block traffic immediately.
     let broken = json!({"data": {"ca-bundle.crt": "no certificate"}});
     cluster.merge(BUNDLE, &broken).await;
     meshed(&cluster, "the Gateway lacks it", GATEWAY, "False").await;

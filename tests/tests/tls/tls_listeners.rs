@@ -1,5 +1,6 @@
 //! TLS settings of listeners, verified by handshakes: versions, cipher suites, application
-//! protocols and two kinds of keys. Also tests the list of served certificates.
+//! protocols, and certificates with two kinds of keys. Also tests the command that lists the served
+//! certificates.
 
 use std::process::Command;
 
@@ -116,7 +117,7 @@ async fn tls_versions_suites_and_protocols_follow_listener() {
     );
     checks.finish();
 
-    // An invalid option closes only this listener.
+    // An invalid option must close only the listener that has it.
     agent.write("all.yaml", &objects(strict(&[("min-version", "TLSv1.3")])));
     agent
         .wait_status("the listener says why", |status| {
@@ -159,8 +160,8 @@ async fn client_gets_certificate_of_supported_key_type() {
             client()
                 .tls12()
                 .suites(&[CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256])
-                // If a client lists its TLS versions, Envoy chooses the certificate only by the
-                // client's signature schemes.
+                // If a client sends the extension with its TLS versions, only the client's
+                // signature schemes determine which certificate Envoy presents.
                 .signatures(&[SignatureScheme::RSA_PSS_SHA256]),
             &rsa,
         ),
@@ -195,7 +196,8 @@ async fn client_gets_certificate_of_supported_key_type() {
     checks.finish();
 }
 
-/// Checks the `certs` output for both certificates, from the running agent and from its state.
+/// Checks that the command `certs` lists both certificates. It reads them from the running agent,
+/// and then from the state directory.
 async fn list_is_whole(agent: &AgentUnderTest, checks: &mut Checks) {
     let runtime = format!("--runtime-dir {}", agent.runtime().display());
     let list = |arguments_of: &str| {

@@ -1,4 +1,4 @@
-//! The `explain` command, with manifests and with a running agent.
+//! The command `explain`, with manifests and with a running agent.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, words};
@@ -18,7 +18,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     );
     older["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
     objects.push(older);
-    // This route is never reached, because `older` has the same match.
+    // No request reaches this route, because `older` has the same match.
     let mut younger = http_route(
         "younger",
         &["a.test"],
@@ -35,7 +35,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
 }
 
 /// Starts an agent and waits until its configuration is stored, because `explain` reads the stored
-/// one.
+/// configuration.
 async fn started(backend: &Backend) -> AgentUnderTest {
     let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects(backend)))]);
     agent.wait_ok(&agent.get(80, "a.test", "/b")).await;
@@ -48,7 +48,7 @@ async fn started(backend: &Backend) -> AgentUnderTest {
     agent
 }
 
-/// Returns the exit code and the output as JSON.
+/// Returns the exit code, and the output as JSON.
 fn explained(agent: &AgentUnderTest, arguments: &[&str]) -> (Option<i32>, Value) {
     answered(agent, &[&["explain"], arguments].concat())
 }
@@ -87,7 +87,8 @@ async fn explain_request_matches_manifests_and_running_host() {
         "{remark}"
     );
     assert_eq!(explanations[1], explanations[0]);
-    // The stored configuration omits unreachable matches, so it has no note about them.
+    // The stored configuration contains no unreachable matches, so the output has no note about
+    // them.
     let mut without = explanations[0].clone();
     without.1["notes"] = serde_json::json!([]);
     assert_eq!(explanations[2], without);
@@ -185,7 +186,7 @@ async fn other_manifests_say_which_matches_they_answer_differently() {
     };
     let old = objects(&backend);
     let mut new = old.clone();
-    // The new route has a more specific path, so `older` no longer gets its requests.
+    // The new route has a more specific path, so `older` must no longer get the request.
     new.push(http_route(
         "taker",
         &["a.test"],

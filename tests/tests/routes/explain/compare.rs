@@ -1,11 +1,11 @@
-//! Compares an explanation with the response that a client received.
+//! Compares an explanation with the response that a client has received.
 
 use sesame_gateway_api::explain::{ExplainedOutcome, Explanation};
 use sesame_tests::client::Reply;
 
 use super::world::MARKER;
 
-/// Checks that the response matches the explanation. Returns the difference as the error.
+/// Compares the response with the explanation. Returns the first difference as the error.
 pub(crate) fn compare(
     explanation: &Explanation,
     http2: bool,
@@ -30,9 +30,9 @@ pub(crate) fn compare(
             grpc_status,
             ..
         } => {
-            // Envoy's own responses may lack their route's marker, but never have another route's
-            // marker. The exception is the filter that rejects malformed authorities: its response
-            // has the headers of a route that `explain` does not determine.
+            // A response from Envoy itself may lack the marker of its route, but never has the
+            // marker of another route. There is one exception: Envoy rejects malformed authorities
+            // with the headers of a route, and `explain` does not determine that route.
             let is_refused = route.is_none() && *status == 400;
             if marker.is_some() && !is_refused && marker != route.as_deref() {
                 return Err(format!("the route is {marker:?}, not {route:?}"));
@@ -80,7 +80,7 @@ pub(crate) fn compare(
             if backends.iter().all(|backend| backend.endpoints.is_empty()) {
                 return Ok(());
             }
-            // gRPC responses are frames, not an echo.
+            // A gRPC response consists of frames and is not an echo.
             let Ok(echo) = serde_json::from_slice::<sesame_tests::echo::Echo>(&reply.body) else {
                 let is_grpc = explanation.request.headers.iter();
                 let mut is_grpc = is_grpc.filter(|it| it.name == "content-type");

@@ -1,4 +1,4 @@
-//! Gateways in generated worlds, separate or merged, with random settings.
+//! Gateways in generated worlds. They are separate or merged, and have random settings.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,10 @@ use sesame_tests::seeded::Moments;
 
 use super::world::{one, rarely};
 
-/// Name of the second Gateway, if a world has one.
+/// Name of the second Gateway in a world that has two.
 pub(crate) const SECOND: &str = "second";
-/// Listener names, with a flag that is true for those on the second Gateway in a merged world.
+/// Names of all listeners. The flag is true if the listener is on the second Gateway in a merged
+/// world.
 pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("http", false),
     ("wide", false),
@@ -21,13 +22,13 @@ pub(crate) const LISTENERS: [(&str, bool); 5] = [
     ("tls-narrow", true),
 ];
 
-/// A setting that applies to all Gateways of a world.
+/// A setting for all Gateways in a world.
 pub(crate) struct Setting {
-    /// Field in `spec.edge` of a configuration.
+    /// Name of the field in `spec.edge` of a SesameConfiguration.
     field: &'static str,
-    /// Equivalent annotation on a Gateway.
+    /// Name of the equivalent annotation on a Gateway.
     annotation: &'static str,
-    /// Value in the configuration. The annotation has it in lower case.
+    /// Value of the field. In the annotation, the value is in lower case.
     value: &'static str,
 }
 
@@ -35,8 +36,8 @@ pub(crate) struct Setting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GatewayCount {
     One,
-    /// Two Gateways, merged by their class. The second Gateway has the listeners for individual
-    /// hostnames.
+    /// Two Gateways, which their class merges. Listeners for individual hostnames are on the second
+    /// Gateway.
     Merged,
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn gateways(count: GatewayCount, settings: &[Setting]) -> Vec<Value> 
     }
 }
 
-/// Returns an XBackend and the Pod that it selects, at the backend's address.
+/// Returns an XBackend, and the Pod that it selects. The Pod has the backend's address.
 pub(crate) fn pods(backend: SocketAddr) -> [Value; 2] {
     let (ip, port) = (backend.ip(), backend.port());
     [
@@ -88,7 +89,7 @@ pub(crate) fn pods(backend: SocketAddr) -> [Value; 2] {
     ]
 }
 
-/// Returns random settings for paths and headers, mostly the defaults.
+/// Returns random settings for paths and headers. Most of them are the defaults.
 pub(crate) fn any_settings(moments: &mut Moments) -> Vec<Setting> {
     let mut settings = Vec::new();
     for (field, annotation, values) in [

@@ -1,6 +1,6 @@
-//! `explain` reports the route that the real Envoy chooses. Worlds and requests are generated from
-//! `$SESAME_SEED`, and each response is compared with the explanation. `$SESAME_EXPLAIN` is the
-//! number of requests.
+//! The command `explain` must report the route that a real Envoy chooses. Worlds and requests are
+//! random (seed: `$SESAME_SEED`), and each response is compared with the explanation of its
+//! request. `$SESAME_EXPLAIN` is the number of requests.
 
 mod commands;
 mod compare;
@@ -25,9 +25,9 @@ use self::world::GeneratedWorld;
 
 /// Number of requests per world.
 const OF_A_WORLD: usize = 100;
-/// Number of differences to report, each with its explanation.
+/// Number of differences after which the test stops. Each is reported with its explanation.
 const TOLD: usize = 5;
-/// Ports of every world's Gateway, as clients see them.
+/// Ports of the Gateways in every world, as clients see them.
 const PORTS: [u16; 3] = [80, 8080, 443];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,8 +38,8 @@ async fn explanations_are_what_envoy_does() {
     let authority = Authority::new("explain");
     let trust = authority.trust();
     let leaf = authority.issue(&["*.w.test", "s.w.test", "*.a.w.test", "other.test"]);
-    // One agent per kind of world. Each new world reconfigures the agent, because its Gateways have
-    // the same names.
+    // Use one agent for each kind of world. A new world replaces the agent's configuration, because
+    // Gateways have the same names in all worlds of a kind.
     let mut agents: Vec<AgentUnderTest> = Vec::new();
     let (mut sent, mut routed) = (0, 0);
     let mut differences = Vec::new();
@@ -87,7 +87,7 @@ async fn explanations_are_what_envoy_does() {
     );
 }
 
-/// Starts an agent with these objects, on the same host as the first agent if there is one.
+/// Starts an agent with the given objects. If `first` is set, the two agents run on the same host.
 fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
     let setup = Setup::with_ports(&PORTS);
     let Some(first) = first else {
@@ -111,7 +111,7 @@ fn answer(reply: Result<&Reply, &anyhow::Error>) -> String {
     }
 }
 
-/// Waits until every route table of the world is served.
+/// Waits until Envoy serves every route table of the world.
 async fn wait_for(agent: &AgentUnderTest, world: &GeneratedWorld, trust: &Arc<RootCertStore>) {
     let marker = world.marker();
     let places = [

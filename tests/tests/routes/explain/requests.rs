@@ -1,4 +1,4 @@
-//! Random requests, for use by a client and by `explain`.
+//! Random requests, which a client can send and `explain` can explain.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ const QUERIES: [&str; 9] = [
     "?q=a/../b//c",
 ];
 
-/// A generated request.
+/// A random request.
 pub(crate) struct Asked {
     pub(crate) explained: ExplainRequest,
     headers: Vec<(String, String)>,
@@ -74,7 +74,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Generates a request to one of the Gateway's ports.
+    /// Generates a request to one of the ports of a world.
     pub(crate) fn new(moments: &mut Moments) -> Self {
         let port = super::PORTS[index(moments, 3)];
         let host = one(moments, &HOSTS);
@@ -152,7 +152,7 @@ impl Asked {
         }
     }
 
-    /// Returns the request for the client.
+    /// Returns the request in the form that a client sends.
     pub(crate) fn request(&self, agent: &AgentUnderTest, trust: &Arc<RootCertStore>) -> Request {
         let ExplainRequest {
             method,

@@ -1,5 +1,5 @@
-//! Content of access log lines, such as the backend of a request. Clients cannot forge a line or a
-//! field.
+//! Content of access log lines, such as the backend of a request. Clients can forge neither a line
+//! nor a field.
 
 use std::time::Duration;
 
@@ -139,7 +139,7 @@ async fn no_client_forges_a_field_or_a_line() {
         let _ = stream.read_to_end(&mut Vec::new()).await;
     }
     let mut checks = Checks::default();
-    // `line` panics on unknown fields, so forged ones would fail here.
+    // `line` panics on unknown fields, so it would detect forged fields.
     let quotes = line(&agent, "path", &json!("/quotes")).await;
     checks.same(
         "quotes",
@@ -237,7 +237,8 @@ async fn connections_and_udp_sessions_are_logged_at_end() {
         ] {
             checks.same(field, line.get(field), Some(&expected));
         }
-        // The value may continue with a digest of the connection's other properties.
+        // After the expected prefix, the value may contain a digest of other properties of the
+        // connection.
         let backend = line
             .get("backend")
             .and_then(Value::as_str)
@@ -275,7 +276,7 @@ async fn access_log_contains_only_requests_matching_rules() {
     let lost = line(&agent, "path", &json!("/lost")).await;
     checks.same("status", lost.get("status"), Some(&json!(404)));
     checks.finish();
-    // Envoy writes lines in the order in which requests end.
+    // Envoy writes lines in the order in which the requests end.
     let all = text(&agent);
     assert!(!all.contains("/good"), "{all}");
 }

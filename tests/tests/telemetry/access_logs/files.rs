@@ -1,4 +1,4 @@
-//! Tests the location of access log files, and the limits on their size.
+//! Locations of access log files, and the limits on their size.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ async fn log_rotation_loses_no_request_or_line() {
     agent.envoy_is_replaced("hot", "hot restart").await;
     rotated(&agent, 2).await;
     agent.kill9();
-    // Simulate a kill just after the next file was started.
+    // Simulate that the agent was killed just after it had started the next file.
     let current = files(&agent).pop().expect("the current file");
     fs::rename(&current, current.with_extension("log.90")).expect("an older file");
     let before = files(&agent).len();
@@ -62,7 +62,8 @@ async fn log_rotation_loses_no_request_or_line() {
     .await;
 }
 
-/// Simulates logrotate, and an operator who deletes the current file to free space.
+/// Simulates two changes from outside: logrotate moves the current file, and an operator deletes it
+/// to free space.
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_survive_rename_and_deletion_by_others() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
@@ -119,7 +120,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
     let load = tokio::spawn({
         let ended = Arc::clone(&ended);
         async move {
-            // Send requests slowly enough to observe the files before the disk is full.
+            // Send requests so slowly that the test can observe the files before the disk is full.
             while !ended.load(Ordering::Relaxed) {
                 let reply = request.send().await.expect("an answer");
                 assert_eq!(reply.status, 200);
@@ -127,8 +128,8 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
             }
         }
     });
-    // The two files may use a quarter of the 1 MiB disk, so each may grow to 128 KiB. The fourth
-    // file is therefore started once three have been full.
+    // Both files together may use a quarter of the 1 MiB disk, so each may grow to 128 KiB. Thus a
+    // fourth file is started when the third file is full.
     eventually("the fourth file", TEST_TIMEOUT, async || {
         let found = files(&agent);
         let numbers = found
@@ -141,7 +142,7 @@ async fn access_logs_stay_bounded_and_pause_when_full() {
     })
     .await;
     let fill = agent.state().join("fill");
-    // `dd` fills the disk and then fails.
+    // `dd` fails when it has filled the disk.
     agent.beside(&[
         "dd",
         "if=/dev/zero",
@@ -203,7 +204,7 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // The process may already have exited.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -239,7 +240,7 @@ async fn launched_envoys_log_to_launcher_stdout_or_files() {
     agent.kill9();
     agent.change_flag("--access-log=stdout", "--access-log=file");
     agent.restart();
-    // The previous Envoy may respond at first, so send requests until a line is in a file.
+    // At first, the previous Envoy may respond, so send requests until a line is in a file.
     eventually("a line in a file", TEST_TIMEOUT, async || {
         agent.wait_ok(&agent.get(80, HOST, "/file")).await;
         let lines = lines(&agent);

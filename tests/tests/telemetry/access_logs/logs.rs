@@ -8,7 +8,7 @@ use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT};
 use sesame_tests::wait::eventually;
 
-/// All known fields of a line.
+/// All fields that a line may have.
 const FIELDS: [&str; 39] = [
     "attempts",
     "authorization_us",
@@ -51,7 +51,7 @@ const FIELDS: [&str; 39] = [
     "user_agent",
 ];
 
-/// Returns the access log files of all Gateways of an agent, oldest first.
+/// Returns the access log files of all of an agent's Gateways. The oldest file comes first.
 pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     let logs = agent.visible(&agent.state().join("access-logs"));
     let directories = fs::read_dir(logs).into_iter().flatten().flatten();
@@ -67,7 +67,7 @@ pub(crate) fn files(agent: &AgentUnderTest) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the content of all access logs of an agent, except files that are removed during the
+/// Returns the content of all access logs of an agent, except for files that are removed during the
 /// call.
 pub(crate) fn text(agent: &AgentUnderTest) -> String {
     let texts = files(agent).into_iter().map(fs::read);
@@ -77,10 +77,10 @@ pub(crate) fn text(agent: &AgentUnderTest) -> String {
         .collect()
 }
 
-/// Returns the lines of the logs. Panics unless each line is an object with only known fields.
+/// Returns the lines of the logs. Panics unless each line is a JSON object with only known fields.
 pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
     let text = text(agent);
-    // The last line may be incomplete.
+    // Ignore the last line if it is incomplete.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let known = BTreeSet::from(FIELDS);
     let parse = |line: &str| {
@@ -94,7 +94,7 @@ pub(crate) fn lines(agent: &AgentUnderTest) -> Vec<Value> {
     whole.lines().map(parse).collect()
 }
 
-/// Waits for a line with this value in `field`.
+/// Waits for a line in which `field` has the given value.
 pub(crate) async fn line(agent: &AgentUnderTest, field: &str, value: &Value) -> Value {
     eventually("a line", TEST_TIMEOUT, async || {
         let lines = lines(agent);

@@ -1,14 +1,15 @@
-//! The alerts. Each has an expression that always returns a value, and a condition on that value.
+//! Definitions of the alerts. Each has an expression that always returns a value, and a condition
+//! on that value.
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,
     pub(crate) value: &'static str,
     pub(crate) condition: &'static str,
-    /// Duration for which the condition must hold.
+    /// How long the condition must be true before the alert fires.
     pub(crate) lasts: &'static str,
     pub(crate) severity: &'static str,
     pub(crate) summary: &'static str,
-    /// Instructions for the operator.
+    /// What the operator should do.
     pub(crate) description: &'static str,
 }
 
@@ -32,7 +33,7 @@ const fn alert(
 const GATEWAY: &str =
     "Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} on {{ $labels.instance }}";
 
-/// Replaces `GATEWAY` in a string.
+/// Replaces `GATEWAY` in a text by a template that names the Gateway and the host.
 pub(crate) fn worded(text: &str) -> String {
     text.replace("GATEWAY", GATEWAY)
 }
@@ -93,7 +94,8 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameEnvoyWaitsForProcessor", "warning", "10m"),
         (
             "rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) / (rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) + rate(sesame_gateway_envoy_cpu_seconds_total[5m]))",
-            // Require a minimum value, because a ratio of tiny values is meaningless.
+            // Require a minimum number of requests, because the ratio of tiny numbers is
+            // meaningless.
             "> 0.5 and rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) > 0.2",
         ),
         "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",

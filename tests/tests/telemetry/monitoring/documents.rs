@@ -1,4 +1,4 @@
-//! Renders the tables as files for Grafana and Prometheus.
+//! Renders dashboards for Grafana, and rules for Prometheus, from the tables.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ const ABREAST: usize = 3;
 const WIDTH: usize = 8;
 const HEIGHT: usize = 7;
 
-/// Returns the files by name.
+/// Returns the content of the files, by file name.
 pub(crate) fn files() -> Vec<(String, String)> {
     let dashboards = DASHBOARDS.iter().map(|dashboard| {
         let text = serde_json::to_string_pretty(&document(dashboard)).expect("values are JSON");
@@ -21,8 +21,8 @@ pub(crate) fn files() -> Vec<(String, String)> {
         .collect()
 }
 
-/// Returns a dashboard's expression with a label selection, which uses these values or Grafana's
-/// variables.
+/// Inserts a label selection into an expression of a dashboard. The selection uses either the given
+/// values or Grafana's variables.
 pub(crate) fn selected(
     expression: &str,
     dashboard: &Dashboard,

@@ -1,14 +1,14 @@
-//! The dashboards' panels. `@` in an expression is a placeholder for the selection at the top of
-//! its dashboard.
+//! Definitions of the dashboards' panels. In an expression, `@` stands for the selection at the top
+//! of the dashboard.
 
 use super::traffic::{BACKENDS, TRAFFIC};
 
 /// A dashboard.
 pub(crate) struct Dashboard {
-    /// File name without extension, and unique ID in Grafana.
+    /// File name without its extension, which is also the unique ID in Grafana.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// Selectable labels, each with a metric that has it.
+    /// Labels that users can select, each with the name of a metric that has the label.
     pub(crate) selection: &'static [(&'static str, &'static str)],
     pub(crate) rows: &'static [Row],
 }
@@ -21,7 +21,7 @@ pub(crate) struct Row {
 pub(crate) struct Panel {
     pub(crate) title: &'static str,
     pub(crate) unit: &'static str,
-    /// Expressions, each with the legend of its series.
+    /// Expressions, each with the legend of the series that it returns.
     pub(crate) series: &'static [(&'static str, &'static str)],
 }
 

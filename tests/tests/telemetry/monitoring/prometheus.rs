@@ -10,7 +10,8 @@ use sesame_tests::client::Request;
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
 
-/// Returns the directory with Prometheus and promtool, if `make test-dashboards` has set it.
+/// Returns the directory with Prometheus and promtool. Returns `None` unless `make test-dashboards`
+/// runs the test.
 pub(crate) fn tools() -> Option<PathBuf> {
     std::env::var_os("PROMETHEUS_TOOLS").map(PathBuf::from)
 }
@@ -75,7 +76,7 @@ impl Prometheus {
         serde_json::from_slice(&reply.body).map_err(|error| format!("{path}: {error}"))
     }
 
-    /// Waits until an expression returns a number.
+    /// Waits until Prometheus returns a number for an expression.
     pub(crate) async fn wait_value(&self, expression: &str) {
         let encoded = expression
             .bytes()
@@ -95,7 +96,7 @@ impl Prometheus {
         .await;
     }
 
-    /// Waits until every rule has been evaluated and returns the errors.
+    /// Waits until Prometheus has evaluated every rule. Returns the errors.
     pub(crate) async fn rule_errors(&self) -> Vec<String> {
         eventually("rules are evaluated", TEST_TIMEOUT, async || {
             let answer = self.ask("/api/v1/rules").await?;

@@ -1,5 +1,5 @@
-//! Searches a host's files, processes and output for its private keys. Unsealed keys may only be in
-//! files for Envoy with mode 0600.
+//! Searches a host's files, processes and output for its private keys. Unsealed keys may be only in
+//! files with mode 0600 that Envoy reads.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -32,8 +32,8 @@ fn rsa(authority: &Authority) -> Leaf {
     authority.issue_for_key(&["rsa.test"], &pem)
 }
 
-/// Returns all output except files: command lines and environments of processes, the log, and the
-/// output of commands.
+/// Returns everything outside of the agent's directories that might contain a key: command lines
+/// and environments of processes, the log, and the output of commands.
 async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     let mut all = vec![("the log".to_owned(), agent.log().into_bytes())];
     for process in processes::below(agent.runtime().parent().expect("a directory")) {
@@ -55,8 +55,8 @@ async fn outputs(agent: &AgentUnderTest) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// Returns the files that contain a key without protection. Only mode 0600 files in the runtime
-/// directory may contain one.
+/// Returns the files that expose a key. Only files with mode 0600 in the runtime directory may
+/// contain a key in plaintext.
 fn open_files(traces: &[Traces], state: &Path, runtime: &Path) -> Vec<PathBuf> {
     let holds = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap_or_default();
@@ -122,7 +122,7 @@ async fn private_keys_are_only_sealed_or_for_envoy() {
         }
     }
 
-    // Check that the search finds planted keys.
+    // Check that the search finds keys that the test has put there.
     let planted = state.join("planted");
     fs::write(&planted, yaml(&[in_files.secret("planted")])).expect("written");
     let found = open_files(&traces, &state, &runtime);

@@ -1,4 +1,4 @@
-//! Searches for private keys in places that must not contain any.
+//! Searches for private keys where none may be.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use sesame_tests::certs::Leaf;
 pub(crate) struct Traces(Vec<Vec<u8>>);
 
 impl Traces {
-    /// Returns the forms of one key: DER, PEM, and the base64 of the PEM, as in Secrets.
+    /// Returns the forms of a key that may occur: DER, PEM, and base64 of the PEM, as in Secrets.
     pub(crate) fn of(leaf: &Leaf) -> Self {
         let der = leaf.key().expect("a key").secret_der().to_vec();
-        // The beginning is the same for all keys of a kind.
+        // Leave out the start, which is the same for all keys of a kind.
         let middle = der.len() / 3;
         let der = der[middle..middle + 32].to_vec();
         let lines = leaf.key_pem.lines().filter(|line| !line.starts_with('-'));
@@ -24,8 +24,8 @@ impl Traces {
             .map(|line| line.as_bytes().to_vec())
             .collect();
         for shift in 0..3 {
-            // Base64 depends on the position of the text modulo 3, so search for all three
-            // encodings.
+            // The base64 form of a text depends on the text's position modulo 3, so search for all
+            // three forms.
             let text = leaf.key_pem.get(90 + shift..140).unwrap_or_default();
             let encoded = STANDARD.encode(&text[..text.len() / 3 * 3]);
             traces.push(encoded.into_bytes());
@@ -34,7 +34,8 @@ impl Traces {
         Self(traces)
     }
 
-    /// Returns the forms of a raw key: its bytes, and their base64 at each offset modulo 3.
+    /// Returns the forms of a raw key that may occur: its bytes, and their base64 form at each
+    /// position modulo 3.
     pub(crate) fn of_bytes(key: &[u8]) -> Self {
         let mut traces = vec![key.to_vec()];
         for shift in 0..3 {
@@ -62,7 +63,7 @@ impl Traces {
         found.map(str::to_owned).collect()
     }
 
-    /// Returns true if the bytes contain the key.
+    /// Returns true if the bytes contain the key in any form.
     pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
         let has = |trace: &Vec<u8>| {
             let first = trace[0];
@@ -78,7 +79,7 @@ impl Traces {
         self.0.iter().any(has)
     }
 
-    /// Returns the files under a directory that contain the key.
+    /// Returns the files under a directory that contain the key in any form.
     pub(crate) fn files(&self, root: &Path) -> Vec<PathBuf> {
         let all = files(root).into_iter();
         all.filter(|path| std::fs::read(path).is_ok_and(|bytes| self.are_in(&bytes)))

@@ -1,5 +1,5 @@
-//! Files on the host that replace Secrets: watched through symbolic links, and loaded as pairs. An
-//! invalid file never replaces a valid pair.
+//! Files on the host that take the place of Secrets. The agent follows symbolic links to them, and
+//! loads each certificate together with its key. An invalid file never replaces a valid pair.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,8 +30,8 @@ use super::renewed::{Renewal, RenewedPair, write};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Returns a Gateway whose Secret exists only in files, and a second listener that does not depend
-/// on it.
+/// Returns a Gateway with two listeners. The Secret of one exists only as files, and the other
+/// listener needs no Secret.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -42,7 +42,7 @@ fn objects(backend: &Backend) -> Vec<Value> {
     objects
 }
 
-/// Waits until a handshake gets this certificate.
+/// Waits until the server presents the given certificate in a handshake.
 async fn wait_shown(agent: &AgentUnderTest, authority: &Authority, leaf: &Leaf) {
     let handshake = Handshake::with(agent.address(443), "a.test", &authority.trust());
     eventually("the certificate is shown", TEST_TIMEOUT, async || {
@@ -72,7 +72,7 @@ async fn moved(agent: &AgentUnderTest) -> Vec<(String, u64)> {
     all
 }
 
-/// Waits until Envoy itself reports this certificate.
+/// Waits until Envoy reports that it has loaded the given certificate.
 async fn wait_served(agent: &AgentUnderTest, leaf: &Leaf) {
     let facts = CertificateFacts::from_pem(leaf.certificate_pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
@@ -143,7 +143,7 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // Renew the certificate first; the new key is still missing.
+    // Renew only the certificate at first. The new key is still missing.
     fs::write(files.path("tls.crt"), &second.certificate_pem).expect("written");
     let kept = |status: &Value| says(status, "does not match") && says(status, "stays in use");
     agent.wait_status("it is told", kept).await;
@@ -160,13 +160,13 @@ async fn invalid_local_file_never_replaces_valid_pair() {
     let open = |status: &Value| says(status, "every user of this host can access it (mode 0644)");
     agent.wait_status("it is told", open).await;
     wait_shown(&agent, &authority, &first).await;
-    // Complete the renewal.
+    // Complete the renewal with the new key.
     files.renew(&second);
     wait_shown(&agent, &authority, &second).await;
     agent.wait_healthy().await;
     assert!(!agent.log().contains("PRIVATE"), "{}", agent.log());
 
-    // Only the setting permits the use of the key, so the key is not served without it.
+    // Without the setting that permits this key, the key must not be served.
     agent.wait_stored().await;
     agent.kill9();
     agent.change_flag(
@@ -216,7 +216,7 @@ async fn gateway_uses_client_certificate_from_host_files() {
         leaf = clients.issue(&["edge.test"]);
         files.renew(&leaf);
         wait_served(&agent, &leaf).await;
-        // Existing connections keep the certificate that they were opened with.
+        // Existing connections keep the certificate with which they were opened.
         agent.envoy_is_replaced("auto", "hot").await;
     }
 }
@@ -284,8 +284,8 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
     let published = keys(cluster.admin(), &edge_name()).await;
     let names: Vec<&str> = published.iter().map(|pair| pair.name.as_str()).collect();
     assert_eq!(names, ["Secret/default/shared"]);
-    // The host's key must not be in the cluster. The shared key is, which proves that the search
-    // works.
+    // The host's key must not be in the cluster. The shared key is in the cluster, and the search
+    // must find it.
     let traces = [Traces::of(&first), Traces::of(&shared)];
     let mut found = [false, false];
     for path in [
@@ -306,7 +306,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
         assert!(!traces.iter().any(|it| it.are_in(log.as_bytes())), "{log}");
     }
 
-    // Restart the agent without Envoy and the controller, while the key file is missing.
+    // While the key file is missing, restart the agent without Envoy and the controller.
     agent.wait_stored().await;
     let last = authority.issue(&["a.test"]);
     files.renew(&last);

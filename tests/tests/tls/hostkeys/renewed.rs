@@ -1,4 +1,4 @@
-//! Pairs in files, renewed the way common tools do it.
+//! Pairs of a certificate and a key in files. The pairs are renewed like common tools do it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 use sesame_tests::certs::Leaf;
 use tempfile::TempDir;
 
-/// A method that tools use to replace a pair.
+/// How a tool replaces the files of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Replaces one link for both files, as in a mounted volume.
+    /// Replaces one symbolic link to the directory of both files, like a mounted Secret volume.
     DirectoryMoved,
-    /// Replaces a link per file, one after the other, as certbot does.
+    /// Replaces a symbolic link for each file, one after the other, like certbot.
     LinksMoved,
     /// Overwrites both files, one after the other.
     InPlace,
 }
 
-/// A directory with a pair: `tls.crt` and `tls.key`.
+/// A directory with the files `tls.crt` and `tls.key`.
 pub(crate) struct RenewedPair {
     root: TempDir,
     renewal: Renewal,
@@ -41,7 +41,7 @@ impl RenewedPair {
         self.root.path().join(name)
     }
 
-    /// Replaces the pair.
+    /// Replaces the pair in the directory.
     pub(crate) fn renew(&mut self, leaf: &Leaf) {
         self.version += 1;
         let name = format!("..{}", self.version);
@@ -67,7 +67,7 @@ impl RenewedPair {
             }
             Renewal::InPlace => return,
         }
-        // Remove the previous version, as kubelets do.
+        // Remove the previous version, like the kubelet does.
         let _ = fs::remove_dir_all(self.path(&format!("..{}", self.version - 1)));
     }
 
@@ -78,7 +78,8 @@ impl RenewedPair {
         fs::rename(new, self.path(name)).expect("a move");
     }
 
-    /// Returns the flag that makes the agent use the pair for a Secret in namespace `default`.
+    /// Returns the flag that makes the agent use the pair in place of the given Secret in namespace
+    /// `default`.
     pub(crate) fn flag(&self, secret: &str) -> String {
         let at = self.root.path().display();
         format!(
@@ -87,7 +88,7 @@ impl RenewedPair {
     }
 }
 
-/// Writes a pair, one file after the other.
+/// Writes the files of a pair, one after the other.
 pub(crate) fn write(directory: &Path, leaf: &Leaf) {
     fs::write(directory.join("tls.crt"), &leaf.certificate_pem).expect("written");
     let key = directory.join("tls.key");

@@ -1,6 +1,6 @@
-//! Certificates for keys that the agent generates, issued by an operator, a command or a cluster
-//! signer. They are renewed under load, and never used with another key, even if the agent is
-//! killed.
+//! Certificates for keys that the agent generates. An operator, a command or a signer in the
+//! cluster issues them. They are renewed under load. Even if the agent is killed, a certificate is
+//! never used with another key.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 const LONG: Duration = Duration::from_secs(3600);
 
 /// A backend that accepts only clients with certificates from one authority, and the objects that
-/// route to it.
+/// route requests to it.
 struct Site {
     clients: Authority,
     _backend: Backend,
@@ -62,7 +62,7 @@ impl Site {
     }
 }
 
-/// The directory with the files for the `default/client` request.
+/// The directory with the files of the request `default/client`.
 struct Carried(PathBuf);
 
 impl Carried {
@@ -70,7 +70,7 @@ impl Carried {
         Self(agent.state().join("requests/default/client"))
     }
 
-    /// Waits until there is a request other than `before`, and returns it.
+    /// Waits until there is a request that differs from `before`. Returns the new request.
     async fn wait(&self, before: &str) -> String {
         let path = self.0.join("request.pem");
         let mut found = String::new();
@@ -100,7 +100,7 @@ fn says(status: &Value, words: &str) -> bool {
         .any(|all| all.to_string().contains(words))
 }
 
-/// Returns the number of pending requests, as reported by the metrics.
+/// Returns the number of pending requests, according to the metrics.
 async fn waiting(agent: &AgentUnderTest) -> f64 {
     let stream = UnixStream::connect(agent.runtime().join("agent.sock")).await;
     let mut stream = stream.expect("the agent's socket");
@@ -114,7 +114,7 @@ async fn waiting(agent: &AgentUnderTest) -> f64 {
     value.parse().expect("a number")
 }
 
-/// Waits until Envoy itself reports this certificate.
+/// Waits until Envoy reports that it has loaded the given certificate.
 async fn wait_served(agent: &AgentUnderTest, pem: &str) {
     let facts = CertificateFacts::from_pem(pem.as_bytes());
     let serial = &facts.first().expect("a certificate").serial;
@@ -130,14 +130,14 @@ async fn wait_served(agent: &AgentUnderTest, pem: &str) {
     .await;
 }
 
-/// Returns the base64 body of a certificate.
+/// Returns the base64 body of a certificate, without line breaks.
 fn encoded(pem: &str) -> String {
     let lines = pem.lines().filter(|line| !line.starts_with('-'));
     lines.map(str::trim).collect()
 }
 
-/// Waits until the backend receives this certificate from a new Envoy, which has no old
-/// connections.
+/// Replaces Envoy, so that no old connections are used. Then waits until the backend receives the
+/// given certificate.
 async fn wait_shown(agent: &AgentUnderTest, request: &Request, pem: &str) {
     wait_served(agent, pem).await;
     agent.envoy_is_replaced("auto", "hot").await;
@@ -183,7 +183,7 @@ async fn operator_signed_renewals_fail_no_request() {
     assert!(!says(&status, "clients reject it"), "{status:#}");
     assert!(waiting(&agent).await < 0.5);
 
-    // Each certificate is due for renewal before two thirds of its lifetime have passed.
+    // Each certificate must be renewed before two thirds of its lifetime have passed.
     agent.wait_stored().await;
     let renewals = count("SESAME_RENEWALS", 2, 40);
     let life = Duration::from_secs(12);
@@ -225,7 +225,8 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     let request = agent.get(80, "a.test", "/");
     let carried = Carried::of(&agent);
     let asked = carried.wait("").await;
-    // Kill the agent while the request is pending. The certificate arrives before the restart.
+    // Kill the agent while the request is pending. The certificate arrives before the agent is
+    // started again.
     agent.kill9();
     carried.put(&site.clients.answer(&asked, LONG));
     agent.restart();
@@ -233,7 +234,8 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // The second request receives the first request's certificate, which is for another key.
+    // As the response to the second request, write the first request's certificate, which is for
+    // another key.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();
@@ -246,7 +248,7 @@ async fn answer_matches_requested_key_after_agent_is_killed() {
     };
     agent.wait_status("it is not taken", refused).await;
     agent.wait_ok(&request).await;
-    // Kill and restart the agent after writing each part of the certificate.
+    // After writing each part of the certificate, kill and restart the agent.
     let answer = site.clients.answer(&second, LONG);
     for cut in [0, answer.len() / 2, answer.len()] {
         carried.put(&answer[..cut]);
@@ -286,7 +288,8 @@ async fn command_receives_request_and_prints_certificate() {
     agent.wait_healthy().await;
     agent.wait_stored().await;
 
-    // A failing command is reported, and the existing certificate remains in use.
+    // If the command fails, the failure must be reported, and the existing certificate must remain
+    // in use.
     agent.kill9();
     agent.change_flag(&flag(&rest), &flag(",dnsName=c.test,command=/bin/false"));
     agent.restart();
@@ -295,7 +298,7 @@ async fn command_receives_request_and_prints_certificate() {
     agent.wait_ok(&request).await;
 }
 
-/// Approves and signs the pending request once. Returns the certificate.
+/// Approves and signs the pending request, and returns the certificate.
 async fn approve_and_sign(cluster: &TestCluster, authority: &Authority) -> String {
     let mut found = Value::Null;
     eventually("there is a request", TEST_TIMEOUT, async || {
@@ -359,7 +362,7 @@ async fn cluster_signer_signs_for_host_listener() {
     cluster.apply(&rights()).await.expect("the rights");
     let unapproved = |status: &Value| says(status, "kubectl certificate approve sesame-");
     agent.wait_status("nobody has approved", unapproved).await;
-    // The restarted agent finds the same pending request.
+    // The restarted agent must find the pending request instead of creating another.
     agent.kill9();
     agent.restart();
     agent.wait_status("nobody has approved", unapproved).await;
@@ -383,7 +386,7 @@ async fn cluster_signer_signs_for_host_listener() {
     let all = cluster.get(REQUESTS).await;
     assert_eq!(all["items"].as_array().map(Vec::len), Some(1), "{all:#}");
 
-    // During a renewal, the old pair remains in use.
+    // During a renewal, the old pair must remain in use.
     agent.kill9();
     agent.change_flag(&flag(""), &flag(",dnsName=b.test"));
     agent.restart();

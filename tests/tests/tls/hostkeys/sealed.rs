@@ -1,5 +1,5 @@
-//! The state directory: its keys are sealed, an agent can start with only this directory, and
-//! revoked keys are removed from every generation.
+//! The state directory. Its keys are sealed, it is all that an agent needs to start, and revoked
+//! keys are removed from every generation in it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use sesame_tests::wait::{eventually, holds};
 
 use super::found::Traces;
 
-/// Returns the YAML of a Gateway with two listeners: one with a certificate, and one without.
+/// Returns the YAML of a Gateway with two listeners, one of which has a certificate.
 fn objects(backend: &Backend) -> String {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -39,7 +39,7 @@ struct Host {
 }
 
 impl Host {
-    /// Starts an agent with these flags and waits until its configuration is stored.
+    /// Starts an agent with the given flags. Waits until its configuration is stored.
     async fn start(flags: &[&str]) -> Self {
         let backend = Backend::start("a").await;
         let authority = Authority::new("servers");
@@ -61,7 +61,7 @@ impl Host {
         host
     }
 
-    /// Waits until the wanted configuration is accepted and stored.
+    /// Waits until the wanted configuration has been accepted and stored.
     async fn wait_stored(&self) {
         let accepted = |status: &Value| {
             let gateway = &status["gateways"][0];
@@ -83,7 +83,7 @@ impl Host {
         self.agent.get(80, "a.test", "/")
     }
 
-    /// Kills the agent and Envoy, then starts the agent with only its state directory.
+    /// Kills the agent and its Envoy. Then starts the agent with nothing but its state directory.
     fn start_alone(&mut self) {
         self.agent.kill9();
         self.agent.kill9_envoy();
@@ -101,7 +101,7 @@ impl Host {
         std::fs::rename(manifests.with_extension("away"), manifests).expect("rename");
     }
 
-    /// Waits until a handshake gets this certificate.
+    /// Waits until the server presents the given certificate in a handshake.
     async fn wait_shown(&self, leaf: &Leaf) {
         let handshake = Handshake::with(self.agent.address(443), "a.test", &self.authority.trust());
         eventually("the certificate is shown", TEST_TIMEOUT, async || {
@@ -114,7 +114,7 @@ impl Host {
         .await;
     }
 
-    /// Returns the state directory of the Gateway.
+    /// Returns the subdirectory of the state directory that belongs to the Gateway.
     fn gateway(&self) -> PathBuf {
         let gateways = self.agent.state().join("gateways");
         let mut gateways = std::fs::read_dir(gateways).expect("a directory").flatten();
@@ -168,7 +168,7 @@ async fn the_real_systemd_creds_seals_where_it_is() {
     assert_eq!(seal.join("host.key").exists(), !by_systemd);
     let place = keys_at_rest(&status);
     assert_eq!(place.starts_with("systemd-creds"), by_systemd, "{place}");
-    // The agent must use systemd-creds if and only if it works for this user.
+    // The agent must use systemd-creds if and only if systemd-creds works for this user.
     let tried = std::process::Command::new("systemd-creds")
         .args(["encrypt", "--name=sesame-seal-key", "/dev/null", "-"])
         .stdin(std::process::Stdio::null())
@@ -188,7 +188,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
         host.agent.wait_ok(&host.in_clear()).await;
         host.wait_stored().await;
     }
-    // Once a missing sealing key is back, the agent can unseal the state again.
+    // When a missing sealing key is back, the agent must be able to unseal the state again.
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     std::fs::rename(&away, &seal).expect("rename");
@@ -199,7 +199,8 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     host.start_alone();
-    // Listeners without keys are served. All other listeners wait for the source.
+    // Listeners without keys must be served. All other listeners must wait until the source is
+    // available.
     host.agent.wait_ok(&host.in_clear()).await;
     let log = host.agent.log();
     assert!(
@@ -213,7 +214,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.bring_manifests_back();
     host.agent.wait_ok(&host.over_tls()).await;
     host.agent.wait_healthy().await;
-    // The revision is the same as before; only its key is new.
+    // The revision is the same as before. Only the key of the Secret is new.
     eventually("the key is stored", TEST_TIMEOUT, async || {
         let now = host.accepted();
         holds(now > before, || format!("generation {now}"))
@@ -239,12 +240,12 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
         let found = traces.files(&state);
         holds(found.is_empty(), || format!("{found:?}"))
     };
-    // Manifests are stored only after a change is served.
+    // Manifests are stored only after the change in them is served.
     eventually("nothing is in clear", TEST_TIMEOUT, nothing).await;
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
 
-    // Sealing can be turned off, because older agents cannot unseal keys.
+    // Users must be able to turn sealing off, because older agents cannot unseal keys.
     host.agent.change_flag("--seal=auto", "--seal=off");
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;
@@ -256,7 +257,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn generations_drop_replaced_keys_and_rollback_uses_current() {
-    // Store the keys in plaintext, so that the test can search for them.
+    // Turn sealing off, so that the test can search the files for keys.
     let mut host = Host::start(&["--seal=off"]).await;
     let first = host.leaf.clone();
     let second = host.authority.issue(&["a.test"]);
@@ -282,7 +283,7 @@ async fn generations_drop_replaced_keys_and_rollback_uses_current() {
         .await;
     host.wait_shown(&second).await;
     host.wait_stored().await;
-    // The same is true for an agent with only its state directory.
+    // The same must be true for an agent that has nothing but its state directory.
     host.start_alone();
     host.wait_shown(&second).await;
     host.bring_manifests_back();
@@ -290,7 +291,7 @@ async fn generations_drop_replaced_keys_and_rollback_uses_current() {
     assert!(output.status.success(), "{output:?}");
     host.agent.wait_healthy().await;
 
-    // Deleting a Secret removes its key from every generation.
+    // Deleting a Secret must remove its key from every generation.
     host.agent.remove("secret.yaml");
     let gone =
         |status: &Value| status["healthy"] == false && status["gateways"][0]["state"] == "Serving";

@@ -1,4 +1,5 @@
-//! Thousands of certificates on one port, each in a separate Secret, on listeners of ListenerSets.
+//! Thousands of certificates on one port. Each is in a Secret of its own, and on a listener of a
+//! ListenerSet.
 
 use std::time::Instant;
 
@@ -13,7 +14,7 @@ use sesame_tests::manifests::{
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 
-/// Maximum number of listeners per ListenerSet.
+/// Maximum number of listeners in a ListenerSet.
 const OF_A_SET: usize = 64;
 
 fn host(number: usize) -> String {
@@ -98,7 +99,7 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         let host = host(number);
         let request = agent.get(443, &host, "/").tls(&host, &authority.trust());
         agent.wait_ok(&request).await;
-        // This certificate does not cover `h1.test`, even though another listener serves that name.
+        // This certificate does not cover `h1.test`, although another listener serves that name.
         let other = agent
             .get(443, "h1.test", "/")
             .tls(&host, &authority.trust());
@@ -106,7 +107,7 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         let expected = if number == 1 { 200 } else { 404 };
         assert_eq!(reply.status, expected, "{host}");
     }
-    // Rotate the certificate of the last set's last listener.
+    // Rotate the certificate of the last listener in the last ListenerSet.
     let leaf = authority.issue(&[&host(names - 1)]);
     let since = Instant::now();
     let name = format!("pair-{}", names - 1);
@@ -158,7 +159,7 @@ async fn added_listeners_are_not_held_as_removal() {
     assert_eq!(misdirected.status, 421);
 
     agent.write("objects.yaml", &yaml(&objects(130, backend.address())));
-    // This fails if the agent mistakes the change for a removal, which it would hold back for five
+    // The agent must not mistake the change for a removal, which it would hold back for five
     // minutes.
     wait_shown(&agent, &authority, 129, &leaves[129]).await;
     let unknown = |reply: &sesame_tests::client::Reply| reply.status == 404;

@@ -1,5 +1,5 @@
-//! Server certificates: rotated under load and verified by handshakes. Sessions are resumed
-//! throughout.
+//! Server certificates are rotated under load, and verified by handshakes. Clients can always
+//! resume their sessions.
 
 mod load;
 mod many;

@@ -1,5 +1,5 @@
-//! Session ticket keys in a Secret that several hosts share: rotated under load, broken, and
-//! deleted, all without changing a listener.
+//! Session ticket keys in a Secret that several hosts share. The Secret is changed under load,
+//! broken and deleted. None of this may change a listener.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use sesame_tests::wait::{eventually, holds};
 use super::site::{Site, unmoved};
 use super::tickets::{Resumer, age, assert_all_resume, clients, keys};
 
-/// Session ticket keys, each of which repeats one byte.
+/// Session ticket keys. Each consists of 80 equal bytes.
 const ONE: [u8; 80] = [1; 80];
 const TWO: [u8; 80] = [2; 80];
 
-/// Returns a Secret with these session ticket keys.
+/// Returns a Secret with the given session ticket keys.
 fn ticket_secret(keys: &[[u8; 80]]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -38,8 +38,8 @@ fn put(agent: &AgentUnderTest, keys: &[[u8; 80]]) {
     agent.write("tickets.yaml", &yaml(&[ticket_secret(keys)]));
 }
 
-/// Starts a host whose listener refers to a Secret with these keys. If `keys` is empty, the Secret
-/// does not exist.
+/// Starts a host whose listener refers to a Secret with the given session ticket keys. If `keys` is
+/// empty, the Secret does not exist.
 async fn host(
     site: &Site,
     mut agent: AgentUnderTest,
@@ -61,7 +61,7 @@ async fn host(
     agent
 }
 
-/// Starts two hosts with the same configuration, each with an Envoy.
+/// Starts two hosts with the same configuration. Each has an Envoy of its own.
 async fn hosts(
     site: &Site,
     backend: SocketAddr,
@@ -74,7 +74,7 @@ async fn hosts(
     [one, other]
 }
 
-/// Returns clients that have received a first ticket from this host.
+/// Returns clients that have already received a session ticket from the given host.
 async fn with_tickets(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
     let all = clients(agent, site);
     for client in &all {
@@ -100,14 +100,14 @@ async fn hosts_with_same_ticket_keys_share_sessions() {
     assert_resume_at(&all, &other, true, "a ticket of the other host").await;
 }
 
-/// Returns the version of the session ticket keys that Envoy uses.
+/// Returns the version of the session ticket keys that Envoy has loaded.
 async fn taken(admin: &Admin) -> String {
     let texts = admin.version_texts().await.expect("Envoy answers");
     let keys = Subscription::new(XdsKind::Secret, "Secret/default/tickets");
     texts.of(&keys, "").unwrap_or_default().to_owned()
 }
 
-/// Waits until Envoy uses a version of the keys other than `before`.
+/// Waits until Envoy has loaded a version of the keys that differs from `before`.
 async fn wait_taken(admin: &Admin, before: String) {
     eventually("the keys are taken", TEST_TIMEOUT, async || {
         let now = taken(admin).await;
@@ -116,7 +116,7 @@ async fn wait_taken(admin: &Admin, before: String) {
     .await;
 }
 
-/// Returns the admin client of the agent's Envoy, even if the agent is not healthy.
+/// Returns an admin client for the agent's Envoy. The agent need not be healthy.
 async fn admin(agent: &AgentUnderTest) -> Admin {
     let path = |status: &Value| Some(status["gateways"][0]["envoy"]["admin"].as_str()?.to_owned());
     let status = agent.wait_status("there is an Envoy", |status| path(status).is_some());
@@ -124,7 +124,7 @@ async fn admin(agent: &AgentUnderTest) -> Admin {
     Admin::new(PathBuf::from(path))
 }
 
-/// Changes the Secret on both hosts and waits until the listeners of both Envoys use it.
+/// Changes the Secret on both hosts. Waits until the listeners of both Envoys use the new keys.
 async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     for host in hosts {
         let admin = admin(host).await;
@@ -134,7 +134,8 @@ async fn change(hosts: &[AgentUnderTest; 2], change: impl Fn(&AgentUnderTest)) {
     }
 }
 
-/// Waits until the listener's `ResolvedRefs` has this status and message.
+/// Waits until the listener's `ResolvedRefs` condition has the given status, and a message that
+/// contains `words`.
 async fn wait_told(agent: &AgentUnderTest, status: &str, words: &str) {
     let told = |state: &Value| {
         let found = listener_condition(state, "l0", "ResolvedRefs");
@@ -196,7 +197,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let shared = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&shared, &hosts[1], true, "the Secret is there").await;
 
-    // With a broken Secret, the last good keys remain in use.
+    // If the Secret is broken, the last good keys must remain in use.
     for host in &hosts {
         let mut broken = ticket_secret(&[TWO]);
         broken["data"]["session-ticket-keys"] = json!(STANDARD.encode([3; 81]));
@@ -208,13 +209,13 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;
 
-    // After the Secret is deleted, each host uses its local keys.
+    // After the Secret is deleted, each host must use local keys of its own.
     change(&hosts, |host| host.remove("tickets.yaml")).await;
     let own = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&own, &hosts[1], false, "the Secret is gone").await;
     assert_eq!(unmoved(&admin(&hosts[0]).await).await, before);
 
-    // The local keys are rotated as usual.
+    // The local keys must be rotated as usual.
     let own = with_tickets(&hosts[0], &site).await;
     hosts[0].wait_stored().await;
     let (admin, keys_before) = (admin(&hosts[0]).await, keys(&hosts[0]));

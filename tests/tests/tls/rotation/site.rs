@@ -1,5 +1,5 @@
-//! A Gateway with many HTTPS listeners, each with a separate certificate, and the statistics of its
-//! Envoy.
+//! A Gateway with many HTTPS listeners, each of which has a certificate of its own. Also reads
+//! statistics of its Envoy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{edge, http_route, https_listener, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
-/// Regular expression for statistics that increase when a listener changes or a connection is
-/// drained.
+/// Matches the statistics that increase when a listener is changed or a connection is drained.
 const MOVED: &str = r"^listener_manager\.(listener_(added|modified|removed|in_place_updated|create_success)|lds\.update_attempt)$|downstream_cx_drain_close$";
 
-/// The authority and the names of a site. Name `n` is `h<n>.test`, and its Secret is `pair-<n>`.
+/// A site with many names and one authority. Name number `n` is `h<n>.test`, and its certificate is
+/// in the Secret `pair-<n>`.
 pub(crate) struct Site {
     pub(crate) authority: Authority,
     pub(crate) names: usize,
@@ -36,8 +36,8 @@ impl Site {
         format!("h{number}.test")
     }
 
-    /// Returns the YAML of the Gateway, with a listener per name and one route for all. `change`
-    /// may modify a listener.
+    /// Returns the YAML of the Gateway with a listener for each name, and one route for all
+    /// listeners. `change` may modify a listener.
     pub(crate) fn objects(
         &self,
         backend: std::net::SocketAddr,
@@ -89,7 +89,7 @@ impl Site {
             .tls(&host, &self.authority.trust())
     }
 
-    /// Returns the certificate that a new connection gets.
+    /// Returns the certificate that Envoy presents on a new connection.
     pub(crate) async fn shown(
         &self,
         agent: &AgentUnderTest,
@@ -103,7 +103,7 @@ impl Site {
             .map_err(|error| format!("{error:#}"))
     }
 
-    /// Waits until a new connection gets this certificate.
+    /// Waits until Envoy presents the given certificate on a new connection.
     pub(crate) async fn wait_shown(&self, agent: &AgentUnderTest, number: usize, leaf: &Leaf) {
         let what = format!("{} shows its new certificate", Self::host(number));
         eventually(&what, sesame_tests::agent::TEST_TIMEOUT, async || {
@@ -120,7 +120,7 @@ pub(crate) async fn admin(agent: &AgentUnderTest) -> Admin {
     Admin::new(PathBuf::from(path.expect("an admin socket")))
 }
 
-/// Returns the statistics that a rotation must not change, by name.
+/// Returns, by name, the statistics that a rotation must not change.
 pub(crate) async fn unmoved(admin: &Admin) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     for (name, value) in admin.counters(MOVED).await.expect("Envoy answers") {

@@ -1,5 +1,5 @@
-//! TLS sessions are resumed after rotating certificates, after rotating the session ticket keys,
-//! and after a hot restart.
+//! Clients can resume TLS sessions after certificates are rotated, after session ticket keys are
+//! rotated, and after a hot restart.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio_rustls::TlsConnector;
 
 use super::site::Site;
 
-/// A client that keeps its session tickets.
+/// A client that keeps its session tickets for later connections.
 pub(crate) struct Resumer {
     address: SocketAddr,
     host: String,
@@ -43,7 +43,7 @@ impl Resumer {
         }
     }
 
-    /// Sends a request over a new connection. Returns true if its handshake resumed a session.
+    /// Sends a request over a new connection. Returns true if the handshake resumed a session.
     pub(crate) async fn resumes(&self) -> Result<bool> {
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from(self.host.clone())?;
@@ -62,12 +62,12 @@ impl Resumer {
         Ok(kind == HandshakeKind::Resumed)
     }
 
-    /// Panics unless the next connection resumes a session and gets another ticket.
+    /// Panics unless the next connection resumes a session and yields another ticket.
     async fn assert_resumes(&self, after: &str) {
         assert!(self.resumes().await.expect("a request"), "after {after}");
     }
 
-    /// Returns a copy of the client, with its tickets, for another address.
+    /// Returns a copy of the client, including its tickets, that connects to another address.
     pub(crate) fn at(&self, address: SocketAddr) -> Self {
         Self {
             address,
@@ -77,7 +77,7 @@ impl Resumer {
     }
 }
 
-/// TLS versions, which have different kinds of tickets.
+/// Versions of TLS. Each has its own kind of tickets.
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS12, &version::TLS13];
 
 pub(crate) fn clients(agent: &AgentUnderTest, site: &Site) -> Vec<Resumer> {
@@ -92,7 +92,7 @@ pub(crate) async fn assert_all_resume(clients: &[Resumer], after: &str) {
     }
 }
 
-/// Makes the session ticket keys look older than allowed.
+/// Changes the timestamps of the session ticket keys, so that the keys are older than allowed.
 pub(crate) fn age(agent: &AgentUnderTest) {
     let path = agent.runtime().join("session-ticket-keys");
     let mut bytes = std::fs::read(&path).expect("keys");
@@ -123,7 +123,7 @@ async fn sessions_resume_after_rotations_and_hot_restart() {
     site.wait_shown(&agent, 0, &leaf).await;
     assert_all_resume(&all, "the certificate was rotated").await;
 
-    // Tickets survive two rotations of the ticket keys.
+    // A ticket must still be valid after two rotations of the ticket keys.
     for round in 1..=2 {
         let before = keys(&agent);
         agent.wait_stored().await;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-/// Lifetime of an SVID in seconds. SPIRE renews it after half of that.
+/// Lifetime of an SVID in seconds. SPIRE renews an SVID after half of its lifetime.
 const LIFE: &str = "14";
 
 /// A process that is killed at the end of the test.
@@ -27,13 +27,13 @@ struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process may already have exited.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// SPIRE's server, agent and helper, killed when dropped.
+/// SPIRE's server, agent and helper. They are killed on drop.
 pub(crate) struct Spire {
     tools: PathBuf,
     running: Vec<Running>,
@@ -41,7 +41,7 @@ pub(crate) struct Spire {
 }
 
 impl Spire {
-    /// Starts all three programs, and waits for the first files.
+    /// Starts the server, the agent and the helper. Waits until the helper has written files.
     pub(crate) async fn start(tools: PathBuf) -> Self {
         let mut spire = Self {
             tools,
@@ -89,8 +89,8 @@ impl Spire {
         self.root.path().join(name)
     }
 
-    /// Makes SPIRE prepare another authority, which is trusted but does not sign yet. Returns its
-    /// name.
+    /// Makes SPIRE prepare another authority, which is trusted but does not sign yet. Returns the
+    /// authority's name.
     pub(crate) async fn prepare_authority(&self) -> String {
         let count = || {
             let bundle = fs::read(self.path("files/svid_bundle.pem")).unwrap_or_default();
@@ -104,14 +104,14 @@ impl Spire {
         name.expect("an authority").to_owned()
     }
 
-    /// Makes SPIRE sign with this authority from now on.
+    /// Makes SPIRE sign with the given authority from now on.
     pub(crate) fn activate_authority(&self, name: &str) {
         let done = self.ask(&["localauthority", "x509", "activate", "-authorityID", name]);
         done.expect("another authority");
     }
 
-    /// Returns a TLS acceptor with a certificate from SPIRE that requires a client certificate from
-    /// SPIRE.
+    /// Returns a TLS acceptor that presents a certificate from SPIRE, and requires a client
+    /// certificate from SPIRE.
     pub(crate) fn acceptor(&self, name: &str) -> TlsAcceptor {
         let directory = self.path("backend").display().to_string();
         let id = format!("spiffe://site.test/{name}");
@@ -139,8 +139,8 @@ impl Spire {
         TlsAcceptor::from(Arc::new(config))
     }
 
-    /// Waits until SPIRE has replaced the certificate with serial number `before`, and returns the
-    /// new number.
+    /// Waits until SPIRE has replaced the certificate with serial number `before`. Returns the new
+    /// serial number.
     pub(crate) async fn renewed(&self, before: &str) -> String {
         let mut next = String::new();
         let now = || self.serial();
@@ -152,7 +152,8 @@ impl Spire {
         next
     }
 
-    /// Returns the serial number of the host's certificate, or an empty string during a renewal.
+    /// Returns the serial number of the host's certificate. During a renewal, returns an empty
+    /// string.
     pub(crate) fn serial(&self) -> String {
         let pem = fs::read(self.path("files/svid.pem")).unwrap_or_default();
         let leaf = CertificateFacts::from_pem(&pem).into_iter().next();
@@ -184,7 +185,8 @@ impl Spire {
             .join("\n--- \n")
     }
 
-    /// Runs a command of SPIRE's server. Returns `None` if it fails.
+    /// Runs a command of SPIRE's server, and returns its output. Returns `None` if the command
+    /// fails.
     fn ask(&self, arguments: &[&str]) -> Option<String> {
         let output = Command::new(self.tools.join("spire-server"))
             .args(arguments)
@@ -215,7 +217,7 @@ fn certificates(path: &Path) -> Vec<CertificateDer<'static>> {
     all.collect::<Result<_, _>>().expect("certificates")
 }
 
-/// Returns the helper's settings from `docs/host-certificates.md`.
+/// Returns the helper's settings, as shown in `docs/host-certificates.md`.
 fn helper() -> String {
     let page = fs::read_to_string(workspace().join("docs/host-certificates.md")).expect("the page");
     let block = page.split("```hcl\n").nth(1);

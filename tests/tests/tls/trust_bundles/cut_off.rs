@@ -1,5 +1,5 @@
-//! Clients and backends that lose trust are cut off while all others are still served. They lose
-//! trust through a revocation list and a restart, or because a ReferenceGrant is deleted.
+//! Clients and backends that are no longer trusted are cut off, while all others are still served.
+//! Trust ends because of a revocation list and a restart, or because a ReferenceGrant is deleted.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::{bundles, objects, wait_refused, wait_untrusted, with_lists};
 
-/// A client with a certificate that reconnects with its session tickets.
+/// A client with a certificate. It keeps its session tickets for later connections.
 struct Returning(Arc<ClientConfig>);
 
 impl Returning {
@@ -35,7 +35,7 @@ impl Returning {
         Self(Arc::new(config))
     }
 
-    /// Sends a request over a new connection. Returns true if its handshake resumed a session.
+    /// Sends a request over a new connection. Returns true if the handshake resumed a session.
     async fn comes(&self, agent: &AgentUnderTest) -> Result<bool> {
         let stream = TcpStream::connect(agent.address(443)).await?;
         let connector = TlsConnector::from(Arc::clone(&self.0));
@@ -133,8 +133,8 @@ async fn revoked_client_cannot_resume_and_restart_closes_connections() {
     load.stop().await.clean("others, while some are revoked");
 }
 
-/// Returns a ReferenceGrant that allows the Gateway to refer to objects of this kind in namespace
-/// `trust`.
+/// Returns a ReferenceGrant that allows the Gateway to refer to objects of the given kind in
+/// namespace `trust`.
 fn grant(kind: &str) -> String {
     yaml(&[
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ReferenceGrant",
@@ -151,8 +151,8 @@ fn in_trust(mut object: Value) -> Value {
     object
 }
 
-/// Returns objects in which the Gateway refers to another namespace twice: for client validation,
-/// and for its client certificate.
+/// Returns a Gateway and its objects. The Gateway refers to another namespace twice: for validating
+/// clients, and for its own client certificate.
 fn across_namespaces(servers: &Authority, clients: &Authority, shown: &Authority) -> Vec<Value> {
     let mut all = objects(servers);
     let gateway = edge(&[http_listener("plain", 81, "")]).remove(1);
@@ -213,7 +213,7 @@ async fn deleted_grant_cuts_off_only_what_it_permitted() {
     agent.wait_ok(&by_client).await;
 
     agent.remove("secrets.yaml");
-    // The backend rejects clients without a certificate.
+    // The backend rejects clients that present no certificate.
     agent
         .wait_served(&by_anybody, |reply| matches!(reply.status, 500 | 503))
         .await;

@@ -1,5 +1,5 @@
-//! Trust bundles that change while they are in use: rotation with overlap, and revocation. Uses a
-//! real agent with a real Envoy.
+//! Trust bundles that change while they are in use: rotation, during which old and new authorities
+//! are trusted, and revocation. Uses a real agent with a real Envoy.
 
 mod cut_off;
 mod namesakes;
@@ -19,9 +19,9 @@ use sesame_tests::wait::eventually;
 const OVERLAP: &str = "--bundle-overlap-seconds=3600";
 const SHORT: &str = "--bundle-overlap-seconds=1";
 
-/// Returns a Gateway that verifies its clients with one ConfigMap, and its backends with another.
+/// Returns a Gateway that verifies clients with one ConfigMap, and backends with another.
 fn objects(servers: &Authority) -> Vec<Value> {
-    // The agent never removes all listeners of an Envoy, so add a second one.
+    // An agent never removes all listeners of an Envoy, so add a second listener.
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
         http_listener("http", 80, ""),
@@ -47,7 +47,7 @@ fn objects(servers: &Authority) -> Vec<Value> {
     objects
 }
 
-/// Returns the YAML of the bundles for clients and for backends.
+/// Returns the YAML of two bundles: one for clients, and one for backends.
 fn bundles(clients: &[&Authority], backends: &[&Authority]) -> String {
     yaml(&[
         Authority::config_map("clients", clients),
@@ -73,16 +73,16 @@ fn applied(status: &Value) -> String {
     applied.unwrap_or_default().to_owned()
 }
 
-/// Waits until a backend is rejected. Envoy must not have an open connection to it, because open
-/// connections survive.
+/// Waits until Envoy rejects a backend. Envoy must not have an open connection to the backend,
+/// because open connections survive.
 async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
     agent
         .wait_served(request, |reply| reply.status == 503)
         .await;
 }
 
-/// Returns the retained certificates, which are trusted in addition to the declared ones. Each is
-/// formatted as `bundle subject until`.
+/// Returns the retained certificates, which are trusted in addition to the certificates in the
+/// bundles. Each is formatted as `bundle subject until`.
 fn retained(status: &Value) -> Vec<String> {
     let all = status["gateways"][0]["retained"].as_array();
     let all = all.into_iter().flatten();
@@ -111,8 +111,8 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     let mut all = objects(&servers);
     all.extend(endpoint_slices("first", &[first.address()]));
     all.extend(endpoint_slices("second", &[second.address()]));
-    // This Service has the same backend as the first one, but Envoy has no open connections that
-    // would survive.
+    // This Service has the same backend as the first Service, but Envoy has no open connections to
+    // it that would survive.
     all.extend(endpoint_slices("third", &[first.address()]));
     let mut agent = Setup::with_ports(&[443, 80]).flag(OVERLAP).start(&[
         ("all.yaml", &yaml(&all)),
@@ -151,7 +151,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
     old_load.pass(50).await;
     agent.wait_stored().await;
     agent.restart();
-    // The overlaps must still end at the same time, and no request may have failed.
+    // The overlaps must still end at the same time as before, and no request may have failed.
     assert_eq!(wait_retained(&agent, 2).await, before);
     old_load.pass(50).await;
     old_load
@@ -159,7 +159,7 @@ async fn replaced_authority_overlap_ends_on_time_after_kill() {
         .await
         .clean("the old authority, in rotation");
 
-    // An overlap starts when the bundle changes, and is short in this test.
+    // An overlap starts when a bundle changes. In this test, overlaps are short.
     agent.wait_stored().await;
     agent.change_flag(OVERLAP, SHORT);
     agent.restart();
@@ -199,7 +199,7 @@ async fn removed_authority_is_cut_off_at_once() {
     agent.wait_ok(&by_one).await;
     wait_retained(&agent, 0).await;
 
-    // Turn overlaps off, from the next start of the agent.
+    // Turn overlaps off. The setting takes effect at the agent's next start.
     agent.write("bundles.yaml", &bundles(&[&third], &[&servers]));
     agent.wait_ok(&by_third).await;
     agent.wait_ok(&by_one).await;
@@ -215,7 +215,7 @@ async fn removed_authority_is_cut_off_at_once() {
     wait_retained(&agent, 0).await;
 }
 
-/// Returns a ConfigMap with these authorities and their revocation lists.
+/// Returns a ConfigMap with the given authorities and revocation lists.
 fn with_lists(name: &str, authorities: &[&Authority], lists: &str) -> Value {
     let mut map = Authority::config_map(name, authorities);
     map["data"]["ca.crl"] = json!(lists);
@@ -266,12 +266,12 @@ async fn revoked_client_is_refused_at_next_handshake() {
     wait_refused(&agent, &by_bad).await;
     agent.wait_ok(&by_good).await;
     agent.wait_ok(&by_other).await;
-    // Open connections are not closed.
+    // Open connections must not be closed.
     let reply = established.send(&by_bad).await.expect("an answer");
     assert_eq!(reply.status, 200);
 
     // If one authority has a revocation list, an authority without a list is not trusted, because
-    // Envoy then requires a list.
+    // Envoy then requires a list for every authority.
     clients(&of_ours);
     wait_refused(&agent, &by_other).await;
     agent.wait_ok(&by_good).await;
@@ -301,7 +301,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
         })
         .await;
 
-    // A malformed list blocks all clients.
+    // A malformed list must block all clients.
     clients("-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n");
     wait_refused(&agent, &by_other).await;
     agent
