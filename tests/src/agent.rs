@@ -225,8 +225,8 @@ impl AgentUnderTest {
         }
     }
 
-    /// Returns the agent's exit code, or the negative number of the signal that killed it. Returns
-    /// `None` if it has not exited.
+    /// Returns the agent's exit code, or the negative number of the signal that killed the agent.
+    /// Returns `None` if the agent has not exited.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self
             .child

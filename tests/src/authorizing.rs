@@ -58,7 +58,7 @@ impl Asked {
     }
 }
 
-/// A running service, which stops when dropped.
+/// A running service, which stops on drop.
 pub struct Authorizing {
     name: &'static str,
     address: SocketAddr,
@@ -92,7 +92,7 @@ impl Authorizing {
         self.name
     }
 
-    /// Returns the address that the service listens on.
+    /// Returns the address on which the service listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -13,7 +13,7 @@ const SERVICES: &str = "/api/v1/services";
 /// Pause between two polls of the Services.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A fake cloud, which stops when dropped.
+/// A running fake cloud, which stops on drop.
 pub struct StandInCloud {
     ingresses: watch::Sender<Value>,
     task: JoinHandle<()>,

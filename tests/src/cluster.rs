@@ -1,8 +1,8 @@
 //! A cluster without containers: the real `etcd` and `kube-apiserver` on free loopback ports, with
 //! RBAC.
 //!
-//! There are no controllers and no nodes: Deployments do not get Pods, Services do not get
-//! endpoints, and default `ServiceAccounts` are not created.
+//! The cluster has no controllers and no nodes. Therefore Deployments have no Pods, Services have
+//! no endpoints, and namespaces have no default `ServiceAccount`.
 
 mod assets;
 mod client;
@@ -42,8 +42,8 @@ pub enum User {
         /// The name of the `ServiceAccount`.
         name: String,
     },
-    /// A Pod of a `ServiceAccount` on a node, authenticated by a token bound to the Pod. All three
-    /// are created if they do not exist.
+    /// A Pod of a `ServiceAccount` on a node, authenticated by a token bound to the Pod. The
+    /// ServiceAccount, the Pod and the node are created if they do not exist.
     OnNode {
         /// The namespace of the `ServiceAccount`, which must exist.
         namespace: String,

@@ -68,7 +68,7 @@ pub(crate) fn find<'p>(pairs: &'p [(String, String)], name: &str) -> Option<&'p 
     found.map(|(_, value)| value.as_str())
 }
 
-/// A running collector, which stops when dropped.
+/// A running collector, which stops on drop.
 pub struct Collecting {
     address: SocketAddr,
     memory: Memory,
@@ -115,7 +115,7 @@ impl Collecting {
         }
     }
 
-    /// Returns the address that the collector listens on.
+    /// Returns the address on which the collector listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -34,8 +34,8 @@ use crate::wait::{eventually, holds};
 /// Namespace that the controller publishes to.
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
-/// Applies everything in `controller/deploy` in the order of its kustomization, and waits until it
-/// takes effect.
+/// Applies everything in `controller/deploy` in the order of its kustomization. Waits until the
+/// permissions in it take effect.
 pub async fn deploy(cluster: &TestCluster) {
     let directory = workspace().join("controller/deploy");
     let read = |name: &str| {

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 /// Maximum size of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
 
-/// A running backend, which stops when dropped.
+/// A running backend, which stops on drop.
 pub struct DatagramBackend {
     address: SocketAddr,
     task: JoinHandle<()>,

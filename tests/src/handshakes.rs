@@ -82,8 +82,8 @@ impl Handshake {
             .filter(|(scheme, _)| schemes.contains(scheme))
             .copied()
             .collect();
-        // The type requires a static lifetime, so leak the value. A test creates only a few
-        // clients.
+        // The type requires a static lifetime, so leak the value. The leak is small, because a test
+        // creates only a few clients.
         known.mapping = Box::leak(taken.into_boxed_slice());
         self
     }

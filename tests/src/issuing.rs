@@ -20,7 +20,7 @@ const NAME: &str = "localhost";
 /// The published response: its status and body.
 type Published = Arc<Mutex<(u16, String)>>;
 
-/// A running server, which stops when dropped.
+/// A running server, which stops on drop.
 pub struct Issuing {
     address: SocketAddr,
     published: Published,

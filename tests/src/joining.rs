@@ -1,4 +1,4 @@
-//! Hosts outside a test cluster that join it, and the operator who invites them.
+//! Hosts outside a test cluster that join the cluster, and the operator who invites them.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

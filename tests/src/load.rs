@@ -1,4 +1,4 @@
-//! Generates load while the configuration changes, and counts failures.
+//! Sends requests while the configuration changes, and counts failures.
 //!
 //! Each worker sends its next request when its previous request has completed. Some workers reuse
 //! their connections, and others open a new connection for each request. If the server closed a
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::client::{Connection, Reply, Request};
 use crate::wait::holds;
 
-/// Maximum number of failures kept with their cause. Later failures are only counted.
+/// Maximum number of failures to record with their cause. Later failures are only counted.
 const KEPT: usize = 200;
 
 /// Maximum duration of a load. Afterwards, the load stops on its own.
@@ -273,7 +273,7 @@ impl Worker {
                 worker,
                 cause,
             });
-            // A refused connection fails immediately, so pause to avoid a busy loop.
+            // A refused connection fails immediately, so pause to prevent a busy loop.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         seen

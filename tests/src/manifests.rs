@@ -1,4 +1,4 @@
-//! Gateway API objects, built as values and written as YAML.
+//! Builds Gateway API objects as JSON values, and writes them as YAML.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and load for
+//! A Gateway with all kinds of traffic (HTTP, gRPC, WebSocket, TCP, TLS passthrough), and load of
 //! each kind.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Programs that `make` builds from Go modules, in the versions that `go.mod` pins.
+//! Finds programs that `make` builds from Go modules. `go.mod` files pin their versions.
 
 use std::path::PathBuf;
 

@@ -18,7 +18,7 @@ static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
 /// Returns a TCP port on which nothing listens. The port is reserved until this process exits.
 pub fn free_port() -> u16 {
     let mut taken = TAKEN.lock().expect("nobody panics while holding this lock");
-    // Each process starts its search at a different port, to avoid collisions.
+    // Each process starts its search at a different port, so that processes rarely collide.
     let span = u32::from(LAST - FIRST);
     let start = std::process::id().wrapping_mul(97) % span;
     for step in 0..span {

@@ -28,7 +28,7 @@ impl Issuer {
         }
     }
 
-    /// Returns the public key as a member of a key set.
+    /// Returns the public key in the form that it has in a key set.
     pub fn jwk(&self) -> Value {
         let point = self.key.public_key().as_ref();
         let (x, y) = point[1..].split_at(32);

@@ -1,9 +1,10 @@
 //! An in-process echo backend that responds to each request with a description of that request.
 //!
-//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and gRPC (see `grpc`), all with or without TLS.
-//! It upgrades to `websocket` and `SPDY/3.1`, and then echoes every byte. Pairs of path elements
-//! control the response: `status/503` sets its status, and `delay/500ms` delays it. `vary/Accept`
-//! sets the `Vary` header, and `location/there` redirects to `/there` on the same host.
+//! It speaks HTTP/1.1, HTTP/2 with prior knowledge, and gRPC (see `grpc`), each with or without
+//! TLS. It accepts upgrades to `websocket` and `SPDY/3.1`, after which it echoes every byte. Pairs
+//! of path elements control the response: `status/503` sets its status, and `delay/500ms` delays
+//! the response. `vary/Accept` sets the `Vary` header, and `location/there` redirects to `/there`
+//! on the same host.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -40,7 +41,7 @@ const UPGRADES: [&str; 2] = ["websocket", "SPDY/3.1"];
 /// Maximum number of requests to remember. Further requests are only counted.
 const REMEMBERED: usize = 10_000;
 
-/// A running echo backend, which stops when dropped.
+/// A running echo backend, which stops on drop.
 pub struct Backend {
     name: String,
     address: SocketAddr,
@@ -152,7 +153,7 @@ impl Backend {
         self.seen.count.load(std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Returns the received requests, up to the first 10,000.
+    /// Returns the first 10,000 requests received, or all if there are fewer.
     pub fn requests(&self) -> Vec<Echo> {
         self.seen
             .requests
@@ -203,7 +204,7 @@ async fn accept(listener: TcpListener, echo: Echoing, mut closed: watch::Receive
 }
 
 async fn start(stream: TcpStream, echo: Echoing, closed: watch::Receiver<bool>) {
-    // Every TLS connection starts with a handshake record.
+    // The first byte of every TLS connection is the type of a handshake record.
     let mut first = [0];
     let begins_tls = !echo.plain || stream.peek(&mut first).await.is_ok() && first == [0x16];
     if let (Some(tls), true) = (&echo.tls, begins_tls) {

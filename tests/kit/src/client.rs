@@ -1,5 +1,5 @@
-//! An HTTP client without defaults: callers choose the address, the host, the SNI and the trusted
-//! authorities separately. Nothing is retried.
+//! An HTTP client without defaults. Callers choose the address, the host, the SNI and the trusted
+//! authorities independently of each other. Nothing is retried.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -111,8 +111,7 @@ impl Request {
         self
     }
 
-    /// Limits the time from connecting until the complete response has arrived. The default is 20
-    /// seconds.
+    /// Limits the total time for connection and response. The default is 20 seconds.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -274,8 +273,7 @@ impl Reply {
         })
     }
 
-    /// Returns the name of the echo backend that responded, or `None` if the response is not from
-    /// one.
+    /// Returns the name of the echo backend that responded, or `None` if none did.
     pub fn backend(&self) -> Option<String> {
         serde_json::from_slice::<Echo>(&self.body)
             .ok()

@@ -44,8 +44,8 @@ pub async fn backends() -> Result<Vec<Backend>> {
 /// Returns the quickstart's self-signed certificate in PEM, which clients must trust. Reads it from
 /// `certificate.yaml` in `manifests`.
 ///
-/// If the file is missing, older than [`RENEW_AFTER`], or its mode is not 0600, generates a
-/// certificate and writes it with mode 0600.
+/// If the file is missing or older than 30 days, or if its mode is not 0600, writes a new file with
+/// mode 0600.
 pub fn certificate(manifests: &Path) -> Result<String> {
     let path = manifests.join("certificate.yaml");
     if is_fresh(&path) {

@@ -1,4 +1,4 @@
-//! Minimal unary gRPC: only what a gateway can observe. Messages contain arbitrary bytes, not
+//! Minimal unary gRPC, limited to what a gateway can observe. Messages contain arbitrary bytes, not
 //! protobuf.
 
 use std::convert::Infallible;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A process and the arguments it was started with.
+/// A running process.
 #[derive(Clone, Debug)]
 pub struct Process {
     /// The process ID.

@@ -52,7 +52,7 @@ pub(super) fn forget(envoys: &[Process]) {
 }
 
 impl AgentUnderTest {
-    /// Translates a path in the agent's mount namespace to a path that the test can open.
+    /// Converts a path in the agent's mount namespace to a path that the test can open.
     pub fn visible(&self, path: &Path) -> PathBuf {
         match &self.child {
             Some(child) if self.setup.small_disks => {

@@ -149,8 +149,8 @@ impl Setup {
         self.make(Some(turn))
     }
 
-    /// Like [`Self::prepare`], for a second host in the same test. Does not wait for a
-    /// [`Turn`].
+    /// Like [`Self::prepare`], for a second host in the same test. Does not wait for a turn,
+    /// because the first host has one.
     pub fn prepare_beside(self, _first: &AgentUnderTest) -> AgentUnderTest {
         self.make(None)
     }

@@ -42,7 +42,7 @@ fn definitions_of(release: &str) -> PathBuf {
     workspace().join(format!(".tools/gateway-api-{release}"))
 }
 
-/// Returns the pinned release's CRD files for this channel, sorted by name.
+/// Returns the pinned release's CRD files for the given channel, sorted by name.
 pub fn crd_files(channel: Channel) -> Vec<PathBuf> {
     files_of(gateway_api_version(), channel)
 }

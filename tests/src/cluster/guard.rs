@@ -1,9 +1,9 @@
 //! Kills processes even if the test that started them is killed.
 //!
 //! A small shell reads from a pipe, and only the test's process holds the pipe's write end. When
-//! that process exits for any reason, the kernel closes the pipe. The shell then kills its own
-//! process group, to which the started processes belong. While the shell is alive, the kernel does
-//! not reuse the group ID, so no unrelated process can be killed.
+//! the test's process exits for any reason, the kernel closes the pipe. The shell then kills its
+//! own process group, to which the started processes belong. While the shell is alive, the kernel
+//! does not reuse the group ID, so no unrelated process can be killed.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;

@@ -23,7 +23,7 @@ const SERVER_NAMES: [&str; 4] = [
 /// Credentials of a client. They are not `Debug`, because they contain secrets.
 #[derive(Clone)]
 pub(super) enum Credentials {
-    /// A client certificate and its key, as PEM.
+    /// A client certificate and its key in PEM.
     Certificate { certificate: String, key: String },
     /// A bearer token.
     Token(String),

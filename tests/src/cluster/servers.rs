@@ -199,7 +199,7 @@ fn apiserver_command(directory: &Path, etcd_port: u16, address: SocketAddr) -> C
         // controller creates.
         .arg("--disable-admission-plugins=ServiceAccount")
         .arg("--allow-privileged=true")
-        // This feature is off by default before Kubernetes 1.37.
+        // Before Kubernetes 1.37, this feature is off by default.
         .arg("--feature-gates=ClusterTrustBundle=true")
         .arg("--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")
         .arg("--profiling=false");

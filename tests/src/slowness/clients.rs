@@ -78,7 +78,7 @@ async fn reading_slowly(address: SocketAddr) {
 
 async fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // With a small buffer, the kernel buffers little data for a slow reader.
+    // With a small receive buffer, the kernel stores little data for a slow reader.
     socket.set_recv_buffer_size(64 << 10)?;
     socket.connect(address).await
 }

@@ -23,7 +23,7 @@ pub enum Conduct {
     Prompt,
     /// Starts each response after the given delay.
     Late(Duration),
-    /// Responds to two out of three requests with 503.
+    /// Responds with status 503 to two out of three requests.
     Overworked,
     /// Responds with a body of the given number of bytes.
     Lengthy(usize),

@@ -177,7 +177,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
     let user = publications::prepare(&cluster, &[&edge]).await;
     let first = at_port_80(backend.address(), "/one");
     follow(&mut agent, &cluster, &user, &["--gateway", "default/edge"]).await;
-    // The agent starts before the Gateway is published.
+    // Start the agent before the Gateway is published.
     agent
         .wait_status("what is asked for is named", |status| {
             let problems = status["source"]["problems"].to_string();
@@ -239,8 +239,8 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/two").await;
 
-    // A newer controller sets a field that this agent does not know. The agent must reject the
-    // whole version instead of ignoring the field.
+    // Publish a version with a field that this agent does not know, as a newer controller might.
+    // The agent must reject the whole version instead of ignoring the field.
     let third = at_port_80(backend.address(), "/three").with_unknown_field();
     third.publish(cluster.admin()).await;
     agent
@@ -311,7 +311,7 @@ async fn agent_serves_from_disk_until_api_server_returns() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // The manifest is deleted while no agent is running.
+    // Delete the manifest while no agent is running.
     cluster.stop_apiserver();
     agent
         .wait_status("the loss is said again", |status| {

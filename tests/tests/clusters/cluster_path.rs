@@ -1,5 +1,6 @@
-//! The complete path with a cluster: a real API server, a controller and an agent with the
-//! permissions of `controller/deploy`, and a real Envoy. The traffic must match the statuses.
+//! Everything from objects in a cluster to traffic. Uses a real API server, a controller and an
+//! agent with the permissions of `controller/deploy`, and a real Envoy. The traffic must match the
+//! statuses.
 
 use serde_json::{Value, json};
 use sesame_published::names::manifest_name;

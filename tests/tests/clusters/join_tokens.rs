@@ -45,7 +45,7 @@ async fn join_token_admits_one_host_with_own_rights() {
     let (a, b) = (Host::new(), Host::new());
     let first = site.token(&["--gateway", "default/edge", "--host", "a"]);
     let as_a = site.cluster.bearer(&a.joined(&first).await);
-    // Another host cannot join with a copy of the token.
+    // A copy of the token must not allow another host to join.
     refused(&b.join(&first), "join token");
     let as_b = site.cluster.bearer(
         &b.joined(&site.token(&["--gateway", "bank/vault", "--host", "b"]))

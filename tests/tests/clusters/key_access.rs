@@ -1,4 +1,4 @@
-//! Permissions to read private keys, and the manifests that grant them.
+//! Permissions to read private keys, and the manifests that grant these permissions.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;

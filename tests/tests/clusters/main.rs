@@ -1,4 +1,4 @@
-//! Tests that combine an API server, a controller and agents.
+//! Tests with an API server, a controller and agents.
 
 mod agent_cluster;
 mod chart;

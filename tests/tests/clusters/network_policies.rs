@@ -1,6 +1,6 @@
 //! NetworkPolicies for clusters that deny traffic by default. The API server must accept every
 //! field, and the selectors must match the deployed Pods. Does not test that a network plugin
-//! enforces them.
+//! enforces the NetworkPolicies.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster: the CRDs reject invalid
-//! policies, and statuses reflect the hosts' reports.
+//! TrafficPolicies, AccessPolicies and BackendPolicies in a cluster. The CRDs must reject invalid
+//! policies, and statuses must agree with the hosts' reports.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::AgentUnderTest;

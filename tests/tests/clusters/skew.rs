@@ -1,9 +1,10 @@
 //! Agents and controllers of different versions, under load. Each program is upgraded and
 //! downgraded while routes, endpoints and keys change, and no request may fail.
 //!
-//! `OLDER_VERSIONS` lists directories, separated by colons. Each contains a `sesame-agent` and a
-//! `sesame-controller`; `make test-skew REVISIONS="…"` builds them. If the variable is unset, the
-//! older version is a copy of the current programs, so that only the upgrade itself is tested.
+//! `OLDER_VERSIONS` lists directories, separated by colons. Each directory contains a
+//! `sesame-agent` and a `sesame-controller`; `make test-skew REVISIONS="…"` builds them. If the
+//! variable is unset, the older version is a copy of the current programs, so that only the upgrade
+//! itself is tested.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! A GatewayClass cannot be deleted while Gateways use it.
+//! A finalizer prevents a GatewayClass from being deleted while Gateways use the class.
 
 use serde_json::Value;
 use sesame_tests::cluster::Channel;

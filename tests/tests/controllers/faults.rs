@@ -73,7 +73,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     })
     .await;
 
-    // A leader that is stopped gracefully releases the Lease immediately.
+    // A leader that is stopped gracefully must release the Lease immediately.
     first.restart();
     first.wait_ready().await;
     assert!(second.stop().await.success());

@@ -54,8 +54,8 @@ async fn wait_page(address: SocketAddr, parts: &[&str]) -> String {
     .await
 }
 
-/// Returns a Gateway, a working route, and a route with an invalid rule whose message quotes
-/// hostile content.
+/// Returns a Gateway, a working route, and a route with an invalid rule. The error message about
+/// this rule contains hostile content.
 fn objects(certificate: &Leaf) -> Vec<Value> {
     let mut objects = edge(&[
         http_listener("http", 80, ""),

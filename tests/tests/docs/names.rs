@@ -1,4 +1,5 @@
-//! The reference page about names lists exactly the labels, annotations and options in the sources.
+//! The reference page about names must list exactly the labels, annotations and options that occur
+//! in the sources.
 
 use std::collections::BTreeSet;
 use std::path::Path;

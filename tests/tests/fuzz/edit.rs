@@ -140,7 +140,7 @@ fn edit(form: Form) -> BoxedStrategy<Edit> {
 }
 
 impl Edited {
-    /// Applies the edits and returns the mutated input.
+    /// Applies the edits to the seed, and returns the result.
     pub(crate) fn bytes(&self, seeds: &[Vec<u8>]) -> Vec<u8> {
         let mut bytes = pick(seeds, self.seed).to_vec();
         for edit in &self.edits {

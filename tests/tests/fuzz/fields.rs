@@ -12,7 +12,7 @@ pub(crate) struct Field {
 enum Value {
     Varint(u64),
     Fixed(Vec<u8>),
-    /// Bytes or a string.
+    /// Bytes or a string, which look the same on the wire.
     Bytes(Vec<u8>),
     Message(Vec<Field>),
 }

@@ -1,4 +1,4 @@
-//! Manifests, snapshots and shards: inputs that are decoded to values.
+//! Inputs that are decoded to values: manifests, snapshots and shards.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

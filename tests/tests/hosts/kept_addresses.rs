@@ -45,7 +45,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("a", &[backend.address()]));
     objects.push(http_route("r", &["here.test"], &[rule_to("a", &[])]));
-    // The name `edge` sorts between the other two.
+    // The name `edge` sorts between the names of the other two Gateways.
     let mut agent = Setup::with_ports(&[80])
         .flag("--address")
         .flag("127.0.0.2")

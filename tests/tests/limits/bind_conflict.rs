@@ -1,4 +1,4 @@
-//! If another process uses a port, only the listener on that port is affected.
+//! If another process uses a Gateway's port, only the listener on that port is affected.
 
 use std::net::{Ipv4Addr, TcpListener};
 

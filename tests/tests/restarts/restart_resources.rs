@@ -1,5 +1,5 @@
-//! The host runs out of a resource. Envoy keeps serving, and the agent reports the problem and
-//! recovers without intervention.
+//! The host runs out of a resource. Envoy must keep serving, and the agent must report the problem
+//! and recover without intervention.
 
 use std::io::Write as _;
 use std::net::SocketAddr;

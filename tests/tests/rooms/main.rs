@@ -55,7 +55,7 @@ fn modules() -> Modules {
     modules
 }
 
-/// Maps each module to the name of its room.
+/// Returns the name of the room that each module belongs to.
 fn rooms(modules: &Modules, rows: &BTreeMap<String, Row>) -> BTreeMap<ModulePath, String> {
     let of_path = |path: &ModulePath| {
         let is_divided = path.len() > 2 && path[..2] == DIVIDED;
@@ -130,7 +130,7 @@ fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
     imports.keys().filter(|to| !to.starts_with("sesame-"))
 }
 
-/// Returns a room's name as it appears in other rows of the same crate.
+/// Returns the short name of a room, which rows of the same crate use.
 fn short(room: &str) -> &str {
     room.split_once('/').map_or_else(
         || {

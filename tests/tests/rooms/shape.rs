@@ -76,7 +76,7 @@ fn is_end(token: &TokenTree) -> bool {
     is_brace || is_mark(Some(token), ';')
 }
 
-/// Returns true if a comment before the line gives a reason for the length.
+/// Returns true if a comment before the line contains the reason for the length.
 fn has_reason(lines: &[&str], line: usize) -> bool {
     let before = lines[..line - 1].iter().rev().map(|line| line.trim_start());
     let mut before = before.take_while(|line| line.starts_with("//") || line.starts_with("#["));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 const HEADER: &str = "| room | what it is for | must never | may import |";
-/// Marks an import that closes a cycle.
+/// Mark for an import that closes a cycle.
 const CIRCLE: &str = "(circle)";
 
 /// One row of the table.

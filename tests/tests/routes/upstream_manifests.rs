@@ -2,7 +2,7 @@
 //! fields. Sesame must know all fields in the CRDs.
 //!
 //! The modules are pinned in `tests/conformance/go.mod` and come from the Go module cache (`go mod
-//! download`). They are not copied into this repository.
+//! download`). The manifests are not copied into this repository.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

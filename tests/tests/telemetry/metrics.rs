@@ -1,4 +1,4 @@
-//! An agent's metrics in Prometheus format, compared with the traffic that they count.
+//! An agent's metrics in Prometheus format must match the traffic that the test sends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -60,7 +60,7 @@ impl Client {
         bail!("{host}: unexpected answers for {within:?}; last: {last}")
     }
 
-    /// Sends a single request, and returns true if the response has status 200.
+    /// Sends a single request. Returns true if the response has status 200.
     pub(crate) fn is_answered(&mut self, host: &str) -> bool {
         self.get(host).is_ok_and(|answer| answer.status == 200)
     }

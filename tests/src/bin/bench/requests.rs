@@ -18,14 +18,14 @@ const ROUNDS: usize = 8;
 /// CPU time in microseconds per request.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct RequestCost {
-    /// JSON to a file, which is the default.
+    /// JSON in a file, which is the default.
     pub(crate) logged: f64,
     pub(crate) unlogged: f64,
-    /// Ten fields as text to a file.
+    /// Ten fields as text in a file.
     pub(crate) as_text: f64,
-    /// OTLP over gRPC, without a file.
+    /// OTLP over gRPC, and no file.
     pub(crate) by_otlp: f64,
-    /// Envoy's access log service, without a file.
+    /// Envoy's access log service, and no file.
     pub(crate) by_als: f64,
 }
 

@@ -1,4 +1,4 @@
-//! The measurements as a table with one column per size.
+//! Prints the measurements as a table with one column per size.
 
 use std::io::Write as _;
 

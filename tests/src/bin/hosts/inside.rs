@@ -24,7 +24,7 @@ impl Inside {
         Self { init }
     }
 
-    /// Returns the PID of the machine's first process in the test's PID namespace.
+    /// Returns the PID of the machine's first process, as seen by the test.
     pub(crate) fn init(&self) -> i32 {
         self.init
     }

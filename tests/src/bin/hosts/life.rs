@@ -127,7 +127,7 @@ async fn happens(inside: &Inside) {
     report.clean("host: agent restarted, killed, stopped, upgraded, hung; launcher killed, upgraded; Envoy upgraded");
 }
 
-/// Checks that the watchdog replaces a hanging agent.
+/// Stops the agent from responding, and checks that systemd's watchdog restarts it.
 async fn hangs(inside: &Inside, load: &Load) {
     let drop_in = inside.path("/run/systemd/system/sesame-agent.service.d");
     fs::create_dir_all(&drop_in).expect("a directory");
@@ -135,7 +135,7 @@ async fn hangs(inside: &Inside, load: &Load) {
     inside.meanwhile(&["systemctl", "daemon-reload"]).await;
     inside.meanwhile(&["systemctl", "restart", AGENT]).await;
     let before = inside.main_pid(AGENT);
-    // A healthy agent survives more than two watchdog periods.
+    // Wait for more than two watchdog periods: a healthy agent must not be restarted.
     tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(inside.main_pid(AGENT), before, "{}", inside.log());
     inside.kill(AGENT, "STOP").await;

@@ -116,7 +116,7 @@ fn change(path: &Path, change: impl Fn(&str) -> String) {
     fs::write(path, change(&text)).expect("a file of the package");
 }
 
-/// Returns the Debian packages in a directory whose names start with `name`.
+/// Returns the paths of the Debian packages in a directory whose file names start with `name`.
 pub(crate) fn debs(directory: &Path, name: &str) -> Vec<PathBuf> {
     let files = fs::read_dir(directory).expect("packages were built");
     let mut files: Vec<PathBuf> = files.flatten().map(|entry| entry.path()).collect();

@@ -1,6 +1,6 @@
 //! A load balancer in front of a managed fleet on some nodes, with `externalTrafficPolicy: Local`.
-//! It sends only to nodes that are healthy according to kube-proxy's health check. Each connection
-//! stays on one node, and Envoy sees the client's address.
+//! The load balancer sends only to nodes that are healthy according to kube-proxy's health check.
+//! Each connection stays on one node, and Envoy sees the client's address.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

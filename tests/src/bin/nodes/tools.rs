@@ -15,8 +15,8 @@ pub(crate) fn logs() -> PathBuf {
     directory().join("log")
 }
 
-/// Returns the path of a Kubernetes or test image program. The program is in `$NODES_TOOLS` if set,
-/// and otherwise in `.tools`, where `make` builds it.
+/// Returns the path of a Kubernetes program, or of a program for a test image. The program is in
+/// `$NODES_TOOLS` if set, and otherwise in `.tools`, where `make` builds it.
 pub(crate) fn tool(name: &str) -> PathBuf {
     let directory = format!("nodes-{}", kube_version());
     let remedy = "`make test-nodes` builds it";

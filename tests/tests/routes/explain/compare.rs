@@ -14,7 +14,7 @@ pub(crate) fn compare(
     let reply = match (&explanation.outcome, reply) {
         (ExplainedOutcome::Refused { .. }, Err(_)) => return Ok(()),
         (ExplainedOutcome::Refused { .. }, Ok(_)) => return Err("there is an answer".to_owned()),
-        // Over HTTP/2, Envoy resets the stream instead of sending 400.
+        // Over HTTP/2, Envoy resets the stream instead of responding with 400.
         (ExplainedOutcome::Answered { status: 400, .. }, Err(_)) if http2 => return Ok(()),
         (_, Err(_)) => return Err("there is no answer".to_owned()),
         (_, Ok(reply)) => reply,

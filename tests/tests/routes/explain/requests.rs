@@ -29,7 +29,7 @@ const PATHS: [&str; 17] = [
     "/a-b/c",
     "/%C3%a9/x",
 ];
-/// Paths that are not in canonical form.
+/// Unusual paths, most of which Envoy normalizes or rejects.
 const CROOKED: [&str; 22] = [
     "//",
     "/a//b",

@@ -1,4 +1,4 @@
-//! Reads the lines of an agent's access logs.
+//! Reads an agent's access logs.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Definitions of the alerts. Each has an expression that always returns a value, and a condition
-//! on that value.
+//! Definitions of the alerts. Each alert has an expression that always returns a value, and a
+//! condition for that value.
 
 pub(crate) struct Alert {
     pub(crate) name: &'static str,

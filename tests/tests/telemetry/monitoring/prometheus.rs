@@ -1,4 +1,4 @@
-//! Runs promtool, and a real Prometheus against a running system.
+//! Runs promtool, and a real Prometheus that scrapes a running system.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -47,7 +47,7 @@ fn objects(names: usize, backend: std::net::SocketAddr) -> Vec<Value> {
         parents.push(json!({"kind": "ListenerSet", "name": name}));
     }
     objects.extend(served("app", &[backend]));
-    // A route can have up to 32 parents.
+    // A route can have at most 32 parents.
     for (number, parents) in parents.chunks(32).enumerate() {
         let mut route = http_route(&format!("app-{number}"), &[], &[rule_to("app", &[])]);
         route["spec"]["parentRefs"] = json!(parents);

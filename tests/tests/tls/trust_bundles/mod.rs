@@ -82,7 +82,7 @@ async fn wait_untrusted(agent: &AgentUnderTest, request: &Request) {
 }
 
 /// Returns the retained certificates, which are trusted in addition to the certificates in the
-/// bundles. Each is formatted as `bundle subject until`.
+/// bundles. Each has the format `bundle subject until`.
 fn retained(status: &Value) -> Vec<String> {
     let all = status["gateways"][0]["retained"].as_array();
     let all = all.into_iter().flatten();
