@@ -139,7 +139,7 @@ impl Crowd {
         self.children.iter().filter_map(Child::id)
     }
 
-    /// Kills all processes.
+    /// Kills all client processes.
     pub(crate) async fn end(mut self) -> anyhow::Result<()> {
         for child in &mut self.children {
             child.kill().await?;
