@@ -261,8 +261,7 @@ impl Reply {
             .collect()
     }
 
-    /// Returns the request as the backend received it. Panics if the response is not from an echo
-    /// backend.
+    /// Returns the request as an echo backend received it. Panics if another server responded.
     pub fn echo(&self) -> Echo {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| {
             let body = String::from_utf8_lossy(&self.body);
