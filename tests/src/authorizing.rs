@@ -88,6 +88,7 @@ impl Authorizing {
         }
     }
 
+    /// Returns the service's name.
     pub fn name(&self) -> &'static str {
         self.name
     }

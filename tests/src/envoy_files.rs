@@ -151,6 +151,7 @@ pub async fn backend(name: &str) -> SocketAddr {
     address
 }
 
+/// Creates a GET request.
 pub fn request(address: SocketAddr, path: &str) -> Request {
     Request::get(address, "example.com", path)
 }

@@ -73,7 +73,7 @@ impl FetchedKeySets {
     /// Waits until a copy changes.
     pub(crate) async fn changed(&mut self) {
         if self.copies.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -85,7 +85,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
             match self.store.load().await {
                 Ok(copies) => return copies,
                 Err(error) => {
-                    tracing::warn!(%error, "cannot read the copies of key sets; retrying")
+                    tracing::warn!(%error, "cannot read the copies of key sets; retrying");
                 }
             }
             tokio::time::sleep(retries.next_pause()).await;
@@ -113,7 +113,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
             tokio::select! {
                 changed = self.requests.changed() => if changed.is_err() { return false },
                 is_open = inactive(&mut active) => return is_open,
-                Some(fetched) = fetches.join_next() => if let Ok(fetched) = fetched {
+                Some(ended) = fetches.join_next() => if let Ok(fetched) = ended {
                     self.store(&mut kept, fetched).await;
                     let copies = kept.iter().map(|(name, it)| (name.clone(), it.stored.clone()));
                     observe(&copies.collect());

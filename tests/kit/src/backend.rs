@@ -139,6 +139,7 @@ impl Backend {
         })
     }
 
+    /// Returns the name in the backend's responses.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -109,8 +109,7 @@ async fn gateway_normalizes_paths_and_rejects_underscores_by_default() {
     checks.finish();
 }
 
-/// Returns the message of the Gateway's `Accepted` condition, or an empty string unless the status
-/// of the condition is `True`.
+/// Returns the message of the Gateway's `Accepted` condition if its status is `True`.
 fn accepted(status: &Value) -> String {
     let objects = status["objects"].as_array().into_iter().flatten();
     let conditions = objects
@@ -247,8 +246,7 @@ async fn unusual_but_valid_messages_pass() {
             "HTTP/1.0 400",
         ),
     ] {
-        // The server must close the connection after its response. Otherwise, `raw` would wait for
-        // more.
+        // Unless the server closes the connection, `raw` waits for more bytes.
         let answer = raw(agent.address(80), request).await;
         checks.that(answer.starts_with(status), format!("{name}: {answer}"));
     }
@@ -390,8 +388,7 @@ async fn timeouts_close_only_silent_connections() {
     bodies_may_have_an_end(&agent, objects).await;
 }
 
-/// Checks that a Gateway for short requests can limit the time in which a complete request must
-/// arrive.
+/// Checks that a Gateway can limit the time in which a complete request must arrive.
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));

@@ -231,8 +231,7 @@ async fn verified(agent: &AgentUnderTest, checks: &mut Checks, client: &Leaf) {
     }
 }
 
-/// Services of GRPCRoutes. If a call succeeds, the second value is the server name that the backend
-/// sees.
+/// Services of GRPCRoutes, each with the server name that the backend sees if a call succeeds.
 const CALLS: [(&str, Option<&str>); 4] = [
     ("good", Some("good.test")),
     ("uri", Some("asked.test")),

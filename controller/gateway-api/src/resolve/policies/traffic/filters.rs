@@ -92,12 +92,12 @@ impl FilterSettings {
     /// parts.
     pub(super) fn exempt(&self) -> impl Iterator<Item = String> {
         let exempt = self.access.values().flat_map(|it| &it.exempt);
-        exempt.map(|(object, parts)| match parts.len() {
-            AccessPart::COUNT => object.clone(),
-            _ => {
-                let parts: Vec<&str> = parts.iter().map(|it| it.as_str()).collect();
-                format!("{object} from {}", parts.join(" and "))
+        exempt.map(|(object, parts)| {
+            if parts.len() == AccessPart::COUNT {
+                return object.clone();
             }
+            let parts: Vec<&str> = parts.iter().map(|it| it.as_str()).collect();
+            format!("{object} from {}", parts.join(" and "))
         })
     }
 
