@@ -54,6 +54,14 @@ pub struct KeySetCopy {
     pub error: String,
 }
 
+/// Prefix of the names of all copies.
+const PREFIX: &str = "sesame-jwks-";
+
+/// Returns true if a ConfigMap with this name may be a copy.
+pub fn is_copy_name(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// Returns the name of a controller's copy for a URI. `authorities` names the object with the CA
 /// certificates, and is empty for the system's certificates. Since the name depends on it, a
 /// tenant's CA never vouches for another tenant's keys.
@@ -61,7 +69,7 @@ pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
     let parts = [controller, "\0", uri, "\0", authorities];
     let mut digest = digest::sha256_of_all(&parts.map(str::as_bytes));
     digest.truncate(32);
-    format!("sesame-jwks-{digest}")
+    format!("{PREFIX}{digest}")
 }
 
 /// Keys of the data in which a copy is stored.
@@ -122,7 +130,7 @@ mod tests {
     fn names_depend_on_authorities() {
         let uri = "https://issuer.test/keys";
         let name = copy_name("us", uri, "");
-        assert_eq!(name.len(), "sesame-jwks-".len() + 32);
+        assert_eq!(name.len(), PREFIX.len() + 32);
         assert_ne!(name, copy_name("us", uri, "ConfigMap/apps/ca/ca.crt"));
         assert_ne!(copy_name("us", "ab", "c"), copy_name("us", "a", "bc"));
     }

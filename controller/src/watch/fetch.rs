@@ -18,6 +18,7 @@ use crate::connection::answer;
 use crate::replica::Replica;
 use crate::retry::READS;
 use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
+use sesame_proto::key_sets::is_copy_name;
 
 /// Timeout for each read.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -127,7 +128,9 @@ impl Fetcher {
                 let Replica {
                     watched, namespace, ..
                 } = &self.replica;
-                let is_copy = key.kind == Kind::ConfigMap && key.name.namespace == *namespace;
+                let is_copy = key.kind == Kind::ConfigMap
+                    && key.name.namespace == *namespace
+                    && is_copy_name(&key.name.name);
                 if !watched.holds(&key.name.namespace) && !is_copy {
                     let answer = FetchOutcome::Missing;
                     if self.inputs.send(Input::Fetched { key, answer }).is_err() {

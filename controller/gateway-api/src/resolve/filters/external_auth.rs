@@ -149,7 +149,7 @@ fn read_prefix(path: &str) -> Result<String, String> {
         || lower.ends_with("/..")
     {
         return refused(
-            "must not have empty elements, elements \".\" and \"..\", or escaped dots and slashes",
+            "must not contain empty, \".\" or \"..\" elements, or escaped dots, slashes or backslashes",
         );
     }
     // Envoy appends the request path, which starts with a slash.

@@ -26,7 +26,7 @@ pub(crate) use self::classes::IngressClasses;
 use self::contour::Forwarding;
 use self::listeners::{ListenersOfGateway, OwnerName};
 use self::lookup::{LayeredLookup, RuleOwner};
-use self::nginx::{Canaries, CanaryChoice, NginxSettings, is_canary};
+use self::nginx::{Canaries, CanaryChoice, NginxSettings, ignored_annotations, is_canary};
 pub(crate) use self::paths::one_label;
 use self::rules::{IngressFaults, IngressHostRules, RuleSettings};
 pub(crate) use self::tls::explicit_hosts;
@@ -198,7 +198,10 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         checked: &mut CheckedIngress<'w>,
     ) {
         let (_, notes) = CanaryChoice::read(ingress);
-        for note in notes {
+        let ignored = ignored_annotations(&ingress.metadata);
+        let default = ingress.spec.default_backend.is_some();
+        let default = default.then(|| "spec.defaultBackend of a canary has no effect".to_owned());
+        for note in notes.into_iter().chain(ignored).chain(default) {
             self.cx.problems.add(checked.object.clone(), note);
         }
         if let Some(why) = class.canaries.without_effect(ingress, class.name) {

@@ -13,7 +13,7 @@ use sesame_proto::schema::{StringMatch, WeightedBackend, string_match};
 
 use super::Annotations;
 use super::values::{boolean, number};
-use crate::api::{Ingress, IngressBackend, IngressPath, OF_NGINX};
+use crate::api::{Ingress, IngressBackend, IngressPath, Metadata, OF_NGINX};
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::Action;
@@ -105,6 +105,9 @@ impl<'w> Canaries<'w> {
         class: &'w str,
     ) -> Option<String> {
         let name = &canary.metadata.name;
+        if keys(canary, class).next().is_none() {
+            return Some("the canary has no effect: it has no path in spec.rules".to_owned());
+        }
         keys(canary, class).find_map(|(key, path)| {
             let why = if !self.paths.contains(&key) {
                 "no other Ingress in its namespace and class has the same host, path and pathType"
@@ -117,6 +120,23 @@ impl<'w> Canaries<'w> {
             Some(format!("path {path:?} of the canary has no effect: {why}"))
         })
     }
+}
+
+/// Returns a message about annotations of a canary that have no effect, if any.
+pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<String> {
+    let names = metadata.annotations.iter().map(|(name, _)| name);
+    let names = names.filter(|name| {
+        let name = name.strip_prefix(OF_NGINX);
+        name.is_some_and(|name| name != "canary" && !name.starts_with("canary-"))
+    });
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "metadata.annotations of a canary without effect: {}; set them on the Ingress whose \
+             requests it receives",
+            names.join(", ")
+        )
+    })
 }
 
 impl Canary<'_> {

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use sesame_proto::schema::{Cors, RateLimit};
 
-pub(super) use self::canaries::{Canaries, Canary, CanaryChoice, is_canary, with_condition};
+pub(super) use self::canaries::{
+    Canaries, Canary, CanaryChoice, ignored_annotations, is_canary, with_condition,
+};
 use self::forwarding::Forwarding;
 pub(super) use self::paths::{Paths, is_expression};
 use self::values::boolean;
