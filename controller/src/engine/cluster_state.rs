@@ -299,7 +299,7 @@ impl ClusterState {
         }
     }
 
-    /// Returns the endpoint sets of these Services, equal to the results of a full resolution.
+    /// Returns the endpoint sets of these Services, exactly as a full resolution would.
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,

@@ -116,7 +116,7 @@ words! {
         CertificatesValid = "projectsesame.io/CertificatesValid",
         /// Listeners: whether the agents' test handshakes get the newest certificate. Absent if they do.
         CertificatesShown = "projectsesame.io/CertificatesShown",
-        /// Gateways: the Service that the controller maintains for the Gateway. Absent if there are no problems.
+        /// Gateways: problems with the Service that the controller maintains for the Gateway. Absent if there are none.
         GatewayService = "projectsesame.io/Service",
         /// Gateways: the fleet that the controller manages. Present only with problems, or if an adoption awaits consent.
         GatewayFleet = "projectsesame.io/Fleet",

@@ -24,8 +24,8 @@ pub struct Programmed {
     /// Listeners that hosts cannot open, or for which they have no certificate, each with an
     /// explanation. Keyed by name in the snapshot or, after `of_object`, in the object.
     pub refused_listeners: BTreeMap<String, String>,
-    /// Listeners that do not present one of their certificates, each with an explanation. Keyed
-    /// like `refused_listeners`.
+    /// Listeners with at least one certificate that they do not present, each with an explanation.
+    /// Keyed like `refused_listeners`.
     pub unshown_certificates: BTreeMap<String, String>,
     /// Addresses in `spec.addresses` that no host has, each with an explanation.
     pub unusable_addresses: BTreeMap<String, String>,

@@ -452,8 +452,8 @@ proptest! {
     }
 }
 
-/// Assembles two versions in turn. For the second, replaces the shards that it shares with the
-/// first by garbage. Returns `None` if the assembler does not remember the first version.
+/// Assembles two versions in turn. In the second version, the shards that it shares with the first
+/// are replaced with garbage. Returns `None` if the assembler does not remember the first version.
 fn read_alone(first: &Sharded, second: &Sharded, remembers: bool) -> Option<GatewayRevision> {
     let mut assembler = filled(first);
     if !remembers {
