@@ -115,6 +115,14 @@ fn objects() -> Vec<Value> {
         ),
         annotated("root.test", &[("app-root", "/app")], &[ALL]),
         annotated(
+            "named.test",
+            &[
+                ("server-alias", "alias.test, root.test"),
+                ("from-to-www-redirect", "true"),
+            ],
+            &[("/", "Prefix", "b")],
+        ),
+        annotated(
             "sticky.test",
             &[("affinity", "cookie"), ("session-cookie-name", "route")],
             &[ALL],
@@ -200,6 +208,7 @@ async fn annotations_of_nginx_decide_responses() {
     for (host, path, status, location) in [
         ("moved.test", "/y", 301, "https://new.test:8443/x"),
         ("root.test", "/", 302, "http://root.test/app"),
+        ("www.named.test", "/x?y", 308, "http://named.test/x?y"),
     ] {
         let request = get(host, path);
         if let Some(reply) = checks.reply(&request).await {
@@ -207,7 +216,10 @@ async fn annotations_of_nginx_decide_responses() {
             checks.same(&request, seen, (status, Some(location)));
         }
     }
+    // The alias `root.test` yields to the Ingress with a rule for this host.
     checks.backend(get("root.test", "/other"), "a").await;
+    checks.backend(get("named.test", "/"), "b").await;
+    checks.backend(get("alias.test", "/"), "b").await;
     let request = get("cors.test", "/").header("origin", "https://page.test");
     if let Some(reply) = checks.reply(&request).await {
         let seen = [

@@ -9,7 +9,7 @@ use crate::api::{
 };
 use crate::resolve::Options;
 use crate::resolve::gateways::classes::Classes;
-use crate::resolve::ingresses::explicit_hosts;
+use crate::resolve::ingresses::{explicit_hosts, has_more_names};
 use crate::resolve::parents::gateways_of;
 use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
@@ -160,6 +160,10 @@ fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
 ) -> Option<Objects<Ingress>> {
+    // Further names yield to the rules of all Ingresses.
+    if ingresses.iter().any(|it| has_more_names(&it.metadata)) {
+        return None;
+    }
     let mut found = only(ingresses, |ingress| is_ingress_near(ingress, &near))?;
     for ingress in ingresses {
         let key = &ingress.metadata;

@@ -26,7 +26,10 @@ pub(crate) use self::classes::IngressClasses;
 use self::contour::Forwarding;
 use self::listeners::{ListenersOfGateway, OwnerName};
 use self::lookup::{LayeredLookup, RuleOwner};
-use self::nginx::{Canaries, CanaryChoice, NginxSettings, ignored_annotations, is_canary};
+pub(crate) use self::nginx::has_more_names;
+use self::nginx::{
+    Canaries, CanaryChoice, NginxSettings, RuleHosts, ignored_annotations, is_canary,
+};
 pub(crate) use self::paths::one_label;
 use self::rules::{IngressFaults, IngressHostRules, RuleSettings};
 pub(crate) use self::tls::explicit_hosts;
@@ -60,6 +63,7 @@ struct IngressClassOf<'a, 'w> {
     /// True if the annotations of ingress-nginx apply.
     reads_nginx: bool,
     canaries: &'a Canaries<'w>,
+    hosts: &'a RuleHosts<'w>,
 }
 
 /// Checks all Ingresses of Sesame classes, oldest first, and appends the resulting routes.
@@ -72,12 +76,16 @@ pub(crate) fn check_all<'w>(
     let mut ingresses: Vec<&'w Ingress> = world.ingresses.iter().map(AsRef::as_ref).collect();
     ingresses.sort_by(|a, b| a.metadata.by_age(&b.metadata));
     let canaries = Canaries::of(&ingresses, classes);
+    let with_class = ingresses.iter();
+    let with_class = with_class.filter_map(|it| Some((classes.of(it)?.0, *it)));
+    let hosts = RuleHosts::of(with_class);
     let check = |ingress: &'w Ingress| {
         let (class, named) = classes.of(ingress)?;
         let class = IngressClassOf {
             name: class,
             reads_nginx: classes.reads_nginx(class),
             canaries: &canaries,
+            hosts: &hosts,
         };
         lookup.check(ingress, &class, named)
     };
@@ -160,6 +168,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
             contour: Forwarding::read(&ingress.metadata),
             nginx,
             canaries: class.canaries,
+            hosts: class.hosts,
             connection: nginx.map(NginxSettings::connection).unwrap_or_default(),
         };
         for fault in &settings.contour.faults {

@@ -9,7 +9,7 @@ use sesame_proto::refusal;
 use sesame_proto::schema::path_match::Kind;
 
 use super::contour::Forwarding;
-use super::nginx::{Canaries, Canary, NginxSettings, Paths, with_condition};
+use super::nginx::{Canaries, Canary, NginxSettings, Paths, RuleHosts, with_condition};
 use super::paths::{OneLabel, ReadPath, one_label, read_path, widened};
 use super::{backends, tls};
 use crate::api::{Ingress, IngressBackend, IngressPath, IngressRule, IngressSpec};
@@ -62,6 +62,8 @@ pub(super) struct RuleSettings<'a, 'w> {
     /// Settings from the annotations of ingress-nginx, or `None` if these do not apply.
     pub(super) nginx: Option<&'a NginxSettings>,
     pub(super) canaries: &'a Canaries<'w>,
+    /// Hosts of all rules, to which further names yield.
+    pub(super) hosts: &'a RuleHosts<'w>,
     /// Settings for connections to backends.
     pub(super) connection: Connection,
 }
@@ -161,8 +163,9 @@ pub(super) fn check<'w>(
     } = &settings.ingress.spec;
     let mut hosts: BTreeMap<Hostname, IngressHostRules<'w>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
-        check_rule((index, rule), settings, cx, (&mut hosts, faults));
+        check_rule((index, rule), None, settings, cx, (&mut hosts, faults));
     }
+    add_names(rules, settings, cx, (&mut hosts, faults));
     if let Some(backend) = default_backend {
         // The default backend is treated as an additional last rule.
         let index = rules.len();
@@ -219,17 +222,61 @@ fn answered() -> String {
     format!("; its requests get {}", refusal::HTTP)
 }
 
-fn check_rule<'w>(
-    (index, rule): (usize, &'w IngressRule),
+/// Adds the rules for further names of the hosts. A name for which an Ingress has a rule is left
+/// out.
+fn add_names<'w>(
+    rules: &'w [IngressRule],
     settings: &RuleSettings<'_, 'w>,
     cx: &mut RuleContext<'_, 'w, '_>,
-    (hosts, faults): (
-        &mut BTreeMap<Hostname, IngressHostRules<'w>>,
-        &mut IngressFaults,
-    ),
+    (hosts, faults): FoundHosts<'_, 'w>,
+) {
+    let Some(names) = settings.nginx.map(NginxSettings::names) else {
+        return;
+    };
+    let is_free = |name: &Hostname, cx: &mut RuleContext<'_, 'w, '_>| {
+        let is_taken = settings.hosts.has(settings.class, name);
+        if is_taken {
+            let name = name.domain();
+            let why = format!("the name {name} has no effect: an Ingress has a rule for it");
+            cx.cx.problems.add(cx.object.clone(), why);
+        }
+        !is_taken
+    };
+    let mut with_host = rules.iter().enumerate();
+    let first = with_host.find(|(_, rule)| !rule.host.is_empty());
+    for alias in &names.aliases {
+        if let Some(first) = first.filter(|_| is_free(alias, cx)) {
+            let found = (&mut *hosts, &mut *faults);
+            check_rule(first, Some(alias), settings, cx, found);
+        }
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let host = Hostname::parse(&rule.host).ok();
+        let other = host.and_then(|host| names.redirect(&host));
+        if let Some((other, redirect)) = other.filter(|(other, _)| is_free(other, cx)) {
+            let of_other = hosts.entry(other).or_default();
+            of_other.add(index, 0, RouteMatch::all(), Action::Redirect(redirect));
+        }
+    }
+}
+
+/// The rules of each host, and the errors found so far.
+type FoundHosts<'f, 'w> = (
+    &'f mut BTreeMap<Hostname, IngressHostRules<'w>>,
+    &'f mut IngressFaults,
+);
+
+/// Reads one rule, for its own host or for an alias.
+fn check_rule<'w>(
+    (index, rule): (usize, &'w IngressRule),
+    alias: Option<&Hostname>,
+    settings: &RuleSettings<'_, 'w>,
+    cx: &mut RuleContext<'_, 'w, '_>,
+    (hosts, faults): FoundHosts<'_, 'w>,
 ) {
     let IngressRule { host, http } = rule;
-    let hostname = match Hostname::parse(host) {
+    let hostname = alias.cloned().map_or_else(|| Hostname::parse(host), Ok);
+    let hostname = match hostname {
         Ok(hostname) => hostname,
         Err(why) => {
             let message = format!("rules[{index}].host: {why}{}", answered());

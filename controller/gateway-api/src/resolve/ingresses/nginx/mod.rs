@@ -9,6 +9,7 @@ mod canaries;
 mod forwarding;
 mod paths;
 mod protection;
+mod server_names;
 mod values;
 
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub(super) use self::canaries::{
 };
 use self::forwarding::Forwarding;
 pub(super) use self::paths::{Paths, is_expression};
+pub(crate) use self::server_names::has_more_names;
+pub(super) use self::server_names::{RuleHosts, ServerNames};
 use self::values::boolean;
 use super::annotations::PlainHttp;
 use super::tls;
@@ -33,7 +36,7 @@ use crate::resolve::syntax::hostnames::Hostname;
 const TO_HTTPS: u32 = 308;
 
 /// The supported annotations.
-const KNOWN: [&str; 51] = [
+const KNOWN: [&str; 53] = [
     "affinity",
     "allowlist-source-range",
     "app-root",
@@ -54,6 +57,7 @@ const KNOWN: [&str; 51] = [
     "denylist-source-range",
     "enable-cors",
     "force-ssl-redirect",
+    "from-to-www-redirect",
     "limit-burst-multiplier",
     "limit-rpm",
     "limit-rps",
@@ -67,6 +71,7 @@ const KNOWN: [&str; 51] = [
     "proxy-read-timeout",
     "proxy-send-timeout",
     "rewrite-target",
+    "server-alias",
     "session-cookie-expires",
     "session-cookie-max-age",
     "session-cookie-name",
@@ -99,6 +104,7 @@ pub(super) fn is_known(name: &str) -> bool {
 #[derive(Default)]
 pub(super) struct NginxSettings {
     paths: Paths,
+    names: ServerNames,
     forwarding: Forwarding,
     cors: Option<Box<Cors>>,
     /// Rate limits that apply to all rules.
@@ -120,6 +126,7 @@ impl NginxSettings {
     pub(super) fn read(metadata: &Metadata, ingress: &str) -> Self {
         let mut from = Annotations::of(metadata);
         let paths = Paths::read(&mut from);
+        let names = ServerNames::read(&mut from);
         let forwarding = Forwarding::read(&mut from);
         let cors = protection::cors(&mut from).map(Box::new);
         let limits = protection::limits(&mut from, ingress);
@@ -128,6 +135,7 @@ impl NginxSettings {
         let redirects_all = from.require("force-ssl-redirect", boolean);
         Self {
             paths,
+            names,
             forwarding,
             cors,
             limits,
@@ -155,6 +163,10 @@ impl NginxSettings {
 
     pub(super) fn paths(&self) -> &Paths {
         &self.paths
+    }
+
+    pub(super) fn names(&self) -> &ServerNames {
+        &self.names
     }
 
     /// Returns the settings for connections to backends.

@@ -1,0 +1,93 @@
+//! Further names of an Ingress's hosts: `server-alias` and `from-to-www-redirect`.
+
+use std::collections::BTreeSet;
+
+use super::Annotations;
+use super::values::{boolean, list};
+use crate::api::{Ingress, Metadata, OF_NGINX};
+use crate::resolve::filters::rewrites::RedirectTo;
+use crate::resolve::syntax::hostnames::Hostname;
+
+/// Maximum number of aliases per Ingress.
+const MAX_ALIASES: usize = 16;
+/// Status of redirects between a host and its `www.` form, as in ingress-nginx.
+const TO_OTHER_NAME: u32 = 308;
+
+/// Names that an Ingress serves besides the hosts of its rules.
+#[derive(Default)]
+pub(in super::super) struct ServerNames {
+    /// Hosts that get the rules of the first host.
+    pub(in super::super) aliases: Vec<Hostname>,
+    redirects_www: bool,
+}
+
+impl ServerNames {
+    pub(super) fn read(from: &mut Annotations<'_>) -> Self {
+        let aliases = from.read("server-alias", |text| {
+            let aliases: Vec<&str> = list(text).collect();
+            if aliases.len() > MAX_ALIASES {
+                return Err(format!("expected at most {MAX_ALIASES} hosts"));
+            }
+            let aliases = aliases.into_iter().map(Hostname::parse);
+            aliases.collect::<Result<_, _>>()
+        });
+        let redirects_www = from.read("from-to-www-redirect", boolean);
+        Self {
+            aliases: aliases.unwrap_or_default(),
+            redirects_www: redirects_www.unwrap_or_default(),
+        }
+    }
+
+    /// Returns the other name of a host, with or without `www.`, and the redirect from that name
+    /// to the host. Returns `None` if the annotation is not set or the host is not exact.
+    pub(in super::super) fn redirect(&self, host: &Hostname) -> Option<(Hostname, RedirectTo)> {
+        let name = Some(host.as_str()).filter(|name| self.redirects_www && !name.is_empty())?;
+        let other = match name.strip_prefix("www.") {
+            Some(bare) => bare.to_owned(),
+            None => format!("www.{name}"),
+        };
+        let redirect = RedirectTo {
+            scheme: "",
+            host: name.to_owned(),
+            port: None,
+            path: None,
+            status: TO_OTHER_NAME,
+        };
+        // `www.` before a wildcard is not a hostname.
+        Some((Hostname::parse(&other).ok()?, redirect))
+    }
+}
+
+/// Returns true if an Ingress may serve other hosts than those of its rules.
+pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
+    ["server-alias", "from-to-www-redirect"].iter().any(|name| {
+        let name = format!("{OF_NGINX}{name}");
+        metadata.annotations.get(&name).is_some()
+    })
+}
+
+/// The hosts of all Ingresses' rules, each with the class of the Ingress. Further names of other
+/// Ingresses yield to them.
+#[derive(Default)]
+pub(in super::super) struct RuleHosts<'w>(BTreeSet<(&'w str, &'w str)>);
+
+impl<'w> RuleHosts<'w> {
+    /// Collects the hosts of these Ingresses, each given with its class. The set stays empty if no
+    /// Ingress has further names.
+    pub(in super::super) fn of(ingresses: impl Iterator<Item = (&'w str, &'w Ingress)> + Clone) -> Self {
+        let mut all = ingresses.clone();
+        if !all.any(|(_, ingress)| has_more_names(&ingress.metadata)) {
+            return Self::default();
+        }
+        let hosts = ingresses.flat_map(|(class, ingress)| {
+            let rules = ingress.spec.rules.iter();
+            rules.map(move |rule| (class, rule.host.as_str()))
+        });
+        Self(hosts.collect())
+    }
+
+    /// Returns true if an Ingress of this class has a rule for exactly this host.
+    pub(in super::super) fn has(&self, class: &str, host: &Hostname) -> bool {
+        self.0.contains(&(class, host.as_str()))
+    }
+}
