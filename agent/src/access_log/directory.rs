@@ -149,8 +149,8 @@ impl LogDirectory {
     }
 }
 
-/// Opens a log for reading. Fails if the file belongs to a user other than this agent's, unless
-/// root reads it.
+/// Opens a log for reading. Fails if the file does not belong to this user, unless this user is
+/// root.
 pub(super) fn open_log(path: &Path) -> io::Result<File> {
     Ok(open::open(path, crate::host::written_by_agent())?.0)
 }

@@ -75,7 +75,7 @@ pub(crate) struct LogFilter {
     pub(crate) backends: Vec<ObjectPattern>,
     /// The only accepted value of the request's Host header, with or without a port.
     pub(crate) host: Option<String>,
-    /// Earliest accepted time at which the request ended.
+    /// Earliest end time of an accepted request.
     pub(crate) since: Option<Timestamp>,
     /// Minimum duration of an accepted request.
     pub(crate) slow: Option<SignedDuration>,

@@ -3,7 +3,7 @@
 //! Envoy opens its access log through a symbolic link in its runtime directory. The link points to
 //! a file in the log directory, or to `/dev/null` if Envoy cannot write to that file. If Envoy
 //! could not open its log, it would reject the whole listener. Because Envoy's configuration
-//! contains only the link's path, the target can change without changing any listener.
+//! contains only the link's path, the target can change without a change to any listener.
 //!
 //! Access logs must never prevent Envoy from serving. They must never fill the disk, because Envoy
 //! and the agent need space on it.
@@ -61,6 +61,6 @@ pub struct LogBounds {
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Free space in bytes that access logs must leave. At most a tenth of the disk is required.
+    /// Disk space in bytes that access logs must leave free, but at most a tenth of the disk.
     pub free_bytes: u64,
 }

@@ -3,7 +3,7 @@
 use super::LogBounds;
 use std::time::Duration;
 
-/// State of one Gateway's log and of its disk.
+/// State of one Gateway's log, and of the disk that contains the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LogFacts {
     /// Size in bytes and age of the current file.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::LogEntry;
 
-/// Number of consecutive lines that are not JSON after which a log counts as text.
+/// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
 /// Counts lines, to tell a text log from a JSON log.

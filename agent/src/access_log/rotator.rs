@@ -59,7 +59,7 @@ impl LogRotator {
             launcher,
             unwritable: None,
             asked: false,
-            // An earlier agent may have been killed before it made Envoy reopen a rotated file.
+            // An earlier agent may have been killed before it made Envoy reopen the rotated log.
             untold: true,
             written: None,
             deleted: None,
@@ -77,8 +77,8 @@ impl LogRotator {
         self.look_and_say();
     }
 
-    /// Keeps the log within its limits forever. Calls `report` at the start, and whenever the
-    /// reason why logging is off changes.
+    /// Keeps the log within its limits, and never returns. Calls `report` at the start, and
+    /// whenever the reason why logging is off changes.
     pub(crate) async fn run(mut self, admin: Admin, report: impl Fn(Option<String>)) -> Infallible {
         let admin = admin.with_timeout(ANSWER);
         report(self.told.clone());
@@ -115,7 +115,7 @@ impl LogRotator {
         true
     }
 
-    /// Runs one check. Returns why logging is off. `None` if it is on, or off by the settings.
+    /// Runs one check. Returns why logging is off, or `None` if it is on or disabled by settings.
     fn look(&mut self) -> Option<String> {
         if !self.wanted {
             // An Envoy with older listeners may still open the link, so the link must stay valid.
@@ -136,9 +136,9 @@ impl LogRotator {
         })
     }
 
-    /// Returns why Envoy cannot write to the file, or `None` if Envoy can. Asks the launcher at the
-    /// first check, and as long as the link points elsewhere. Within `RETRY` after a failure,
-    /// returns the known reason without another attempt.
+    /// Returns why Envoy cannot write to the file, or `None` if Envoy can. Asks the launcher on the
+    /// first check, and on every check while the link points elsewhere. Within `RETRY` after a
+    /// failure, returns the known reason without another attempt.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {
@@ -201,7 +201,7 @@ impl LogRotator {
         Ok(())
     }
 
-    /// Copies the lines written to the deleted file since the last check to the current file.
+    /// Copies to the current file the lines written to the deleted file since the last check.
     fn rescue(&self, deleted: WrittenFile) {
         let path = self.log.current();
         match deleted.rescue(&path, self.bounds.file_bytes) {

@@ -1,5 +1,5 @@
-//! Keeps a handle to the file that Envoy writes to. Envoy keeps writing to that file if another
-//! program renames or deletes it, so the handle can recover lines from a deleted file.
+//! Keeps a handle to the file that Envoy writes to. Envoy keeps writing to that file even if
+//! another program renames or deletes it, so the handle can recover lines from a deleted file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -37,7 +37,7 @@ impl WrittenFile {
         self.file.metadata().is_ok_and(|meta| meta.nlink() == 0)
     }
 
-    /// Appends the bytes written to this file since it was opened to the file at `path`. Copies at
+    /// Appends to the file at `path` the bytes written to this file since it was opened. Copies at
     /// most `most` bytes.
     pub(super) fn rescue(mut self, path: &Path, most: u64) -> io::Result<u64> {
         let (mut into, _) = open::open_with(OpenOptions::new().append(true), path, Rule::Own)?;

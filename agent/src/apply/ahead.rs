@@ -2,8 +2,8 @@
 //! unchanged clusters may go first. Route tables may go first if nothing else changes except
 //! endpoints that are listed inside clusters (inline endpoints).
 //!
-//! Pure. Never pairs a cluster with the endpoints of another version, or a route table with
-//! clusters of another version.
+//! Pure. Never combines a cluster with endpoints from another version of the configuration, or a
+//! route table with clusters from another version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -76,8 +76,8 @@ impl Waiting {
 }
 
 /// Returns true if Envoy may have to warm any cluster in `wanted` that is new, or that differs from
-/// the disk in more than inline endpoints. If the result is false, the caller can skip a query to
-/// Envoy. With thousands of clusters, that query takes milliseconds.
+/// its version on disk in more than inline endpoints. If the result is false, the caller can skip a
+/// query to Envoy. With thousands of clusters, that query takes milliseconds.
 pub(super) fn may_warm(old: &OnDisk, wanted: &[Resource]) -> bool {
     let waits = |pair: EitherOrBoth<&Resource, &Resource>| match pair {
         EitherOrBoth::Both(before, after) => {
@@ -231,7 +231,7 @@ pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Opt
     })
 }
 
-/// Returns the names of the endpoint files of those clusters on disk that change or are removed.
+/// Returns the names of the endpoint files that changed or removed clusters use on disk.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();

@@ -12,7 +12,7 @@ use crate::xds::response;
 use crate::xds::{Subscription, XdsKind};
 
 impl Applier {
-    /// Sets `unconfirmed` to the files for which Envoy reports another version than the one on
+    /// Sets `unconfirmed` to the files for which Envoy reports a version other than the one on
     /// disk.
     pub(super) async fn confirm(&mut self, envoy: &Admin) {
         let Ok(versions) = envoy.version_texts().await else {
@@ -37,7 +37,7 @@ impl Applier {
             }
         }
         self.on_disk.unconfirmed = unconfirmed;
-        // If Envoy never accepted any version of a list, treat the list on disk as empty. Envoy
+        // If Envoy has never accepted any version of a list, treat the list on disk as empty. Envoy
         // would reject a union that contains the bad list, and uses at most parts of that list.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {

@@ -73,7 +73,7 @@ impl OnDisk {
             .any(|pair| matches!(pair, EitherOrBoth::Left(_)))
     }
 
-    /// Returns an upper bound for the number of files that Envoy watches with this configuration.
+    /// Returns an upper bound on the number of files that Envoy watches with this configuration.
     pub fn subscriptions(&self) -> usize {
         let leaves = XdsKind::LEAVES.map(|kind| self.of(kind).len());
         // The lists of listeners and clusters, the shares, and the session ticket keys.

@@ -31,8 +31,8 @@ pub enum Removal {
     /// are too many, or if one of them uses TLS, remove them as with `AtOnce`.
     Later,
     /// Keep them while connections to removed listeners are draining. Envoy keeps the route tables
-    /// of these connections, which may refer to any unused resource. The exceptions of `Later`
-    /// apply.
+    /// of these connections, which may refer to any unused resource. The exceptions described for
+    /// `Later` apply.
     Hold,
 }
 
@@ -78,8 +78,7 @@ pub(super) fn clusters(
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal != Removal::AtOnce && may_stay {
         let unused = if removal == Removal::Later && is_written {
-            // Drop the older leftovers: in an earlier transaction, Envoy has accepted files without
-            // them.
+            // Drop older leftovers: since an earlier transaction, no accepted file has used them.
             unused_now
         } else {
             together_all(&unused_before, &unused_now)

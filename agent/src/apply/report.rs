@@ -45,7 +45,7 @@ pub struct Refusal {
     pub envoy_words: Vec<String>,
 }
 
-/// A step of which Envoy accepted every file.
+/// A step in which Envoy accepted every file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepReport {
     /// Phase of the step.
@@ -67,8 +67,8 @@ pub struct ApplyReport {
     pub outcome: Outcome,
     /// Accepted steps, in order.
     pub steps: Vec<StepReport>,
-    /// Subscriptions that were accepted without proof: secrets whose serial number `/certs` does
-    /// not list, and new files for which Envoy has not reported the new version.
+    /// Subscriptions that count as accepted without proof: secrets whose serial number `/certs`
+    /// does not list, and new files for which Envoy has not reported the new version.
     pub unverified: Vec<Subscription>,
     /// Names of the clusters that were still warming when the time limit for warming was reached.
     pub still_warming: Vec<String>,

@@ -1,4 +1,4 @@
-//! Input of a transaction, and errors that can prevent it.
+//! Input to a transaction, and errors that can prevent the transaction.
 
 use std::collections::BTreeMap;
 use std::io;

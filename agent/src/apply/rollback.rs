@@ -10,9 +10,9 @@ use super::wait::{Rhythm, sum_by_subscription};
 use crate::envoy::admin::Admin;
 use crate::xds::Subscription;
 
-/// How long to wait until Envoy has accepted restored files. Envoy has accepted the same content
-/// before, so the limit is rarely reached. If it is reached, the rollback continues, because it
-/// would be worse to keep the newer files.
+/// How long to wait for Envoy to accept restored files. Envoy has accepted the same content before,
+/// so the limit is rarely reached. If it is reached, the rollback continues, because it would be
+/// worse to keep the newer files.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Undoes all changes in the journal, and returns their number.

@@ -13,7 +13,7 @@ use crate::xds::{Subscription, XdsKind};
 /// Checks that Envoy serves the changed certificates. A secret's version proves little, because
 /// Envoy reports a bad key pair as accepted if the pair is delivered twice. The proof is the serial
 /// number in `/certs`, which lists the certificates in use. A replaced certificate must appear
-/// there. A certificate in a new file need not, because no listener or cluster may use it yet.
+/// there. A certificate in a new file need not, because it may not be in use yet.
 pub(super) async fn check_serials(
     phase: Phase,
     expected: &[Expectation],

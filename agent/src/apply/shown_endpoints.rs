@@ -19,7 +19,7 @@ use prost::Message as _;
 use super::wait::Expectation;
 use crate::envoy::admin::ClusterEndpoints;
 
-/// Maximum number of endpoints, old and new together. Above it, a statistics query costs no more.
+/// Maximum number of endpoints, old and new together. With more, a statistics query is cheaper.
 const MAX_ENDPOINTS: usize = 100;
 
 /// Endpoints that Envoy reports once it has applied a changed set, and the number of endpoints

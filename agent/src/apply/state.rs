@@ -90,7 +90,7 @@ pub struct Generation {
     pub keys: Bytes,
 }
 
-/// Omits the keys, because they are secret, and the snapshot.
+/// Omits the snapshot. Also omits the keys, because they are secret.
 impl std::fmt::Debug for Generation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Generation").field(&self.meta).finish()
@@ -238,8 +238,8 @@ impl StateDir {
                 pointer.display()
             ));
         }
-        // First try the accepted generation, then older ones, then newer ones, each newest first.
-        // Newer ones are complete, but the agent was interrupted before it marked them as accepted.
+        // First try the accepted generation, then older and then newer ones, each group newest
+        // first. Newer ones are complete, but were never marked as accepted.
         let limit = accepted.unwrap_or(u64::MAX);
         let older = numbers.range(..=limit).rev();
         let newer = numbers.range(limit.saturating_add(1)..).rev();

@@ -104,8 +104,8 @@ fn interrupted_write_keeps_new_or_previous_generation() {
     let state = StateDir::open(&after, 2).unwrap();
     state.accept(accepted("new", b"new")).unwrap();
 
-    // Writes, in order: three staged files, the rename, the staged pointer, the rename of the
-    // pointer.
+    // Steps, in order: write three staged files, rename the generation, write the staged pointer,
+    // rename the pointer.
     let copied = |cut: usize| {
         let root = directory.path().join(format!("cut{cut}"));
         copy(&before, &root);
@@ -133,8 +133,8 @@ fn interrupted_write_keeps_new_or_previous_generation() {
             assert_eq!(revision(&state).as_deref(), Some("next"));
         }
     }
-    // The power cut came between the renaming of the generation and that of the staged pointer,
-    // which is missing, empty or complete.
+    // After the power cut, the generation has its final name, but the pointer is not in place yet.
+    // The staged pointer is missing, empty or complete.
     for (cut, pointer) in [(20, None), (21, Some("")), (22, Some("2\n"))] {
         let root = copied(cut);
         copy(&generation(&after, "2"), &generation(&root, "2"));
@@ -251,8 +251,7 @@ fn cut_off(steps: &[DiskStep], root: &Path, disk: &Path, chance: &mut impl FnMut
     }
 }
 
-/// Simulates power cuts at random points of a series of writes to a directory that is empty at
-/// first.
+/// Simulates power cuts at random points in a series of writes to an initially empty directory.
 #[test]
 fn power_cut_keeps_new_or_previous_generation() {
     let seed = std::env::var("SESAME_SEED").ok();

@@ -1,7 +1,7 @@
 //! Executes a plan against a running Envoy: writes files, waits until Envoy has provably accepted
 //! them, and continues. Rolls back if Envoy rejects a file.
 //!
-//! Only accepted files may remain on disk. A rejected one would make the next start an outage.
+//! Only accepted files may remain on disk. A rejected file would cause an outage at the next start.
 
 use std::io;
 use std::path::PathBuf;
@@ -219,8 +219,8 @@ impl Applier {
         }
     }
 
-    /// Writes all files without waiting between steps. Without a running Envoy, a file only has to
-    /// exist before another file refers to it.
+    /// Writes all files without waiting between steps. Without a running Envoy, it is enough that a
+    /// file exists before another file refers to it.
     fn write_all(&mut self, plan: &Plan) -> io::Result<()> {
         for step in &plan.steps {
             self.write_step(step)?;

@@ -57,10 +57,10 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Number of responses after which Envoy's main thread must have handled the pending file events.
 /// On a busy host, elapsed time would prove nothing.
 const ANSWERS: u32 = 10;
-/// After an error about one file, how long to wait for the results of the other files in the step.
+/// After an error about one file, how long to wait for results for the other files in the step.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Version of a file that Envoy must report.
+/// Version that Envoy must report for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expectation {
     pub(crate) subscription: Subscription,
@@ -85,8 +85,8 @@ pub(crate) struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Waits until Envoy has accepted all files. Otherwise, the error is the outcome of the
-    /// transaction.
+    /// Waits until Envoy has accepted all files. On failure, the returned error is the outcome of
+    /// the transaction.
     pub(crate) async fn accepted(
         &self,
         phase: Phase,
@@ -284,8 +284,8 @@ impl Watcher<'_> {
     /// thread accepts a list earlier than that. In the meantime, new connections still get the old
     /// filter chains. When the time limit is reached, the transaction continues.
     ///
-    /// Returns the number of listeners that failed to listen since `before`. Envoy has removed both
-    /// the new and the old version of each such listener.
+    /// Returns how many times a worker failed to start a listener since `before`. Envoy has removed
+    /// both the new and the old version of each such listener.
     pub(super) async fn taken_by_workers(&self, before: Option<ListenerCounts>) -> u64 {
         let Some(before) = before else {
             return 0;

@@ -250,7 +250,7 @@ fn is_served(gateway: &GatewayReport) -> bool {
         && gateway.wanted == gateway.applied
 }
 
-/// Removes the files of bundles that this command applied to the same Gateway earlier.
+/// Removes the files of bundles that this command previously applied to the same Gateway.
 fn forget_others(directory: &Path, stem: &str, name: &str) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let found = entry.file_name();

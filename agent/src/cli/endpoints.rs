@@ -43,7 +43,7 @@ struct BackendEndpoints {
     endpoints: Vec<EndpointRow>,
 }
 
-/// An endpoint. Its counters start when the endpoint is added or when Envoy starts.
+/// An endpoint. Its counters start at zero when the endpoint is added or Envoy starts.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EndpointRow {

@@ -75,7 +75,7 @@ struct Joined {
     host: String,
     server: String,
     config: PathBuf,
-    /// The previous source, which `join` has commented out. `leave` restores this setting.
+    /// The setting of the previous source, which `join` has commented out and `leave` restores.
     #[serde(skip_serializing_if = "Option::is_none")]
     set_aside: Option<String>,
     /// Time at which the credential expires unless the agent renews it.
@@ -195,8 +195,8 @@ impl Joined {
     }
 }
 
-/// Returns the absolute path of the state directory without symbolic links. If `may_create` is set,
-/// first creates the directory.
+/// Returns the absolute path of the state directory, with symbolic links resolved. If `may_create`
+/// is set, first creates the directory.
 fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
         crate::host::create_directory(state_dir)?;
@@ -204,7 +204,7 @@ fn there(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     state_dir.canonicalize()
 }
 
-/// Reads the token. Fails if the token has expired by this host's clock.
+/// Reads the token. Fails if the token has expired according to this host's clock.
 fn usable_token(
     argument: Option<&str>,
     file: Option<&Path>,

@@ -23,10 +23,10 @@ pub(crate) struct Offline {
     pub(crate) resolution: Resolution,
 }
 
-/// How to get a key set that is at a URL.
+/// How to get the key sets that are published at URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteKeys {
-    /// Assume that each key set could be fetched, and use a placeholder.
+    /// Assume that each key set can be fetched, and use a placeholder for it.
     Assumed,
     /// Fetch each key set once.
     Fetched,

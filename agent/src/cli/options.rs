@@ -1,6 +1,6 @@
 //! Parses the command line. If a command talks to an agent, the options in [`AgentArgs`] may
-//! precede or follow the command's name. Other commands reject these options, except options that
-//! the command declares itself.
+//! precede or follow the command's name. Other commands reject these options, except those that
+//! they declare themselves.
 
 use std::ffi::OsString;
 
@@ -81,8 +81,8 @@ fn named(matches: &clap::ArgMatches, id: &str) -> bool {
     matches.value_source(id) == Some(ValueSource::CommandLine)
 }
 
-/// Returns the program's command line for clap. Hides the options that a command rejects from the
-/// command's help.
+/// Returns the program's command line for clap. Omits from each command's help the options that the
+/// command rejects.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
         // A build without the `cluster` feature does not have all of these commands.

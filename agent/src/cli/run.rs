@@ -276,7 +276,7 @@ fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpA
     Ok(addresses)
 }
 
-/// Returns true if this process runs in a Pod. The kubelet sets the variable in every container.
+/// Returns true if this process runs in a Pod. The kubelet sets this variable in every container.
 fn is_in_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }

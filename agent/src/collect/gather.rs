@@ -168,8 +168,8 @@ fn listing(directory: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// Returns the secrets on this host that the parts might contain: private keys that are served,
-/// tokens and passwords. `files` are additional files that contain one token each.
+/// Returns the secrets on this host that the parts might contain: private keys in use, tokens and
+/// passwords. `files` are additional files that contain one token each.
 pub(crate) fn secrets(
     gateways: &[InspectedGateway],
     kubeconfig: Option<&Path>,

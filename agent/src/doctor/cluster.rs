@@ -1,4 +1,4 @@
-//! Checks that the API server is reachable, and which permissions this host has there.
+//! Checks whether the API server is reachable, and which permissions this host has there.
 
 use std::time::Duration;
 

@@ -51,8 +51,8 @@ pub struct HostFacts {
     pub left_to: Option<String>,
     /// State of the cluster, or `None` if no cluster is configured or it was not checked.
     pub cluster: Option<ClusterFacts>,
-    /// Warnings about certificates that expire soon. The flag is true if clients already reject the
-    /// certificate.
+    /// Warnings about certificates that have expired or expire soon. The flag is true if clients
+    /// already reject the certificate.
     pub certificates: Vec<(bool, String)>,
     /// Number of certificates that are served.
     pub certificate_count: usize,

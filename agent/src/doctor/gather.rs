@@ -43,7 +43,7 @@ pub(crate) struct Inquiry {
     pub(crate) left_to: Option<String>,
 }
 
-/// Gathers all facts. Takes a few milliseconds, plus the time in which Envoy prints its version.
+/// Gathers all facts. Takes a few milliseconds, plus the time for Envoy to print its version.
 pub(crate) async fn gather(inquiry: Inquiry) -> HostFacts {
     let Inquiry {
         settings,

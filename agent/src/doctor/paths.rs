@@ -9,7 +9,7 @@ use super::facts::PathFacts;
 
 /// Maximum number of directory entries to check.
 const MAX_ENTRIES: usize = 100_000;
-/// Maximum number of problems after which the search stops.
+/// Number of problems after which the search stops.
 const MAX_FAULTS: usize = 1_000;
 /// Most permissive allowed modes of directories and files.
 const DIRECTORY: u32 = 0o700;
@@ -24,8 +24,8 @@ const LOG: u32 = 0o640;
 /// keys, and users copy them.
 const CARRIED: u32 = 0o664;
 
-/// Returns the missing directories, and the problems in the others. Everything in them should
-/// belong to `user`.
+/// Returns the missing directories, and the problems in the others. Everything in all of these
+/// directories should belong to `user`.
 pub(super) fn judge(directories: &[&Path], user: u32) -> (Vec<(PathBuf, u32)>, Vec<PathFacts>) {
     let (mut missing, mut misplaced) = (Vec::new(), Vec::new());
     let mut left = MAX_ENTRIES;

@@ -57,8 +57,7 @@ impl RestartBackoff {
 pub struct SupervisorConfig {
     /// Path of the Envoy binary.
     pub binary: PathBuf,
-    /// Runtime directory for the bootstrap, the PID file and the log, with mode 0700. Must be on
-    /// the host's runtime file system.
+    /// Runtime directory for bootstrap, PID file and log, with mode 0700. Should be on tmpfs.
     pub runtime_dir: PathBuf,
     /// Encoded bootstrap.
     pub bootstrap: Bytes,
@@ -150,8 +149,8 @@ impl SupervisorConfig {
         launcher.filter(|launcher| lineage.is_some() || matches!(launcher, Launcher::Socket(_)))
     }
 
-    /// Returns true if a new Envoy would run a different program than this Envoy. Expects that the
-    /// file at the agent's path differs from this Envoy's program. With a launcher service, the
+    /// Returns true if a new Envoy would run a different program than this Envoy. Call this only if
+    /// the file at the agent's path differs from this Envoy's program. With a launcher service, the
     /// launcher's program counts, which may be in another container. If the launcher does not
     /// report its program, returns false to avoid an unnecessary restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
@@ -178,7 +177,8 @@ pub enum State {
         pid: u32,
         /// True if this agent adopted the Envoy from an earlier agent.
         adopted: bool,
-        /// True if Envoy has accepted its first listeners and clusters. It serves nothing before.
+        /// True if Envoy has accepted its first listeners and clusters. Until then, it serves
+        /// nothing.
         loaded: bool,
         /// Why Envoy must be replaced, or `None` if it need not be.
         outdated: Option<&'static str>,

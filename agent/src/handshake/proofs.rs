@@ -14,8 +14,8 @@ use sesame_render::RenderOptions;
 
 use super::{CertificateProof, ShownKind};
 
-/// Maximum number of handshakes per change. The remaining certificates are only checked by the
-/// serial numbers that Envoy reports.
+/// Maximum number of handshakes per change. The other certificates are checked only by the serial
+/// numbers that Envoy reports.
 const MAX_PROOFS: usize = 256;
 /// Label that replaces the `*` of a wildcard hostname. Chosen so that no listener's hostname
 /// contains it.
@@ -28,7 +28,7 @@ pub(crate) type ChangedKeys = std::collections::BTreeSet<String>;
 
 /// Returns the handshakes for changed key pairs: one for each HTTPS listener and changed key. TLS
 /// listeners are omitted, because each handshake would open a connection to a backend. Their
-/// certificates are only checked by the serial numbers that Envoy reports.
+/// certificates are checked only by the serial numbers that Envoy reports.
 pub(crate) fn proofs(
     snapshot: &Snapshot,
     keys: &[KeyPair],

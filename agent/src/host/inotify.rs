@@ -2,7 +2,7 @@
 //!
 //! Envoy uses one inotify instance per watched file. The kernel limits the instances of each user,
 //! and Envoy aborts if it would exceed the limit. The budget is therefore computed before any file
-//! is rendered. It leaves some instances to other processes.
+//! is rendered. It leaves some instances for other processes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -61,8 +61,7 @@ impl Budget {
     /// Returns how many subscriptions each of `envoys` processes may open at the same time.
     /// `envoys` must include the Envoys of all Gateways on the host. An Envoy that is being
     /// replaced counts as two. The result is never below the number that the agent's Envoys already
-    /// use. With a lower result, an agent that starts while few instances are free would change
-    /// listeners.
+    /// use. Otherwise, an agent that starts while few instances are free would change listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
         // If few instances are free, leave fewer of them to later processes, because the listeners

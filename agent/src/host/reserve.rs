@@ -17,7 +17,7 @@ use rustix::fs::inotify as kernel;
 
 use super::inotify;
 
-/// Extra instances, in case more files are watched after files have been counted.
+/// Extra instances, in case Envoy watches more files than were counted.
 pub(crate) const SPARE: usize = 2;
 /// Number of instances that `envoy --mode validate` needs.
 pub(crate) const VALIDATION: usize = 1;
@@ -296,7 +296,7 @@ impl HeldInstances {
         self.placeholders.truncate(wanted);
     }
 
-    /// Acquires instances until `wanted` are held. If possible, leaves `leave` free instances.
+    /// Acquires instances until `wanted` are held. If possible, leaves `leave` instances free.
     fn extend(&mut self, wanted: usize, leave: usize) {
         let missing = wanted.saturating_sub(self.placeholders.len());
         if missing == 0 {
@@ -323,7 +323,7 @@ fn to_take(free: usize, missing: usize, leave: usize) -> usize {
 }
 
 /// Returns how many of the `needed` files an Envoy may watch. The `held` instances are shared by
-/// Envoy and its successor, so each additional file requires two.
+/// Envoy and its successor, so each additional file requires two of them.
 fn afforded(held: usize, running: usize, needed: usize) -> usize {
     let more = held.saturating_sub(running) / 2;
     (running + more).min(needed)

@@ -1,6 +1,6 @@
 //! Joins a host outside a cluster to the cluster, and removes it from the cluster again.
 //!
-//! With a join token, its bearer can claim a host's Secret once, and get the host's first
+//! The bearer of a join token can claim a host's Secret once, and so get the host's first
 //! credential. A running agent renews the stored credential (see `run::cluster`). Never print or
 //! log a credential.
 

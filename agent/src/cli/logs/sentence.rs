@@ -8,7 +8,7 @@ use serde_json::Value;
 pub(super) fn sentence(value: &Value) -> String {
     let text = |name: &str| value.get(name).map(plain);
     let known = |name: &str| text(name).unwrap_or_else(|| "-".to_owned());
-    // For a log with a custom text format, a line of text. Its columns are separated by tabs.
+    // A line from a log with a custom text format. Tabs separate its columns.
     if let Value::String(line) = value {
         let columns = line.split('\t').map(|column| plain(&Value::from(column)));
         return columns.collect::<Vec<_>>().join("\t");

@@ -1,5 +1,5 @@
-//! A host's settings file, which sets options of `run` by name. The program reads it before it
-//! parses the command line.
+//! A host's settings file, which sets options of `run` by name. The program reads the file before
+//! it parses the command line.
 //!
 //! Precedence, highest first: command line, environment variables, settings file, defaults. Every
 //! option of `run` can be a setting, so a new option is automatically a new setting.
@@ -72,7 +72,7 @@ impl SettingsError {
 }
 
 impl SettingFault {
-    /// Returns the message with the path and line number before it.
+    /// Returns the message, preceded by the path and the line number.
     pub(crate) fn at(&self, path: &Path) -> String {
         let Self { line, message } = self;
         match line {

@@ -144,7 +144,7 @@ fn wrong(report: &Report, selection: &Selection) -> String {
     text
 }
 
-/// Appends those of the objects' conditions that report a problem.
+/// Appends the conditions of objects that report a problem.
 fn faults(report: &Report, selection: &Selection, text: &mut String) {
     let mut listed: BTreeMap<&str, usize> = BTreeMap::new();
     for object in report.objects.iter().filter(|object| is_wrong(object)) {

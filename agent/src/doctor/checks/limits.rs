@@ -14,7 +14,7 @@ const MANY_INSTANCES: usize = 8192;
 const USUAL_WATCHES: usize = 8192;
 /// With less memory (in bytes), Envoy and the agent may run out of memory.
 const USUAL_MEMORY: u64 = 256 << 20;
-/// With fewer open files, Envoy can serve only few connections.
+/// With fewer open files, Envoy can serve only a few connections.
 const USUAL_FILES: u64 = 65_536;
 
 pub(super) fn all(facts: &HostFacts) -> Vec<HostFinding> {

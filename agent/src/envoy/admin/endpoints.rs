@@ -22,7 +22,7 @@ pub struct ClusterEndpoints {
     pub endpoints: Vec<EndpointCounts>,
 }
 
-/// Statistics for one endpoint. Totals start when the endpoint is added.
+/// Statistics for one endpoint. Totals start at zero when the endpoint is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
     /// Address and port.

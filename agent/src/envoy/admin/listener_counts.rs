@@ -1,4 +1,4 @@
-//! Queries counters of listeners that Envoy's main thread accepted, and that its workers serve.
+//! Queries how many listeners Envoy's main thread has accepted, and how many its workers serve.
 
 use super::{Admin, AdminError, Sample};
 
@@ -11,7 +11,7 @@ pub struct ListenerCounts {
     /// Number of times that a worker started to serve a listener. Each listener counts once per
     /// worker.
     pub taken: u64,
-    /// Number of times that a worker failed to listen for an accepted listener.
+    /// Number of times that a worker failed to start an accepted listener.
     pub failed: u64,
     /// Number of worker threads.
     pub workers: u64,

@@ -39,7 +39,7 @@ pub const LAUNCHER_SOCKET: &str = "launcher.sock";
 /// Maximum size of a message in bytes. An Envoy's command line takes several hundred bytes.
 const MAX_MESSAGE: u64 = 64 << 10;
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long the launcher holds an Envoy back. Without a start signal by then, Envoy begins anyway.
+/// How long the launcher holds an Envoy back. If no start signal arrives, Envoy starts anyway.
 const HELD: Duration = Duration::from_secs(30);
 /// Maximum number of concurrent connections. An agent sends one request at a time for each Envoy.
 const MAX_CALLERS: u32 = 64;

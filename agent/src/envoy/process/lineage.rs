@@ -50,16 +50,16 @@ impl Lineage {
     };
 
     /// Returns the first place in a new lineage. Empties the base ID file, so that an earlier
-    /// lineage's ID is not mistaken for the new one. Also, Envoy then writes to a file with mode
-    /// 0600 and does not create one that other users can read.
+    /// lineage's ID is not mistaken for the new one. Envoy then also writes to this file, whose
+    /// mode is 0600, instead of creating one that other users can read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
     /// Returns true if this place follows `earlier` in the same lineage. The base ID of `earlier`
-    /// may be missing if it is the first place. It is then read from the base ID file, which is
-    /// valid until a new lineage begins.
+    /// may be missing if that is the first place. The ID is then read from the base ID file, which
+    /// is valid until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier

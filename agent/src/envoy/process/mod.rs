@@ -302,7 +302,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // Ignore errors, because the process is then already gone.
+        // Ignore errors, which mean that the process is already gone.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }

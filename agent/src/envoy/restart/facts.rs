@@ -64,7 +64,7 @@ pub(crate) fn moves_connections() -> bool {
 }
 
 /// Returns the hot restart protocol of the Envoy to start. Asks the launcher if possible, because
-/// its program may be another version than the agent's.
+/// its program may have a different version from the agent's.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),

@@ -86,7 +86,7 @@ impl Parked {
         }
     }
 
-    /// Returns `SETTLED` after a connection is found waiting at a parked socket.
+    /// Waits until a connection is waiting at a parked socket, and then for `SETTLED`.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;

@@ -49,8 +49,8 @@ struct Member {
     more: Vec<OwnedFd>,
 }
 
-/// Why new connections cannot be steered to the new Envoy. The kernel distributes them between both
-/// Envoys.
+/// Why new connections cannot be steered to the new Envoy. The kernel then distributes them between
+/// both Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {

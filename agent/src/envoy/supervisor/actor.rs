@@ -262,7 +262,7 @@ impl Actor {
         });
     }
 
-    /// Performs the checks that are due every `CHECK`.
+    /// Performs the checks that are due once per `CHECK` interval.
     fn check(&mut self, running: &RunningEnvoy) {
         if let Err(error) = self.log.bound() {
             tracing::warn!(%error, log = %self.log.path().display(), "cannot limit the size of Envoy's log");

@@ -55,7 +55,7 @@ impl Actor {
         self.back_off(POLL_INTERVAL).await
     }
 
-    /// Waits for `pause`. Breaks if a stop command arrives or the `Supervisor` is dropped.
+    /// Waits for `pause`. Returns `Break` if a stop command arrives or the `Supervisor` is dropped.
     pub(super) async fn back_off(&mut self, pause: Duration) -> ControlFlow<()> {
         let pause = sleep(pause);
         tokio::pin!(pause);

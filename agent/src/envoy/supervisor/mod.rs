@@ -154,8 +154,8 @@ impl Supervisor {
         self.state.clone()
     }
 
-    /// Sets the addresses at which new connections wait while a dead Envoy is restarted. Only
-    /// affects addresses at which Envoy listens.
+    /// Sets the addresses at which new connections wait while a dead Envoy is restarted. Affects
+    /// only addresses at which Envoy listens.
     pub fn park(&self, addresses: BTreeSet<SocketAddr>) {
         self.ports.send_if_modified(|ports| {
             let other = *ports != addresses;
