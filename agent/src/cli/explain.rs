@@ -116,8 +116,8 @@ fn hidden(explanation: &Explanation, problems: &[SourceProblem]) -> Vec<String> 
     hidden.collect()
 }
 
-/// Returns a note for each part of the explanation that Envoy has rejected. In these cases, the
-/// actual response may differ from the explanation.
+/// Returns a note for each object in the explanation that Envoy has rejected. The actual response
+/// may then differ from the explanation.
 fn notes(explanation: &Explanation, refused: &[RefusedReport]) -> Vec<String> {
     let parts = explanation.parts();
     let is_part = |it: &&RefusedReport| {

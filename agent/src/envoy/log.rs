@@ -70,8 +70,8 @@ impl EnvoyLog {
         complaints(&self.text_since(mark))
     }
 
-    /// Returns the lines logged since a mark that best explain a crash: the critical and error
-    /// lines, or the last lines if there are none.
+    /// Of the lines logged since a mark, returns those that best explain a crash: critical and
+    /// error lines, or the last lines if there are none.
     pub fn last_words(&self, mark: Mark) -> String {
         worst(&self.text_since(mark))
     }

@@ -1,6 +1,6 @@
 //! Validates a configuration with Envoy, without running it: `envoy --mode validate`.
 //!
-//! In this mode, Envoy does not read dynamic files, bind ports or touch a running Envoy. The
+//! In this mode, Envoy does not read dynamic files, bind ports or affect a running Envoy. The
 //! configuration must therefore consist of static resources. Envoy stops at the first error. If a
 //! `.pb` file is malformed, Envoy silently ignores everything after the malformed part. Only bytes
 //! that were encoded from a message can therefore be validated.

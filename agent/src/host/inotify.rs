@@ -86,7 +86,7 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns the number of free instances, minus those to leave to later processes.
+/// Returns the number of free instances, minus those that are left for later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)
@@ -106,7 +106,7 @@ fn placeholders_of(pid: u32) -> usize {
         .count()
 }
 
-/// Returns true if the inotify instance that `facts`, an `fdinfo` file, describes has no watches.
+/// Returns true if `facts`, the `fdinfo` file of an inotify instance, shows no watches.
 fn watches_nothing(facts: &Path) -> bool {
     fs::read_to_string(facts).is_ok_and(|facts| !facts.contains("inotify wd:"))
 }

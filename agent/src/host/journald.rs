@@ -1,9 +1,9 @@
 //! Logs to the systemd journal, with fields that `journalctl` can match. Examples are
 //! `SESAME_GATEWAY`, `SESAME_REVISION` and `SESAME_OBJECT`.
 //!
-//! All fields of an event and its spans get the prefix `SESAME_`. `MESSAGE` contains the same line
-//! as standard error, because by default `journalctl` shows only `MESSAGE`. Errors from the journal
-//! never stop the process.
+//! All fields of an event and its spans get the prefix `SESAME_`. `MESSAGE` contains the line as it
+//! would appear on standard error, because by default `journalctl` shows only `MESSAGE`. Errors
+//! from the journal never stop the process.
 
 use std::fmt::{Debug, Write as _};
 use std::io;

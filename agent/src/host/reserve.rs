@@ -204,8 +204,8 @@ impl EnvoyInstances {
         held.settle();
     }
 
-    /// Returns how many of the `needed` files Envoy may watch, such that its successor can watch as
-    /// many. Envoy may always keep watching the files that it needs and already watches.
+    /// Returns how many of the `needed` files Envoy may watch if its successor is to watch as many.
+    /// Envoy may always keep watching the files that it needs and already watches.
     pub fn budget(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         let need = held.envoys.get(&self.name).copied().unwrap_or_default();

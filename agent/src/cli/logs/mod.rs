@@ -186,8 +186,8 @@ pub(super) fn files(
     Ok(files)
 }
 
-/// Returns true if a line passes the filter. A truncated line, such as after a power failure,
-/// passes only if the filter has no conditions.
+/// Returns true if a line passes the filter. A line that was truncated by a power failure passes
+/// only if the filter has no conditions.
 fn is_chosen(filter: &LogFilter, line: &str, readability: &mut Readability) -> bool {
     if filter.is_everything() {
         return true;

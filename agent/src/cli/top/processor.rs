@@ -21,7 +21,7 @@ pub(super) struct ProcessorUse {
     /// CPU time used per second of elapsed time, summed over all threads. 1.0 is one fully used
     /// CPU.
     pub(super) cores: f64,
-    /// Seconds per second that runnable threads waited for a CPU, summed over all threads.
+    /// Waiting time of runnable threads per second of elapsed time, summed over all threads.
     pub(super) waiting: f64,
     /// Waiting time as a percentage of the time in which threads were running or waiting for a CPU.
     pub(super) waiting_percent: u64,

@@ -3,7 +3,7 @@
 use crate::doctor::facts::{ClockFacts, ClusterFacts, HostFacts, UnitFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
 
-/// How far the clock may be behind the last accepted configuration, in seconds.
+/// How many seconds the clock may be behind the time of the last accepted configuration.
 const SLACK: i64 = 60;
 
 /// Checks that the clock is synchronized and plausible.

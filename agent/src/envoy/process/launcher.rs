@@ -3,10 +3,10 @@
 //!
 //! When the first process in a container exits, the kernel kills all other processes in the
 //! container. Similarly, systemd may kill all processes of a unit that stops. The launcher runs in
-//! another container or unit than the agent, so that stopping, replacing or killing the agent does
-//! not kill its Envoys. The launcher does little more than start a program, so it rarely needs an
-//! update. The agent observes and signals the Envoys directly, so agent and launcher must share a
-//! PID namespace and a user.
+//! a different container or unit from the agent, so that stopping, replacing or killing the agent
+//! does not kill its Envoys. The launcher does little more than start a program, so it rarely needs
+//! an update. The agent observes and signals the Envoys directly, so agent and launcher must share
+//! a PID namespace and a user.
 //!
 //! Only users with access to the runtime directory can connect to the socket. A request contains
 //! only arguments: the launcher chooses the program.
@@ -171,7 +171,7 @@ pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Makes the launcher at this socket check that its Envoys can append to a file. The launcher may
-/// see other directories than the agent.
+/// see different directories from the agent.
 pub(crate) fn try_append(socket: &Path, file: &Path) -> io::Result<()> {
     let file = file.to_owned();
     let (_, answer) = exchange(socket, &LauncherRequest::Append { file })?;

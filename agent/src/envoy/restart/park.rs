@@ -10,7 +10,7 @@
 //! Parking requires `net.ipv4.tcp_migrate_req` = 1. With any other value, the kernel would reset
 //! waiting connections when a socket closes, so nothing is parked. Never withhold connections from
 //! a live Envoy: if a connection reaches a parked socket because Envoy's sockets changed, hand it
-//! over shortly.
+//! over promptly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

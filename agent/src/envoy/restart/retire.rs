@@ -33,8 +33,8 @@ pub(crate) struct Retiring {
 }
 
 impl Retiring {
-    /// Starts a task that retires the first Envoy. `steering` is the steering of new connections
-    /// after a handover, or `None` if they are not steered.
+    /// Starts a task that retires the first Envoy. After a handover, `steering` directs new
+    /// connections to the successor. It is `None` if nothing does.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,

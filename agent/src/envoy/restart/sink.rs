@@ -6,9 +6,9 @@
 //! agent opens a socket in place of the dead Envoy's socket and reads the replies.
 //!
 //! The next second Envoy must not get a late reply, because it would mistake that reply for one to
-//! its own request. It would then match all later replies to the wrong requests, and terminate once
-//! it is serving. The next attempt therefore starts only after the reply has arrived, or is no
-//! longer expected.
+//! its own request. That Envoy would then match all later replies to the wrong requests, and
+//! terminate once it serves. The next attempt therefore starts only after the reply has arrived, or
+//! is no longer expected.
 
 use std::fs;
 use std::io;

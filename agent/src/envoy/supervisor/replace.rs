@@ -169,8 +169,8 @@ impl Actor {
         let _ = fs::remove_file(self.config.runtime_dir.join(NEXT_PID_FILE));
     }
 
-    /// Replaces Envoy. On error, the previous Envoy is kept. It may have exited, so the caller must
-    /// check for that.
+    /// Replaces Envoy. On error, no new Envoy serves, and the caller must check whether the
+    /// previous one has exited.
     pub(super) async fn restart(
         &mut self,
         running: &mut RunningEnvoy,
