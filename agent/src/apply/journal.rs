@@ -132,7 +132,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes the next call of `share_out` rewrite the shares file, because another program may have
+    /// Makes the next call to `share_out` rewrite the shares file, because another program may have
     /// changed the file.
     pub(crate) fn forget_shares(&mut self) {
         self.shares = None;

@@ -80,7 +80,7 @@ impl OnDisk {
         4 + leaves.iter().sum::<usize>()
     }
 
-    /// Returns the content without any clusters, endpoints and secrets that `rendered` lacks.
+    /// Returns the content without the clusters, endpoints and secrets that `rendered` lacks.
     pub fn only(&self, rendered: &Rendered) -> Rendered {
         let mut content = self.content.clone();
         for kind in [XdsKind::Clusters, XdsKind::Endpoints, XdsKind::Secret] {

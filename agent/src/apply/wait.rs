@@ -281,8 +281,8 @@ impl Watcher<'_> {
     }
 
     /// Waits until the worker threads use the listeners that changed since `before`. Envoy's main
-    /// thread accepts a list earlier than that. In the meantime, new connections still get the old
-    /// filter chains. When the time limit is reached, the transaction continues.
+    /// thread accepts a list before the workers use it. In the meantime, new connections still get
+    /// the old filter chains. When the time limit is reached, the transaction continues.
     ///
     /// Returns how many times a worker failed to start a listener since `before`. Envoy has removed
     /// both the new and the old version of each such listener.

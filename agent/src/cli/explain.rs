@@ -87,8 +87,8 @@ pub(crate) fn main(agent: &AgentArgs, args: &ExplainArgs) -> anyhow::Result<u8> 
     })
 }
 
-/// Returns the objects that Envoy rejects, and the problems of the agent's source. Returns empty
-/// lists if no agent is running.
+/// Returns the objects that Envoy has rejected, and the problems of the agent's source. Returns
+/// empty lists if no agent is running.
 fn reported(agent: &AgentArgs) -> anyhow::Result<(Vec<RefusedReport>, Vec<SourceProblem>)> {
     let socket = agent.socket();
     let Some(answer) = agent::ask(&socket, "/gateways")? else {

@@ -75,7 +75,7 @@ pub struct SupervisorConfig {
     pub replace_grace: Duration,
     /// Time limit for a takeover.
     pub takeover: Duration,
-    /// True if Envoy shares its launcher's standard output, or this process's without a launcher.
+    /// True if Envoy shares its launcher's standard output, or this process's if it has none.
     pub has_stdout: bool,
     /// Launcher that starts Envoys. If `None`, Envoy is a child of this process and cannot be
     /// hot-restarted.

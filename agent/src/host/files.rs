@@ -60,7 +60,7 @@ pub(crate) fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<(
     std::os::unix::fs::fchown(&directory, Some(user), Some(group))
 }
 
-/// Writes a file that only this user can read. Removes an existing file with that name first.
+/// Writes a file that only this user can read. First removes any existing file with that name.
 /// Concurrent readers may see a partial file.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     remove_if_exists(path)?;

@@ -22,9 +22,9 @@ pub(crate) const SPARE: usize = 2;
 /// Number of instances that `envoy --mode validate` needs.
 pub(crate) const VALIDATION: usize = 1;
 /// Maximum number of instances to hold. A large Envoy watches more files, but holding that many
-/// instances would leave too few to the user's other processes.
+/// instances would leave too few for the user's other processes.
 pub(crate) const MAX_HELD: usize = 64;
-/// Number of free instances to leave to other processes while no Envoy needs them.
+/// Number of free instances to leave for other processes while no Envoy needs them.
 const LEFT_FREE: usize = 8;
 /// Interval between attempts to acquire missing placeholders.
 const REFILL: Duration = Duration::from_secs(2);

@@ -26,8 +26,8 @@ use crate::source::cluster::describe_error;
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Claims the join token. Returns a client that authenticates with the join token, and the host's
-/// credential.
+/// Claims the join token. Returns the host's credential, and a client that authenticates with the
+/// join token.
 pub(crate) async fn exchange(token: &JoinToken) -> Result<(Client, String), JoinError> {
     let user = json!({"token": token.bearer});
     let client = client(kubeconfig(token, &user)).await?;

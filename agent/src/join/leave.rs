@@ -16,7 +16,7 @@ use super::{ANSWER_TIMEOUT, CONNECT_TIMEOUT, JoinError};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Removes this host's objects from the cluster. Objects that are already deleted are not an error.
+/// Removes this host's objects from the cluster. Ignores objects that are already deleted.
 pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<()> {
     let mut config = kubeconfig::read(&credentials::kubeconfig_path(state))
         .await?

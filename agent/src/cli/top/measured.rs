@@ -115,7 +115,7 @@ fn read(text: &str, gateway: Option<&NamespacedName>) -> BackendCounts {
 }
 
 /// Returns the increase from `before` to `now`. If a counter has decreased because Envoy restarted,
-/// returns its whole value.
+/// returns its current value.
 fn since(now: &TopCounts, before: Option<&TopCounts>) -> TopCounts {
     let Some(before) = before else {
         // The backend is new in the metrics. Its counts may cover more time than the window, so

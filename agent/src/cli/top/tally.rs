@@ -193,8 +193,8 @@ pub(super) struct TopRow {
     pub(super) name: String,
     pub(super) requests: u64,
     pub(super) per_second: f64,
-    /// Number of requests by status class. Does not include passed-through connections and requests
-    /// whose client disconnected, because they have no status.
+    /// Number of requests by status class. Excludes passed-through connections, and requests whose
+    /// client disconnected, because they have no status.
     pub(super) classes: BTreeMap<String, u64>,
     pub(super) retried: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

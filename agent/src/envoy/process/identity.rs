@@ -50,7 +50,7 @@ impl Executable {
         })
     }
 
-    /// Returns true if both have the same device, inode and modification time. The paths may
+    /// Returns true if both files have the same device, inode and modification time. The paths may
     /// differ.
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode, self.modified) == (other.device, other.inode, other.modified)

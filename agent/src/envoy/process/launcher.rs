@@ -162,7 +162,7 @@ pub(crate) fn hot_restart_version(socket: &Path) -> Option<String> {
     asked.ok()?.1.hot_restart_version
 }
 
-/// Returns the limits on Envoys from the launcher at this socket: open files per Envoy, and bytes
+/// Asks the launcher at this socket for the limits on its Envoys: open files per Envoy, and bytes
 /// of memory. The agent's own limits may differ, because it runs in another unit or container.
 pub fn limits(socket: &Path) -> io::Result<(u64, u64)> {
     let (_, answer) = exchange(socket, &LauncherRequest::State)?;

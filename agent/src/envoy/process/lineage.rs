@@ -26,7 +26,7 @@ pub(super) const SHARED_MEMORY: &str = "/dev/shm";
 /// the lineage writes it.
 const BASE_ID_FILE: &str = "base-id";
 const MAX_BASE_ID_FILE: u64 = 32;
-/// Time between the end of the drain and the exit of the previous Envoy.
+/// Time between the end of the previous Envoy's drain and its exit.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
 /// Maximum length of a socket's file name in bytes, including the preceding separator and one spare
 /// byte: `/hot_udp_parent_18446744072098938870`.

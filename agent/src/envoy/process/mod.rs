@@ -37,7 +37,7 @@ pub use self::lineage::Lineage;
 
 /// How long to wait after SIGTERM before sending SIGKILL.
 const KILL_AFTER: Duration = Duration::from_secs(5);
-/// Argument that sets how long removed listeners drain and, after a hot restart, the previous
+/// Argument that sets the drain time of removed listeners and, after a hot restart, of the previous
 /// Envoy.
 const DRAIN_TIME: &str = "--drain-time-s";
 

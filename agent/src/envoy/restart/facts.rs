@@ -1,4 +1,4 @@
-//! Gathers the facts about Envoy and the host on which restart decisions are based.
+//! Gathers the facts, about Envoy and the host, on which restart decisions are based.
 
 use std::path::Path;
 use std::process::Output;

@@ -2,8 +2,8 @@
 //!
 //! If an Envoy cannot send a reply over the hot restart sockets, it terminates: immediately if the
 //! socket file is missing, or after ten seconds if no process has the socket open. The first Envoy
-//! may have been busy when the second one died, and reply later. To keep the first Envoy alive, the
-//! agent opens a socket in place of the dead Envoy's socket and reads the replies.
+//! may have been busy when the second one died, and may reply later. To keep the first Envoy alive,
+//! the agent opens a socket in place of the dead Envoy's socket and reads the replies.
 //!
 //! The next second Envoy must not get a late reply, because it would mistake that reply for one to
 //! its own request. That Envoy would then match all later replies to the wrong requests, and

@@ -103,8 +103,8 @@ impl Supervisor {
         self.drain_time
     }
 
-    /// Returns a client for the admin interface if [`Supervisor::start`] would find a running
-    /// Envoy, which it would then adopt or replace.
+    /// Returns a client for the admin interface if [`Supervisor::start`] would find a running Envoy
+    /// to adopt or replace.
     pub fn finds_running(config: &SupervisorConfig) -> io::Result<Option<Admin>> {
         let found = find_running(&config.runtime_dir, &config.command(None))?;
         Ok((!found.is_empty()).then(|| Admin::new(&config.admin_socket)))
