@@ -43,7 +43,7 @@ pub struct RenderOptions {
     pub system_ca: PathBuf,
     /// Rules that decide which endpoints are served.
     pub endpoints: EndpointRules,
-    /// Rules that decide which endpoints may be served.
+    /// True if a file for session ticket keys exists.
     pub session_tickets: bool,
     /// The host's own session ticket keys. They are used if a listener refers to keys that are
     /// missing on this host.

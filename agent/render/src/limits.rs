@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 /// clients.
 pub(crate) const CONNECTION_BUFFER: u32 = 32 * 1024;
 
-/// Maximum and minimum number of request body bytes that Envoy keeps for a retry. At 1 Gbit/s, so
-/// many bytes arrive within 2 ms and 1 ms.
+/// Maximum and minimum number of request body bytes that Envoy keeps for a retry. At 1 Gbit/s, they
+/// arrive within 2 ms and 1 ms, respectively.
 const MAX_BODY: u64 = 256 << 10;
 const LEAST_BODY: u64 = 128 << 10;
 /// Divisor of the heap size. The result is the memory that a single request body may use.

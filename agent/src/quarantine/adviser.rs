@@ -38,7 +38,7 @@ pub struct Quarantine {
     unfinished: Option<Vec<String>>,
     /// Last configuration that this Envoy accepted.
     accepted: Option<Arc<EncodedSnapshot>>,
-    /// Last configuration whose keys were accepted by this or an earlier agent's Envoy.
+    /// Last configuration whose keys Envoy has accepted, under this agent or an earlier one.
     last_good_keys: Option<Arc<EncodedSnapshot>>,
     /// Reserve from which inotify instances for validations are borrowed.
     instances: EnvoyInstances,
@@ -80,7 +80,7 @@ impl Quarantine {
     }
 
     /// Sets the configuration that an earlier agent's Envoy accepted. If Envoy rejects newer
-    /// versions of its keys, the accepted versions replace them.
+    /// versions of the keys in it, they are replaced with the accepted versions.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {
@@ -144,8 +144,8 @@ impl Quarantine {
         self.last_good_keys = Some(Arc::clone(served));
     }
 
-    /// Returns the target without its culprits and the listeners that cannot be opened. Returns
-    /// `None` if nothing is excluded.
+    /// Returns the target without its culprits and without the listeners that cannot be opened.
+    /// Returns `None` if nothing is excluded.
     pub async fn reduce(&self, target: Configuration<'_>) -> Option<Reduced> {
         if self.culprits.is_empty() {
             self.unbound.iter().next()?;

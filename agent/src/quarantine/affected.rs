@@ -194,7 +194,7 @@ fn not_open(
     }
 }
 
-/// Records the effects on one match of a rule, which `name` identifies. Keeps only the first reason
+/// Records the effects on the match of a rule that `name` identifies. Keeps only the first reason
 /// of each kind.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,

@@ -125,7 +125,7 @@ impl ProbeBuilder {
         self.snapshot.keys.push(key.clone());
         if key.serial.is_empty() {
             // A key without a serial number is a session ticket key, which no listener presents.
-            // The agent validated it when reading it.
+            // The agent has already validated such a key.
             return;
         }
         let listener = Listener {

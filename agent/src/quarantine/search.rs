@@ -2,7 +2,7 @@
 //! bisection. The second finds pieces that conflict with other pieces.
 //!
 //! The number of Envoy runs is roughly the number of culprits times the logarithm of the number of
-//! suspects. A search can be interrupted before each run. The next search uses its findings.
+//! suspects. A search can be interrupted before each run. The next search uses the findings.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -60,9 +60,9 @@ pub struct Search<'s, J, N> {
     pub judge: &'s J,
     /// Limits on this search.
     pub limits: SearchLimits,
-    /// Returns true if the search should stop early. Called before each run. Ignored until this
-    /// search has found anything new, so that even if targets change frequently, repeated searches
-    /// make progress.
+    /// Returns true if the search should stop early. Called before each run. The result is ignored
+    /// until this search has found something new, because searches must make progress even if
+    /// targets change frequently.
     pub stop: N,
     /// Time to record as the detection time of new culprits.
     pub now: Timestamp,
@@ -187,8 +187,8 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
                 [piece] => Some(piece.clone()),
                 _ => None,
             };
-            // Judge a single piece even if the other half of its group is valid, which proves the
-            // piece at fault. Its report needs Envoy's message.
+            // Judge a single piece even if it must be at fault because the other half of its group
+            // is valid: the report on the piece needs Envoy's message.
             if !group.refused || single.is_some() {
                 let snapshot = isolate(pieces, &group.pieces, depth);
                 let Some(words) = self.ask(snapshot, Trial::Alone, start).await? else {

@@ -156,7 +156,7 @@ async fn one_culprit_among_many_costs_a_logarithm() {
     let culprit = &culprits[&Piece::Backend(backend(611))];
     assert_eq!(culprit.envoy_words, "Service/ns/s611/80 is bad");
     assert_eq!(culprits.len(), 1);
-    // 3,002 pieces: at most two runs per level of the bisection, and a few runs for the whole
+    // 3,002 pieces need at most two runs per level of the bisection, and a few for the whole
     // snapshot.
     assert!(runs <= 2 * 12 + 4, "{runs}");
 }

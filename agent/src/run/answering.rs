@@ -1,7 +1,7 @@
 //! Answers certificate requests automatically, so that no operator has to copy files. Passes each
 //! request to a command or to a signer in the cluster, and writes the answer to the file where an
-//! operator would put it. The code that reads this file decides whether to accept the answer. Must
-//! never have access to a private key.
+//! operator would put it. The code that reads this file decides whether to accept the answer. This
+//! module must never have access to a private key.
 
 use std::process::Stdio;
 use std::time::Duration;

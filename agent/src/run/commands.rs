@@ -62,7 +62,7 @@ pub struct DrainLimits {
 pub struct Reply {
     /// The Gateway that the line is about.
     pub gateway: String,
-    /// Progress or outcome, for people.
+    /// Progress or outcome, as text for users.
     pub message: String,
     /// Set on the last line only: true if the command succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

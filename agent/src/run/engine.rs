@@ -287,11 +287,11 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // Neither has a target: merged Gateways are part of another Gateway, and unserved ones
-            // are not served.
+            // These Gateways have no target: merged ones share another Gateway's target, and the
+            // others are not served.
             unserved: _,
             merged: _,
-            // Used only by a controller, which maintains Services, fleets and ConfigMaps.
+            // Only a controller uses these: it maintains Services, fleets and ConfigMaps.
             settings: _,
             services: _,
             ocg_bundles: _,

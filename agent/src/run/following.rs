@@ -1,7 +1,7 @@
 //! Tracks all instances for one task: which instances exist, and which have published new
 //! observations since the task last checked.
 //!
-//! A stopped instance must never be kept alive by this module.
+//! This module must never keep a stopped instance alive.
 
 use sesame_gateway_api::api::NamespacedName;
 use tokio::sync::watch;

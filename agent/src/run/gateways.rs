@@ -58,8 +58,8 @@ struct RunningGateway {
 }
 
 impl Gateways {
-    /// Creates the manager. Starts to drain Envoys of withdrawn Gateways that an earlier agent left
-    /// running.
+    /// Creates the manager. Starts to drain the Envoys that an earlier agent left running for
+    /// withdrawn Gateways.
     pub(super) fn new(
         settings: InstanceSettings,
         directories: Directories,

@@ -134,8 +134,8 @@ pub struct RunOptions {
     /// Percentage of the served configuration that a revision may remove without being held; with
     /// 100, no revision is held.
     pub most_removed: u8,
-    /// How long a revision that removes more than `most_removed` is held, if the source still has
-    /// it by then.
+    /// How long a revision that removes more than `most_removed` is held. It is then applied if the
+    /// source still has it.
     pub hold: Duration,
     /// How long a CA certificate stays trusted after a rotation removed it from its bundle; `None`
     /// means that the configuration decides.

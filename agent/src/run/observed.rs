@@ -53,7 +53,7 @@ pub(super) struct Observed {
     pub(super) stored: String,
     /// Why the accepted state could not be stored for the next cold start.
     pub(super) unkept: Option<String>,
-    /// Why access logs that are configured cannot be written.
+    /// Why configured access logs cannot be written.
     pub(super) unlogged: Option<String>,
     /// Why an outdated Envoy was not replaced.
     pub(super) outdated: Option<String>,
@@ -72,8 +72,8 @@ pub(super) struct Observed {
     pub(super) applied_at: Option<Timestamp>,
     /// Parts of `applied_for` that Envoy rejects, and the affected objects.
     pub(super) affected: Arc<Affected>,
-    /// Listeners that do not present one of the accepted certificates, each with the result of its
-    /// handshakes.
+    /// Listeners with at least one accepted certificate that they do not present, each with the
+    /// result of its handshakes.
     pub(super) unshown: BTreeMap<String, String>,
     /// Listeners that need certificates which no file on this host provides, each with an
     /// explanation.
@@ -112,7 +112,7 @@ impl Observed {
             .map_or("", |wanted| wanted.revision())
     }
 
-    /// Returns the listeners that do not present one of the accepted certificates, each with the
+    /// Returns the listeners with at least one certificate that they do not present, each with the
     /// reason.
     pub(super) fn all_unshown(&self) -> BTreeMap<String, String> {
         let mut all = self.unshown.clone();
@@ -135,7 +135,7 @@ impl Observed {
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Returns why no Envoy is running, for the case that no error was recorded.
+    /// Returns why no Envoy is running, in case no error was recorded.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy.state == STOPPED {
             "the agent was stopped"

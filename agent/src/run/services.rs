@@ -50,9 +50,9 @@ pub(super) struct ServiceInputs {
     pub(super) live: watch::Receiver<LiveSettings>,
     /// Keys that seal private keys on disk.
     pub(super) sealing: Arc<SealingKeys>,
-    /// The client of the API server; set if the source is a cluster.
+    /// The client for the API server; set if the source is a cluster.
     pub(super) clients: Option<Clients>,
-    /// Exporter of spans.
+    /// Span exporter.
     pub(super) spans: Spans,
     /// Reserve of inotify instances that all Envoys share.
     pub(super) reserve: InotifyReserve,
@@ -227,7 +227,7 @@ fn pages(
         page::page(&PageFacts {
             report: &report(true),
             certificates: &certificates.unasked(),
-            // Use no events if they cannot be read: the error is already logged.
+            // If the events cannot be read, show none: the error is already logged.
             events: &events::list(&state_dir).unwrap_or_default(),
             now: Timestamp::now(),
         })

@@ -42,7 +42,7 @@ pub enum OnStop {
     Drain,
 }
 
-/// What happens to an Envoy when the agent stops or its Gateway is withdrawn.
+/// What happens to an Envoy when the agent stops or the Envoy's Gateway is withdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The Envoy keeps serving.
@@ -60,8 +60,8 @@ pub(super) fn launcher(options: &RunOptions, runtime: &Path) -> Launcher {
     }
 }
 
-/// Waits briefly for the launcher, which may start at the same time in a Pod. Needed because the
-/// limits of the launcher's Envoys are read only once.
+/// Waits briefly for the launcher, which may start at the same time in a Pod. This is needed
+/// because the limits of the launcher's Envoys are read only once.
 pub(super) async fn await_launcher(launcher: &Launcher) {
     if let Launcher::Socket(socket) = launcher {
         let begun = tokio::time::Instant::now();

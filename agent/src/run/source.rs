@@ -52,7 +52,7 @@ pub(super) struct EngineInputs {
     pub(super) sealing: Arc<SealingKeys>,
     /// Decides whether Gateways that may have vanished by mistake are withdrawn.
     pub(super) withdrawal: Withdrawal,
-    /// Exporter of spans.
+    /// Span exporter.
     pub(super) spans: Spans,
 }
 
@@ -84,7 +84,7 @@ impl Source {
         }
     }
 
-    /// Starts the engine in its own thread. Returns the client of the API server, if the source is
+    /// Starts the engine in its own thread. Returns the client for the API server, if the source is
     /// a cluster.
     pub(super) fn start(&self, inputs: EngineInputs) -> anyhow::Result<Option<Clients>> {
         match self {

@@ -2,7 +2,7 @@
 //! the instance and the reporter. Without a collector, nothing is recorded.
 //!
 //! If a controller has started a trace, the spans continue it; otherwise, the trace starts here.
-//! Must never delay a change.
+//! Spans must never delay a change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,8 +77,8 @@ impl EngineTimes {
         self.rendered(before, now, &BTreeMap::new(), objects);
     }
 
-    /// Stores the timestamps in each target that is new since `before`. Called once all targets are
-    /// rendered.
+    /// Stores the timestamps in each target that `before` does not contain. Called once all targets
+    /// are rendered.
     pub(super) fn rendered(
         &self,
         before: &Targets,

@@ -1,4 +1,4 @@
-//! Decides whether Gateways are withdrawn that were not deleted individually. A Gateway that was
+//! Decides whether to withdraw Gateways that were not deleted individually. A Gateway that was
 //! deleted individually is always withdrawn. But if the manifests suddenly contain no Gateway, that
 //! may be an accident, and a missing GatewayClass would withdraw all of its Gateways. Both kinds of
 //! withdrawal are held until an operator accepts them, or until the manifests have stayed the same
@@ -38,8 +38,8 @@ impl Withdrawal {
         }
     }
 
-    /// Holds the withdrawal until `until`. If it is already held, `until` only matters if it is
-    /// `None`, which removes the time limit. Returns true if the withdrawal is released by now.
+    /// Holds the withdrawal until `until`. If it is already held, only `None` has an effect: it
+    /// removes the time limit. Returns true if the withdrawal is released by now.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {
@@ -65,7 +65,7 @@ impl Withdrawal {
             self.waits = None;
             return None;
         };
-        // The manifests contain objects again, so a hold without a time limit starts over with one.
+        // The manifests contain objects again, so a hold without a time limit gets one now.
         self.waits.take_if(|waits| {
             waits.until.is_none() && !self.accepted.has_changed().unwrap_or(false)
         });

@@ -98,8 +98,8 @@ async fn systemd_creds_key_is_readable_only_on_host() {
     assert_eq!(again.open_pair(&stored), Ok(pair()));
     assert!(again.is_current(&stored));
 
-    // Simulate a key file from another host. Until it is fixed, data is sealed with a plain key
-    // file.
+    // Simulate a key file from another host. While it cannot be decrypted, data is sealed with a
+    // plain key file.
     let mut damaged = encrypted.clone();
     let middle = damaged.len() / 2;
     damaged[middle] = if damaged[middle] == b'A' { b'B' } else { b'A' };

@@ -26,7 +26,7 @@ pub(super) fn names(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Returns the first link in the path, and the path in which this link is replaced by its target.
+/// Returns the first link in the path, and the path in which this link is replaced with its target.
 /// If the path contains no link, returns the path as an error.
 fn first_link(path: &Path) -> Result<(PathBuf, PathBuf), PathBuf> {
     let mut walked = PathBuf::new();

@@ -126,7 +126,7 @@ impl Tickets {
         Ok(Self(watch::Sender::new(keys).subscribe()))
     }
 
-    /// Returns the keys in the form that replaces other keys.
+    /// Returns the keys in the form in which they replace missing keys.
     pub(crate) fn stand_in(&self) -> StandInTickets {
         let keys = self.0.borrow();
         StandInTickets(keys.keys().flatten().copied().collect())

@@ -2,7 +2,7 @@
 //! receivers.
 //!
 //! Never log anything that may be secret. Paths are logged without their query. Only headers that
-//! are listed in [`fields`] or explicitly configured are read, and never credential headers.
+//! are listed in [`fields`] or explicitly configured are read, but never headers with credentials.
 //!
 //! A client cannot inject a field or a line: Envoy escapes every value in JSON objects, and text
 //! lines contain only values that need no escaping.

@@ -21,7 +21,7 @@ use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
 /// Renders `now`, whose rendered route tables are `new`. `rendered` is the rendering of `before`,
-/// without problems; its route tables are `old`.
+/// which had no problems; its route tables are `old`.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],

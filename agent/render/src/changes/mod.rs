@@ -40,7 +40,7 @@ pub fn routes_after(
         // Routes do not use the name.
         gateway: "",
         edge: now.edge(),
-        // Only listeners use these two, and the listeners have not changed.
+        // Only listeners use these two fields, and the listeners have not changed.
         tracing: None,
         log_output: None,
         measured_routes: now.measured_routes(),

@@ -16,7 +16,7 @@ use crate::context::RenderContext;
 use crate::http::route_tables::{self, MAX_TABLE_BYTES, VIRTUAL_HOSTS, check_domain};
 use crate::rendered::{RenderProblems, Resource};
 
-/// Renders the route tables `new`. `rendered` is the rendering of `old`, without problems.
+/// Renders the route tables `new`. `rendered` is the rendering of `old`, which had no problems.
 pub(super) fn render(
     rendered: &[Resource],
     old: &[EncodedTable<'_>],

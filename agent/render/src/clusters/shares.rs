@@ -120,7 +120,7 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,
-    /// Sorted and without duplicates; never empty.
+    /// Namespaces, sorted and without duplicates; never empty.
     namespaces: Vec<&'s str>,
 }
 

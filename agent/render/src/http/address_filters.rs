@@ -87,7 +87,7 @@ fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principa
     Ok(refused)
 }
 
-/// Returns one principal per network. It matches the clients in the network.
+/// Returns one principal per network, which matches the clients in that network.
 pub(crate) fn networks(ranges: &[AddressRange]) -> Result<Vec<Principal>, String> {
     let ids = ranges.iter().map(|AddressRange { network, peer }| {
         let network = range(network)?;

@@ -3,8 +3,8 @@
 //!
 //! Envoy overwrites a header only if the service's response contains it. Therefore, a filter
 //! removes all headers that the service may set from the request before the service is called. One
-//! such filter runs before the authorization of routes. Another one runs before all filters of a
-//! listener.
+//! such filter runs before the external authorization filters that are configured per route.
+//! Another runs before all filters of a listener.
 
 use std::collections::BTreeSet;
 

@@ -15,7 +15,7 @@ use crate::run::report::GatewayReport;
 use crate::run::report::compose::reachable;
 use crate::source::update::IncompleteRevision;
 
-/// Message of the report by a stopping agent that leaves its Envoys running.
+/// Message that an agent reports when it stops and leaves its Envoys running.
 const LEFT: &str = "the agent was stopped, and Envoy keeps serving";
 
 /// Facts about the host that every report includes.

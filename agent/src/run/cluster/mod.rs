@@ -26,7 +26,7 @@ use crate::source::cluster;
 use crate::source::cluster::stored_token::StoredToken;
 use crate::source::update::SourceUpdate;
 
-/// The client of the API server that was created last; `None` before the first.
+/// The newest client for the API server; `None` until one has been created.
 pub(super) type Clients = watch::Receiver<Option<Client>>;
 
 /// Returns the part of `status` that describes the cluster as the source.
@@ -40,7 +40,7 @@ pub(super) fn report(settings: &ClusterSettings) -> ClusterReport {
     }
 }
 
-/// Watches the cluster in a task, and passes its updates to `engine` in a thread.
+/// Watches the cluster in a task, and passes the updates to `engine`, which runs in a thread.
 pub(super) fn start(
     settings: &ClusterSettings,
     mut engine: SnapshotEngine,

@@ -1,4 +1,4 @@
-//! Renews the credential of a host outside the cluster that joined it, after about half of the
+//! Renews the credential of a host that joined a cluster from outside, after about half of the
 //! credential's lifetime.
 //!
 //! Renews only tokens that `join` stored. The new token is sealed and replaces the file by rename.
@@ -20,8 +20,8 @@ use crate::source::cluster::backoff::{USUAL, jittered};
 use crate::source::cluster::describe_error;
 use crate::source::cluster::stored_token::StoredToken;
 
-/// Interval for checking whether renewal is due. Polled, because the clock may jump while the host
-/// is suspended or its time is set.
+/// Interval for checking whether renewal is due. The agent polls, because the clock may jump when
+/// the host is suspended or the time is set.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
 const TIMEOUT: Duration = Duration::from_secs(30);
 

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Polling interval after `A_WHILE`.
 const SLOW_LOOK: Duration = Duration::from_secs(15);
-/// Time from the first poll after which polling slows down.
+/// Time after which polling slows down, counted from the first poll.
 const A_WHILE: Duration = Duration::from_secs(60);
 
 /// Request to a signer.

@@ -1,5 +1,5 @@
-//! Records this host's history: revisions applied, rejected and held, Envoys started, certificates
-//! changed, a source lost.
+//! Records this host's history, such as applied, rejected and held revisions, started Envoys,
+//! changed certificates, and failures to read the source.
 //!
 //! Events are the differences between two reports by the agent, so other code never emits events.
 //! Differences since the previous agent's last report are included. Events are kept in the state

@@ -43,7 +43,7 @@ impl Handshakes {
     /// Starts to verify the key pairs that have changed since the previous target.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // Envoy has only new key pairs. Comparing their serial numbers is sufficient proof.
+            // A new Envoy has only new key pairs, so comparing their serial numbers is sufficient.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {

@@ -2,8 +2,7 @@
 //!
 //! `start` adopts or starts an Envoy. `serving` is the main loop: it selects the newest target, and
 //! `publisher` applies that target to Envoy. The target is applied again if a new Envoy process
-//! starts or a port becomes free. A served configuration is never dropped because its successor
-//! fails.
+//! starts or a port becomes free. If the next configuration fails, the served one stays in use.
 
 mod drain;
 mod handshakes;
@@ -71,7 +70,7 @@ pub(super) struct InstanceSettings {
     pub(super) tickets: Option<Tickets>,
     /// Keys that seal the stored private keys.
     pub(super) sealing: Arc<SealingKeys>,
-    /// Exporter of spans.
+    /// Span exporter.
     pub(super) spans: Spans,
     /// Reserve of inotify instances that all Envoys share.
     pub(super) reserve: InotifyReserve,

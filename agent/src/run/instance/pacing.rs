@@ -1,5 +1,5 @@
-//! Paces frequent changes. Envoy's main thread may spend a limited share of its time on them. So
-//! the more a change costs, the more changes wait for each other and form one batch.
+//! Paces frequent changes. Envoy's main thread may spend only a limited share of its time on them.
+//! So the more a change costs, the more changes are combined into one batch.
 //!
 //! Routes, endpoints in files, and endpoints in the list of clusters have separate queues. Each
 //! queue has its part of the share, and may also use time that the other queues leave unused. Pure:

@@ -48,8 +48,8 @@ pub(super) struct RemovalGuard {
 }
 
 impl RemovalGuard {
-    /// Creates a guard that holds revisions removing more than `percent`, for `pause`. With 100
-    /// percent, nothing is held.
+    /// Creates a guard that holds a revision for `pause` if it removes more than `percent`. With
+    /// 100 percent, nothing is held.
     pub(super) fn new(percent: u8, pause: Duration) -> Self {
         Self {
             percent,
@@ -58,8 +58,8 @@ impl RemovalGuard {
         }
     }
 
-    /// Returns an error with the reason if `new` must not replace `served` yet. `revision` is only
-    /// called if needed.
+    /// Returns an error with the reason if `new` must not replace `served` yet. `revision` is
+    /// called only if needed.
     pub(super) fn check(
         &mut self,
         served: Option<Counts>,
@@ -87,7 +87,7 @@ impl RemovalGuard {
         ))
     }
 
-    /// Changes the limits. If they differ, restarts the pause of a held revision and returns true.
+    /// Sets the limits. If they changed, restarts the pause of a held revision and returns true.
     pub(super) fn set(&mut self, percent: u8, pause: Duration) -> bool {
         if (self.percent, self.pause) == (percent, pause) {
             return false;

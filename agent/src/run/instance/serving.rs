@@ -26,8 +26,8 @@ use crate::run::reload::LiveSettings;
 use crate::run::shutdown::Ending;
 use crate::xds::tcp_addresses;
 
-/// Timeout for admin requests. Short, because a drain polls repeatedly, and Envoy's version is not
-/// worth a longer wait.
+/// Timeout for admin requests. It is short, because a drain polls repeatedly, and Envoy's version
+/// is not worth a longer wait.
 const ADMIN_ANSWER: Duration = Duration::from_secs(2);
 
 /// An instance with its Envoy.
@@ -196,8 +196,8 @@ impl Serving {
         true
     }
 
-    /// Waits for the next event. If `retry` is true, also returns after a pause, to repeat a failed
-    /// operation.
+    /// Waits for the next event. If `retry` is true, also returns after a pause, so that a failed
+    /// operation is repeated.
     async fn next(
         &mut self,
         commands: &mut mpsc::Receiver<QueuedCommand>,
@@ -250,8 +250,8 @@ impl Serving {
         InstanceEvent::Round
     }
 
-    /// Schedules a change from the source, which must wait for its turn. A target that is already
-    /// due immediately stays due.
+    /// Schedules a change from the source, which must wait for its turn. A target that was already
+    /// to be published immediately does not wait.
     fn wait_for_turn(&mut self) {
         if !self.unpublished {
             self.paced = true;

@@ -1,7 +1,7 @@
 //! Reads the traffic of the routes that Envoy counts separately, and writes their metrics. Pure.
 //!
-//! A route may be in several virtual hosts; their counts are added up. Must not choose which routes
-//! are counted: Envoy's configuration determines that.
+//! A route may be in several virtual hosts; their counts are added up. This module must not choose
+//! which routes are counted: Envoy's configuration determines that.
 
 use std::fmt;
 

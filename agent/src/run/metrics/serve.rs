@@ -102,7 +102,7 @@ impl MetricsSource {
         }
     }
 
-    /// Returns the values of each Gateway that are not in the report. Forgets the backends of
+    /// Returns, for each Gateway, the values that are not in the report. Forgets the backends of
     /// Gateways that are gone.
     fn gateways(
         &self,

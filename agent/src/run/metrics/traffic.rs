@@ -165,7 +165,7 @@ pub(super) fn bound(sample: &Sample<'_>) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// Recorded from a real Envoy.
+    /// These statistics were recorded from a real Envoy.
     const TEXT: &str = r#"# TYPE envoy_http_downstream_cx_total counter
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="admin"} 3
 envoy_http_downstream_cx_total{envoy_http_conn_manager_prefix="https-443"} 500

@@ -118,7 +118,7 @@ pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Rep
     }
 }
 
-/// Returns hints on improving this host.
+/// Returns hints for improving this host.
 fn hints(
     gateways: &[GatewayReport],
     moves_connections: bool,
@@ -350,7 +350,7 @@ fn answered_state(
     (state, observed.notes.join("; "))
 }
 
-/// Returns the addresses where clients reach the Gateway. Replaces an unspecified address by the
+/// Returns the addresses where clients reach the Gateway. Replaces an unspecified address with the
 /// host's addresses.
 pub(in crate::run) fn reachable(
     listened: impl IntoIterator<Item = IpAddr>,

@@ -74,8 +74,7 @@ pub struct AgentReport {
     /// True once the agent is stopping together with its Envoys.
     #[serde(default)]
     pub stopping: bool,
-    /// Where the key comes from that seals private keys; `off` if private keys are stored in
-    /// plaintext.
+    /// Origin of the key that seals private keys; `off` if private keys are stored in plaintext.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub keys_at_rest: String,
 }
@@ -129,7 +128,7 @@ pub struct KeySetReport {
     /// Time of the last successful fetch (RFC 3339), accurate to an hour; empty if no fetch has
     /// succeeded.
     pub fetched_at: String,
-    /// Error of the last fetch; empty if it succeeded.
+    /// Error from the last fetch; empty if it succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }
@@ -208,7 +207,7 @@ pub struct GatewayReport {
     pub wanted: String,
     /// Revision that Envoy has accepted.
     pub applied: String,
-    /// Revision of the newest manifest; only set if the source's manifests have revisions.
+    /// Revision of the newest manifest; set only if the source's manifests have revisions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub wanted_revision: String,
     /// Revision of the manifest that Envoy has accepted, possibly reduced.
@@ -224,8 +223,8 @@ pub struct GatewayReport {
     /// Parts that are not served because Envoy rejects them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedReport>,
-    /// Listeners that do not present one of their certificates, by name, each with the result of
-    /// its handshakes.
+    /// Listeners with at least one certificate that they do not present, by name, each with the
+    /// result of its handshakes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub unshown: BTreeMap<String, String>,
     /// Envoy's reasons for rejecting the newest change as a whole.

@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// Maximum number of sets that get a file in one move. As many sets lose their file, and each of
 /// them may hold its inotify instance a little longer.
 const MAX_MOVED: usize = 8;
-/// A set gets another set's file only if it changes this many times as often.
+/// A set takes the file of another set only if it changes this many times as often as that set.
 const TIMES: f32 = 4.0;
 /// A set must also be ahead by this many changes, so that occasional changes do not move files.
 const AHEAD: f32 = 3.0;

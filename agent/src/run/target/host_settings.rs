@@ -31,7 +31,7 @@ pub(in crate::run) struct HostSettings {
     pub(in crate::run) system_ca: PathBuf,
     /// True if the agent provides session ticket keys to Envoys.
     pub(in crate::run) session_tickets: bool,
-    /// Session ticket keys of this host, which replace keys from Secrets that are missing.
+    /// Session ticket keys of this host, which replace missing keys from Secrets.
     pub(in crate::run) tickets: Tickets,
     /// Destination of access logs.
     pub(in crate::run) access_log: AccessLogTo,

@@ -1,5 +1,5 @@
-//! Replaces Secrets and ConfigMaps by files on this host, and session ticket keys by the host's own
-//! keys.
+//! Replaces Secrets and ConfigMaps with files on this host, and session ticket keys with the host's
+//! own keys.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{HostSettings, Origin, Target, render_all};
 use crate::run::engine::SourceState;
 use crate::source::update::GatewayRevision;
 
-/// Replaces objects in the revisions by the content of local files.
+/// Replaces objects in the revisions with the content of local files.
 pub(super) fn with_local<'a>(
     gateways: &'a [GatewayRevision],
     host: &HostSettings,
@@ -74,8 +74,8 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     });
 }
 
-/// Returns true if a target uses the host's session ticket keys in place of others, and the host's
-/// keys have been rotated since then.
+/// Returns true if a target uses the host's session ticket keys in place of others, and these have
+/// been rotated since it was rendered.
 fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
     let stand_in = target.options.stand_in_tickets.as_ref();
     stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())

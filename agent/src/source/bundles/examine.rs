@@ -21,7 +21,7 @@ pub(super) struct BundleRules<'a> {
     /// Gateways to serve; if empty, all Gateways.
     pub(super) gateways: &'a [NamespacedName],
     pub(super) identity: Option<&'a HostIdentity>,
-    /// Returns the key pairs for a Gateway that the host has apart from the bundle.
+    /// Returns the host's key pairs for a Gateway, without those in the bundle.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 

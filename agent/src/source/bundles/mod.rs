@@ -215,7 +215,7 @@ impl BundleDirectory {
         self.files.insert(name, file);
     }
 
-    /// Returns the key pairs for a Gateway that this host has, apart from those in bundles.
+    /// Returns this host's key pairs for a Gateway, without those in bundles.
     fn keys_of(&self, gateway: &NamespacedName) -> Vec<KeyPair> {
         let mut keys = self.conditions.keys.clone();
         if let Some((_, revision)) = self.held.get(gateway) {

@@ -192,7 +192,7 @@ impl BundleState {
         Ok(Some(identity))
     }
 
-    /// Stores the identity in the configured form, after its public key.
+    /// Stores the public key, and then the identity in the configured form.
     fn seal(&self, identity: &HostIdentity) -> Result<(), BundleStateError> {
         let path = self.root.join(PUBLIC);
         let public = format!("{}\n", identity.public());
@@ -208,8 +208,8 @@ impl BundleState {
         durable::replace_file(&path, &sealed).map_err(at(&path))
     }
 
-    /// Returns the public key of a sealed identity, or `None` if none is sealed. Does
-    /// not need the sealing key.
+    /// Returns the public key of the sealed identity, or `None` if there is no sealed identity.
+    /// Does not need the sealing key.
     pub fn sealed_identity(&self) -> Result<Option<String>, BundleStateError> {
         let sealed = open::read(&self.root.join(IDENTITY), Rule::Own, MAX_FILE_BYTES);
         if !sealed.is_ok_and(|stored| at_rest::is_sealed(&stored)) {

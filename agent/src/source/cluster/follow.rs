@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use super::backoff::{ServerBackoff, ServerFault, jittered};
 use super::connect::{ClusterSettings, connect, describe_error, fault, within};
 
-/// Number of objects per page of a list. Small, because each ConfigMap may contain 1 MiB.
+/// Number of objects per page of a list. It is small, because each ConfigMap may contain 1 MiB.
 const PAGE: u32 = 50;
 /// Maximum number of objects that a host keeps.
 const MAX_OBJECTS: usize = 10_000;

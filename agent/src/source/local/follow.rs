@@ -23,8 +23,8 @@ use super::{LocalFile, LocalMaterial, RequestContext};
 use crate::source::problem::{Severity, SourceProblem};
 use crate::source::way;
 
-/// How long there must be no event before files are read, because a key is often written right
-/// after its certificate.
+/// Time without an event after which files are read. A key is often written right after its
+/// certificate.
 const QUIET: Duration = Duration::from_millis(20);
 /// Maximum delay between the first event and reading the files.
 const LONGEST: Duration = Duration::from_millis(500);
@@ -139,7 +139,7 @@ impl Follower {
                 event.kind.is_access() && event.kind != written
             };
             if !event.is_ok_and(|event| is_read(&event)) {
-                // Ignore errors: the receiver is only gone if the agent is shutting down.
+                // Ignore errors: the receiver is gone only if the agent is shutting down.
                 let _ = sender.send(());
             }
         })?;

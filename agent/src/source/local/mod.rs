@@ -28,7 +28,7 @@ pub use self::request::{
 use super::problem::SourceProblem;
 use crate::seal::SealingKeys;
 
-/// The content of local files that can be used.
+/// The usable content of local files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalMaterial {
     /// Key pairs and bundles, by the object that they replace.
@@ -62,8 +62,8 @@ impl Default for LocalFiles {
 }
 
 impl LocalFiles {
-    /// Starts a thread that reads the files now and whenever they change. Files that cannot be used
-    /// are replaced by the content in `accepted`, which was used last.
+    /// Starts a thread that reads the files now and whenever they change. The content in
+    /// `accepted`, which was used last, replaces files that cannot be used.
     pub fn start(
         entries: &[LocalFile],
         accepted: &[ResolvedGateway],
@@ -109,7 +109,7 @@ impl LocalFiles {
     }
 }
 
-/// Returns the content for these files that was accepted last.
+/// Returns the content that was last accepted for these files.
 fn accepted_before(entries: &[LocalFile], accepted: &[ResolvedGateway]) -> LocalMaterial {
     let mut before = LocalMaterial::default();
     let Substitutes { pairs, bundles } = &mut before.usable;

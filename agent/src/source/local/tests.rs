@@ -27,7 +27,7 @@ fn read(entry: &LocalFile, before: &LocalMaterial) -> LocalMaterial {
     )
 }
 
-/// Replaces the files by unusable content.
+/// Replaces the files with unusable content.
 type Harm<'a> = &'a dyn Fn();
 
 #[test]

@@ -170,7 +170,7 @@ impl Manifests {
     }
 
     /// Stores the good files that have not been stored yet, in case a file is broken at the next
-    /// start. Must only be called after the world has been delivered.
+    /// start. Must be called only after the world has been delivered.
     pub fn persist_last_good(&mut self) -> io::Result<()> {
         let mut outcome = Ok(());
         for path in std::mem::take(&mut self.unsaved) {
@@ -243,7 +243,7 @@ impl Manifests {
         }
     }
 
-    /// Returns true if the directory of the manifest was not replaced since the last scan.
+    /// Returns true if the directory of the manifest has not been replaced since the last scan.
     fn parent_stands(&self, path: &Path) -> bool {
         let parent = path.parent().unwrap_or(Path::new(""));
         matches!(tree::look(&self.root.join(parent)), Found::Dir(id) if self.dirs.get(parent) == Some(&id))

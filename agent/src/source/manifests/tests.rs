@@ -345,7 +345,7 @@ fn links_stay_inside_unless_they_may_lead_out() {
         problems.iter().all(|p| p.contains("--follow-links")),
         "{problems:#?}"
     );
-    // If a file is replaced by a link out of the directory, its last objects remain in use.
+    // If a file is replaced with a link out of the directory, its last objects remain in use.
     fs::rename(fixture.path("real/a.yaml"), outside.join("a.yaml")).expect("moved");
     symlink(outside.join("a.yaml"), fixture.path("real/a.yaml")).expect("link");
     fs::write(outside.join("a.yaml"), object("a", "2")).expect("written");

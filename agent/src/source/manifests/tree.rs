@@ -193,7 +193,7 @@ impl Walk<'_> {
     /// Walks a directory. Returns an error if the directory itself cannot be read. Errors inside it
     /// become problems of the tree.
     fn dir(&mut self, relative: &Path, id: Id, depth: usize) -> io::Result<()> {
-        // An untrusted directory is watched, too, so that fixed permissions are noticed.
+        // An untrusted directory is watched, too, so that corrected permissions are noticed.
         if !self.dirs_only {
             open::check_directory(&self.root.join(relative), Rule::GivenByLink)?;
         }

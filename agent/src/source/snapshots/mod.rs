@@ -28,7 +28,7 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Maximum number of directories under the root, and of files in each; more than valid ones have.
+/// Maximum number of directories under the root, and of files in each. Valid ones have fewer.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
@@ -61,8 +61,8 @@ struct SnapshotDir {
 #[derive(Debug, PartialEq, Eq)]
 enum PieceStamp {
     File(Stamp),
-    /// A special file, with its kind. Recorded because replacing a shard by a pipe is also a
-    /// change, and the problem names the kind.
+    /// A special file, with its kind. It is recorded because replacing a shard with a pipe is also
+    /// a change, and because the problem names the kind.
     NoFile(&'static str),
 }
 

@@ -220,7 +220,7 @@ impl WatchThread {
         self.is_degraded() || matches!(tree::look(&self.root), tree::Found::Dir(_))
     }
 
-    /// Updates the watches. Records why not, if that fails.
+    /// Updates the watches. If that fails, records the reason.
     fn refresh(&mut self) {
         if let Err(error) = self.try_refresh() {
             let mut polling = self.polling.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// The timing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long there must be no further event before a change to one complete file is sent.
+    /// Time without further events after which a change to one complete file is sent.
     pub one: Duration,
-    /// How long there must be no further event before any other change is sent.
+    /// Time without further events after which any other change is sent.
     pub quiet: Duration,
     /// Maximum time between the first event and sending the change.
     pub longest: Duration,

@@ -17,8 +17,8 @@ use sesame_render::RetainedAuthorities;
 
 use crate::run::target::RetainedCertificate;
 
-/// Maximum number of lost certificates per bundle. If there are more, those whose trust ends first
-/// are dropped.
+/// Maximum number of removed certificates that are remembered per bundle. If there are more, those
+/// whose trust ends first are dropped.
 const MAX_LOST: usize = 64;
 
 /// The remembered bundles of one Gateway, by name.
@@ -151,9 +151,9 @@ impl RememberedBundle {
         self.crls = crls;
     }
 
-    /// Returns the lost certificates that are still trusted. If a bundle has any revocation list,
-    /// Envoy rejects certificates from each CA that has none. A lost certificate is therefore
-    /// trusted only if either all or none of the bundle's CAs, including the lost one, have lists.
+    /// Returns the removed certificates that are still trusted. If a bundle has any revocation
+    /// list, Envoy rejects certificates from each CA that has none. A removed certificate is
+    /// therefore trusted only if either all or none of the CAs, including its own, have lists.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {

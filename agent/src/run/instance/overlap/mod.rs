@@ -1,8 +1,8 @@
 //! Keeps certificates trusted for a while after a rotation removed them from their trust bundle.
 //!
 //! The retained certificates, and when trust in them ends, are stored before Envoy gets them, so
-//! that neither a crash of the agent nor a reboot extends the trust. Must never change a snapshot,
-//! which contains only declared certificates.
+//! that neither a crash of the agent nor a reboot extends the trust. This module must never change
+//! a snapshot, which contains only declared certificates.
 
 mod memory;
 

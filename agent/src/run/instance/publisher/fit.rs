@@ -1,8 +1,8 @@
 //! Fits a target to the free inotify instances. Content is inlined instead of being written to
 //! files, in the order that `sesame_render` decides. The target gets more files later, if possible.
 //!
-//! Must never take a file from a running Envoy, except for a more valuable file or for the Envoy's
-//! successor.
+//! Must never take a file from a running Envoy, except to make room for a more valuable file or for
+//! the Envoy's successor.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -156,8 +156,7 @@ impl Publisher {
     pub(in crate::run::instance) async fn make_room_for_successor(&mut self) {
         let needed = self.instances.files() + SPARE;
         let missing = needed - self.instances.free(needed);
-        // Each file that Envoy gives up frees one instance, and the successor will need one
-        // instance less.
+        // Each file that Envoy gives up frees one instance, and the successor needs one fewer.
         let half = missing.div_ceil(2);
         if half > 0 {
             self.make_room(half, needed - half).await;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::Serving;
 use crate::apply::Removal;
 
-/// How long there must be no change before unused clusters are removed. If this were shorter, the
-/// next change might find Envoy busy. A change that writes the list of clusters removes unused
-/// clusters anyway.
+/// Time without a change after which unused clusters are removed. If this were shorter, the next
+/// change might find Envoy busy. A change that writes the list of clusters removes unused clusters
+/// anyway.
 const QUIET: Duration = Duration::from_secs(3);
 /// How long unused clusters may remain. If no quiet period has allowed their removal by then, the
 /// next change removes them.
@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until then, connections of removed listeners may still use unused clusters.
+    /// Until then, connections of removed listeners may still use clusters that no listener needs.
     draining: Option<Instant>,
 }
 
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(clean_up.due(), Some(start + QUIET / 2 + QUIET));
         assert_eq!(clean_up.removal(start + QUIET), Removal::Later);
         assert_eq!(clean_up.removal(start + LONGEST), Removal::AtOnce);
-        // After a failed removal, unused clusters wait as long again.
+        // After a failed removal, the full wait starts again.
         clean_up.note(true, true, start + LONGEST);
         assert_eq!(clean_up.due(), Some(start + LONGEST + QUIET));
         assert_eq!(clean_up.removal(start + LONGEST + QUIET), Removal::Later);

@@ -45,7 +45,7 @@ pub(super) struct RevisionAssembler {
     /// Shards of the complete revision, if the next revision can be built from them.
     base: Option<BaseRevision>,
     incomplete: Option<IncompleteRevision>,
-    /// Errors of the last fetch.
+    /// Errors from the last fetch.
     faults: Vec<String>,
 }
 
@@ -281,7 +281,7 @@ impl RevisionAssembler {
         })
     }
 
-    /// Makes the next revision be joined from all of its shards.
+    /// Causes the next revision to be joined from all of its shards.
     #[cfg(test)]
     pub(super) fn forget_base(&mut self) {
         self.base = None;

@@ -222,9 +222,9 @@ impl RequestFiles<'_> {
             .map_err(|why| format!("{}: {why}", path.display()))
     }
 
-    /// Checks a pair like a Secret. Computes the renewal time from the lifetime that was left when
-    /// the pair was accepted. If the whole lifetime counted, a certificate that was issued long
-    /// before would be due for renewal immediately, again and again.
+    /// Checks a pair in the same way as a Secret. Computes the renewal time from the lifetime that
+    /// was left when the pair was accepted. If the whole lifetime counted, a certificate that was
+    /// issued long before would be due for renewal immediately, again and again.
     fn check(&self, kept: KeptPair) -> Result<Current, String> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
