@@ -119,7 +119,7 @@ impl Limits {
     }
 }
 
-/// Limits for a host with ample resources, for rendering without a host.
+/// Ample limits, for rendering a configuration that no host serves.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(limits.of_gateways(2, 2 * 1_024), 3_280);
         // With only a few added ports, the share is proportional to the number of ports.
         assert_eq!(limits.of_gateways(20, 2), 5_964);
-        // Half of the connections would not leave one for each added port.
+        // If Gateways got half, there would be fewer connections left than added ports.
         assert_eq!(limits.of_gateways(2, 6_000), 561);
         assert_eq!(limits.of_gateways(2, 60_000), 0);
     }

@@ -193,8 +193,8 @@ impl WrittenReports {
         let name = agent_name(gateway, &self.host);
         match within(TIMEOUT, api.delete(&name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
-            // Ignore that the report is already deleted, or that access is forbidden. The
-            // controller deletes stale reports.
+            // Ignore errors if the report is already deleted or access is forbidden. The controller
+            // deletes stale reports.
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404) => Ok(()),
             Err(error) => Err(failed(&name, &error)),
         }

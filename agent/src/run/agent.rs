@@ -111,7 +111,7 @@ pub(super) async fn run(
 }
 
 /// Reports to the service manager and in the log that the agent is stopping, and whether Envoy
-/// keeps serving. Marks the agent as unready if Envoy is drained.
+/// keeps serving. Marks the agent as unready if Envoy is about to drain.
 fn tell_ending(ending: &Ending, stopping: &AtomicBool) {
     match ending {
         Ending::Leave => {

@@ -18,7 +18,7 @@ use crate::source::local::RequestedUsage;
 /// Placeholder for the settings of a cluster source, which never exist.
 pub(super) use std::convert::Infallible as ClusterSettings;
 
-/// Placeholder for the clients for an API server, which never exist.
+/// Placeholder for API server clients, which never exist.
 pub(super) type Clients = ClusterSettings;
 
 /// Placeholder for a request to a signer.

@@ -75,7 +75,7 @@ pub(super) struct Observed {
     /// Listeners with at least one accepted certificate that they do not present, each with the
     /// result of its handshakes.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners that need certificates which no file on this host provides, each with an
+    /// Listeners that need certificates that no file on this host provides, each with an
     /// explanation.
     pub(super) without_files: BTreeMap<String, String>,
     /// Listeners in `without_files` that are closed, because they have no other certificate.
@@ -225,8 +225,8 @@ impl Observed {
     }
 }
 
-/// Returns the listeners that need certificates which no file on this host provides, each with an
-/// explanation. As the second value, returns those of the listeners that have no other certificate.
+/// Returns the listeners that need certificates that no file on this host provides, each with an
+/// explanation. The second value contains those of the listeners that have no other certificate.
 fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();

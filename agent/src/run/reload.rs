@@ -73,8 +73,8 @@ pub struct SettingsReading {
     pub settings: Vec<Setting>,
 }
 
-/// Reads the current settings, and changes the log filter. A trait, because only the implementation
-/// knows the command line.
+/// Reads the current settings, and changes the log filter. This is a trait, because only the
+/// implementation knows the command line.
 pub trait ReadSettings: Send + Sync {
     /// Reads the settings, or returns an error that lists all problems with them.
     fn read(&self) -> Result<SettingsReading, String>;

@@ -156,8 +156,8 @@ pub enum EndError {
 /// Waits until no agent uses the runtime directory. Then drains and stops every Envoy that an agent
 /// left running there. Returns the number of stopped Envoys.
 ///
-/// `told` is the time that an agent was given to stop. If it is `None`, returns an error if an
-/// agent is running.
+/// `told` is the time that an agent was given to stop. If `told` is `None`, a running agent is an
+/// error.
 pub async fn end_left(
     runtime: &Path,
     grace: Duration,
@@ -181,7 +181,7 @@ pub async fn end_left(
     end_all(runtime, grace).await
 }
 
-/// Returns true if an Envoy of the runtime directory may be running.
+/// Returns true if an Envoy with files in the runtime directory may be running.
 pub fn any_left(runtime: &Path) -> bool {
     let directories = entries(&runtime.join("gateways")).unwrap_or_default();
     let noted = |directory: PathBuf| Identity::read(&directory.join(PID_FILE));
@@ -189,7 +189,7 @@ pub fn any_left(runtime: &Path) -> bool {
     noted.any(|envoy| processes::start_time(envoy.pid) == Some(envoy.start_time))
 }
 
-/// Drains and stops every Envoy of the runtime directory. Returns the number of stopped Envoys.
+/// Drains and stops every Envoy with files in the runtime directory. Returns their number.
 pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_running(&config, grace).await
@@ -197,8 +197,8 @@ pub async fn end_all(runtime: &Path, grace: Duration) -> Result<usize, EndError>
     .await
 }
 
-/// Stops the Envoys of the runtime directory that run the binary `own`, because their launcher is
-/// stopping. Returns the number of stopped Envoys.
+/// Stops the Envoys with files in the runtime directory that run the binary `own`, because their
+/// launcher is stopping. Returns the number of stopped Envoys.
 pub async fn end_own(runtime: &Path, own: &Executable, grace: Duration) -> Result<usize, EndError> {
     end_each(runtime, async |config| {
         Supervisor::end_own(&config, own, grace).await

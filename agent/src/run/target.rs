@@ -160,8 +160,8 @@ impl Target {
         }
     }
 
-    /// Returns when the target's certificates and trusted CA certificates are valid. Computed on
-    /// first use.
+    /// Returns the validity periods of the target's certificates and trusted CA certificates.
+    /// Computed on first use.
     pub(super) fn expiries(&self) -> &[Expiry] {
         let read = || {
             let bundles = self.encoded.trust_bundles();

@@ -1,6 +1,6 @@
 //! Updates from a snapshot source. Their revisions are complete and verified.
 //!
-//! A source must never send a partial revision, and never omit a Gateway as withdrawn unless its
+//! A source must never send a partial revision, and may omit a Gateway as withdrawn only if the
 //! withdrawal is certain.
 
 use std::collections::BTreeMap;

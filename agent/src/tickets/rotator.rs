@@ -119,8 +119,8 @@ impl TicketRotator {
 }
 
 impl Tickets {
-    /// Creates a key that is never stored or rotated. Used if session ticket keys are left to
-    /// Envoy.
+    /// Creates a key that is never stored or rotated. Used if Envoy manages its own session ticket
+    /// keys.
     pub(crate) fn once() -> io::Result<Self> {
         let keys = TicketKeys::first(Timestamp::now(), fresh()?);
         Ok(Self(watch::Sender::new(keys).subscribe()))

@@ -3,7 +3,7 @@
 //!
 //! As the heap fills, Envoy first shortens idle timeouts, then releases cached memory, then
 //! disables keep-alive. Finally, it stops accepting connections and requests. Requests that are
-//! already in progress continue. Connections above the connection limit are closed on accept.
+//! already in progress continue. Connections above the connection limit are closed at once.
 
 use envoy_types::pb::envoy::config::overload::v3::{
     OverloadAction, OverloadManager, ResourceMonitor, ScaleTimersOverloadActionConfig,

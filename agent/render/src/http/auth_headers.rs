@@ -1,10 +1,10 @@
 //! Removes request headers that authorization services set for the backend, so that clients cannot
 //! forge them.
 //!
-//! Envoy overwrites a header only if the service's response contains it. Therefore, a filter
-//! removes all headers that the service may set from the request before the service is called. One
-//! such filter runs before the external authorization filters that are configured per route.
-//! Another runs before all filters of a listener.
+//! Envoy overwrites a header only if the service's response contains it. Therefore, before the
+//! service is called, a filter removes all headers that the service may set. One such filter runs
+//! before the external authorization filters that are configured per route. Another runs before all
+//! filters of a listener.
 
 use std::collections::BTreeSet;
 

@@ -121,7 +121,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let Some(path) = path else {
         return Ok(PathSpecifier::Prefix("/".to_owned()));
     };
-    // If a newer release introduces a kind of path match, it must not match every path.
+    // A kind of path match that only a newer release knows must not match every path.
     let kind = path.kind.as_ref();
     let kind =
         kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
@@ -147,7 +147,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         }
         path_match::Kind::Prefix(prefix) => match prefix.trim_end_matches('/') {
             "" => PathSpecifier::Prefix("/".to_owned()),
-            // Envoy requires at least two characters in such a prefix, and neither a query nor a
+            // Envoy rejects such a prefix if it has fewer than two characters, a query or a
             // fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(

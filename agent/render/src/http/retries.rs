@@ -93,7 +93,7 @@ pub(crate) fn render(retry: Option<&Retry>, backend_timeout_ms: u64) -> Option<R
     Some(policy)
 }
 
-/// Returns the Envoy names of these conditions, and of the failures after which a retry is always
+/// Returns Envoy's names for these conditions, and for the failures after which a retry is always
 /// safe.
 fn with_conditions(conditions: &[i32]) -> String {
     let known = conditions

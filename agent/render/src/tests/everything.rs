@@ -22,7 +22,7 @@ pub(crate) const EVERY_TOKEN: [&str; 2] = ["AccessPolicy/ns/a/jwt", "AccessPolic
 pub(crate) const EVERY_BYTE: &str = "TrafficPolicy/ns/every/bandwidth";
 pub(crate) const EVERY_RESPONSE: &str = "TrafficPolicy/ns/every/response";
 
-/// Returns a TLS termination in which every parameter is set.
+/// Returns TLS settings for a listener, with every parameter set.
 pub(crate) fn parameters() -> TlsTermination {
     TlsTermination {
         keys: vec!["Secret/ns/b".to_owned()],

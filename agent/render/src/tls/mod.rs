@@ -89,8 +89,8 @@ pub(crate) fn downstream(
     }))
 }
 
-/// Returns the listener's own session ticket keys. If they are unset or missing, returns the
-/// host's. Returns `None` if Envoy generates keys.
+/// Returns the listener's own session ticket keys. If they are unset or missing, returns the host's
+/// keys. Returns `None` if Envoy generates keys.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,

@@ -210,7 +210,7 @@ mod tests {
         rest: false,
     };
 
-    /// Changes of one kind that arrive at a fixed interval, and the cost of each batch.
+    /// Changes of one kind, with their fixed interval and the cost of each batch.
     #[derive(Clone, Copy)]
     struct Stream {
         sort: Waiting,

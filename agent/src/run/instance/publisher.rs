@@ -147,7 +147,7 @@ impl Publisher {
                 if new || !loaded {
                     self.reread();
                 }
-                // Publish again also if the same process responds again after an interruption.
+                // Also publish again if the same process responds again after an interruption.
                 !loaded || new || (!before.is_live() && self.observed.borrow().applied.is_some())
             }
             _ => false,

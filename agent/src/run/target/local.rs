@@ -74,8 +74,8 @@ pub(in crate::run) fn take_local(known: &watch::Sender<SourceState>, host: &Host
     });
 }
 
-/// Returns true if a target uses the host's session ticket keys in place of others, and these have
-/// been rotated since it was rendered.
+/// Returns true if a target uses the host's session ticket keys in place of others, but was
+/// rendered before their last rotation.
 fn has_older_tickets(target: &Target, host: &HostSettings) -> bool {
     let stand_in = target.options.stand_in_tickets.as_ref();
     stand_in.is_some_and(|keys| *keys != host.tickets.stand_in())

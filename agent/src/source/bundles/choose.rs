@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::state::TakenBundle;
 
-/// A valid bundle, as far as the choice depends on it.
+/// The properties of a valid bundle on which the choice depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) sequence: u64,

@@ -14,7 +14,7 @@ use sesame_proto::signature::TrustedKeys;
 
 use crate::source::update::{GatewayRevision, gateway_of, keys_of, needs_keys};
 
-/// Everything except the bundle itself that determines whether the bundle is valid.
+/// Everything that determines whether a bundle is valid, apart from the bundle itself.
 pub(super) struct BundleRules<'a> {
     pub(super) trusted: &'a TrustedKeys,
     pub(super) required: usize,

@@ -1,10 +1,10 @@
-//! Serves bundles from a directory that is filled by other programs: from a USB stick, by rsync, or
-//! with `sesame-agent apply`.
+//! Serves bundles from a directory that is filled from a USB stick, by rsync, or with `sesame-agent
+//! apply`.
 //!
 //! For each Gateway, the source serves the valid bundle with the highest sequence number, but never
 //! a bundle that is older than one already applied, unless an operator allows it. Removing a file
 //! changes nothing, because a USB stick is eventually unplugged. Only files named `*.bundle` are
-//! read. An incomplete file becomes an error if it is not written to for a while.
+//! read. An incomplete file counts as an error if nothing is written to it for a while.
 
 mod choose;
 mod conditions;

@@ -34,7 +34,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a watch must last to count as steady.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// A change in the cluster, or of the connection to it.
+/// A change in the cluster or in the connection to it.
 #[derive(Debug)]
 pub(super) enum ClusterEvent {
     /// The complete list of objects was read.

@@ -2,8 +2,8 @@
 //! and symbolic links are redirected.
 //!
 //! The watch covers the directory of each file, and the directory of every symbolic link in the
-//! file's path, such as `..data` in a mounted ConfigMap or certbot's `live` links. Slow, complete
-//! scans find changes that cause no events.
+//! file's path, such as `..data` in a mounted ConfigMap or certbot's `live` links. Infrequent
+//! complete scans find changes that cause no events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -80,7 +80,7 @@ pub(super) fn read_all(
     found
 }
 
-/// Advances a request, and adds its pair in use, if any.
+/// Advances a request, and adds the pair that is in use, if any.
 fn requested(
     object: &str,
     request: &CertificateRequest,

@@ -161,8 +161,8 @@ impl Manifests {
                 }
                 Found::Gone if self.parent_stands(&path) => self.forget(&path, &mut changed),
                 // Scan everything: the path may be a directory, a fifo, a dangling link, or a file
-                // beyond the limit. Or the root is missing, which must not be treated as an empty
-                // configuration.
+                // beyond the limit. Or the root may be missing, which must not be treated as an
+                // empty configuration.
                 _ => return self.look(&read, changed),
             }
         }

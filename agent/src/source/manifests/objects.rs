@@ -1,4 +1,4 @@
-//! The objects in one file, and a wrapper with which an object is its own key in an index.
+//! The objects in one file, and a wrapper that makes an object its own key in an index.
 //!
 //! A directory may contain many thousands of objects, so no index here copies the names of objects.
 

@@ -70,7 +70,7 @@ impl Fixture {
             .collect()
     }
 
-    /// Returns the problem that must be the only one.
+    /// Returns the problem, of which there must be exactly one.
     fn problem(&mut self) -> String {
         let mut problems = self.problems();
         assert_eq!(problems.len(), 1, "{problems:#?}");

@@ -74,7 +74,7 @@ impl Id {
 pub(crate) struct Tree {
     /// The directories; the root is the empty path.
     pub(crate) dirs: BTreeMap<PathBuf, Id>,
-    /// The manifests, sorted by path, because the entries of each directory are visited by name.
+    /// The manifests, sorted by path because directory entries are visited in order of name.
     pub(crate) files: Vec<(Arc<Path>, Stamp)>,
     /// Files and directories that exist but could not be inspected.
     pub(crate) unreadable: Vec<PathBuf>,

@@ -3,9 +3,8 @@
 //!
 //! A change names the paths that may have changed, but nothing about their content. Directories are
 //! watched instead of files: when a link is redirected, a watch on the linked file never reports
-//! anything again. Slow rescans find changes without events, such as changes to the targets of
-//! links and on network file systems. If inotify is not available, frequent rescans replace the
-//! events.
+//! anything again. Infrequent rescans find changes without events, such as changes to link targets
+//! or on network file systems. If inotify is not available, frequent rescans replace the events.
 
 mod batch;
 mod scope;
@@ -33,7 +32,7 @@ pub use self::timing::Timing;
 use super::manifests::{ReadLimits, tree};
 use super::way;
 
-/// The paths that may have changed since the last change.
+/// The paths that may have changed since the previous value of this type was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The files at these absolute paths may have changed.

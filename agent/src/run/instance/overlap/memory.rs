@@ -93,7 +93,7 @@ impl BundleMemory {
         retained.filter(|(_, it)| !it.pem.is_empty()).collect()
     }
 
-    /// Returns the retained certificates, each with the end of trust.
+    /// Returns the retained certificates, each with the time when trust in it ends.
     pub(super) fn ends(&self, time: Timestamp) -> Vec<RetainedCertificate> {
         let bundles = self.bundles.iter();
         let all = bundles.flat_map(|(name, bundle)| {
@@ -107,7 +107,7 @@ impl BundleMemory {
         all.collect()
     }
 
-    /// Returns when the next trust ends, or the next certificate is forgotten.
+    /// Returns when trust in a certificate ends next, or when one is forgotten next.
     pub(super) fn next(&self, time: Timestamp) -> Option<Timestamp> {
         let lost = self.bundles.values().flat_map(|bundle| &bundle.lost);
         let times = lost.flat_map(|lost| [lost.until, lost.remembered_until]);
