@@ -14,9 +14,9 @@ use sha2::{Digest as _, Sha256};
 /// SHA-256 of a piece's own content. Pieces to which it refers are not included.
 pub type Digest = [u8; 32];
 
-/// A part of a snapshot that can be excluded, identified by its name in the snapshot. When
-/// searching for conflicts, pieces are added to a configuration in the order of these variants.
-/// Listeners come before routes, because Envoy checks routes only if a listener uses them.
+/// A part of a snapshot that can be excluded, identified by its name in the snapshot. The search
+/// for conflicts adds pieces to a configuration in the order of these variants. Listeners come
+/// before routes, because Envoy checks routes only if a listener uses them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Piece {
     /// A key pair.

@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Binds a port at an address that no other module uses. On 127.0.0.1, a connection of another
+    /// Binds a port on an address that no other module uses. On 127.0.0.1, a connection of another
     /// test could take the port after it is released.
     fn hold() -> TcpListener {
         TcpListener::bind((Ipv4Addr::new(127, 83, 69, 83), 0)).unwrap()

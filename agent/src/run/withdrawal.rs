@@ -39,7 +39,7 @@ impl Withdrawal {
     }
 
     /// Holds the withdrawal until `until`. If it is already held, only `None` has an effect: it
-    /// removes the time limit. Returns true if the withdrawal is released by now.
+    /// removes the time limit. Returns true if the withdrawal has been released.
     pub(super) fn begin(&mut self, until: Option<Instant>) -> bool {
         match &mut self.waits {
             None => {

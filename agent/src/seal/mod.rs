@@ -20,7 +20,7 @@ pub use self::systemd_creds::make_credential;
 /// Name of the credential that contains the sealing key.
 pub const CREDENTIAL: &str = "sesame-seal-key";
 
-/// Way in which the keys at rest are sealed.
+/// How private keys at rest are sealed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum SealMethod {
     /// With `systemd-creds` if it works, else with a key file.

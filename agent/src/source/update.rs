@@ -101,7 +101,7 @@ impl From<ResolvedGateway> for GatewayRevision {
     }
 }
 
-/// A revision of which parts are missing or invalid.
+/// A revision with missing or invalid parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncompleteRevision {
     /// The manifest's revision; empty if no manifest can be read.

@@ -1,4 +1,4 @@
-//! Detects unhealthy endpoints with health check requests, and by the responses to client requests.
+//! Detects unhealthy endpoints by health check requests and by the responses to client requests.
 //!
 //! If too few endpoints are healthy, all endpoints get requests, because a wrong check must not
 //! cause an outage. The limit is Envoy's default panic threshold of 50 %, unless the backend sets

@@ -31,8 +31,8 @@ fn envoy_takes_everything() {
         return;
     };
     let (snapshot, keys) = everything();
-    // The budgets lead to endpoints in files, inline endpoints, some inline route tables and keys,
-    // and everything inline.
+    // The budgets lead, in this order, to endpoints in files, inline endpoints, some inline route
+    // tables and keys, and everything inline.
     for budget in [100, 10, 8, 6, 2] {
         let options = RenderOptions {
             subscription_budget: budget,

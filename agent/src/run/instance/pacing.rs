@@ -161,8 +161,8 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns when a change in this queue may be published. `None` means immediately: the queue or
-    /// the total has spent less than its share, or endpoints have waited long enough.
+    /// Returns when a change in this queue may be published. `None` means immediately: this queue
+    /// or the total is below its share, or endpoints have waited long enough.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;

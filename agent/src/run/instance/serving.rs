@@ -329,7 +329,7 @@ impl Serving {
 
     /// Stores the accepted state, and stops the Envoy or leaves it running.
     async fn finish(self) {
-        // If `ending` is unset, the engine stopped by itself, which is no reason to stop Envoy.
+        // If `stop` is unset, the engine stopped by itself, which is no reason to stop Envoy.
         let ending = self.stop.borrow().unwrap_or(Ending::Leave);
         match ending {
             Ending::Leave => drop(self.supervisor),

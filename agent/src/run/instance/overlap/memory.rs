@@ -279,7 +279,7 @@ mod tests {
             ],
         );
         assert_eq!(found, ["", "", "", "a", "a"]);
-        // A certificate that was lost, declared again and then revoked is no longer trusted.
+        // A certificate that was removed, declared again and then revoked is no longer trusted.
         let found = steps(&mut memory, &[(5, &["d", "a"]), (6, &["d"])]);
         assert_eq!(found, ["", ""]);
     }

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until then, connections of removed listeners may still use clusters that no listener needs.
+    /// Until then, connections of removed listeners may still use clusters that nothing else uses.
     draining: Option<Instant>,
 }
 
