@@ -32,7 +32,7 @@ pub use self::timing::Timing;
 use super::manifests::{ReadLimits, tree};
 use super::way;
 
-/// The paths that may have changed since the previous value of this type was sent.
+/// The paths that may have changed since the previous change was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The files at these absolute paths may have changed.
