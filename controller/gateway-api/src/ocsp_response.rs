@@ -104,7 +104,7 @@ impl OcspResponse {
         single(response).ok_or(OcspResponseError::Malformed)?
     }
 
-    /// Checks that the response states this certificate to be good.
+    /// Checks that the response states that this certificate is good.
     pub fn check_for(&self, certificate: &X509Certificate<'_>) -> Result<(), OcspResponseError> {
         let Self {
             serial,

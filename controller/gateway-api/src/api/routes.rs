@@ -228,7 +228,7 @@ pub struct SessionPersistence {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SessionCookie {
-    /// Name of the cookie. If unset, a name that is specific to the rule.
+    /// Name of the cookie. If unset, the name is specific to the rule.
     pub name: Option<Box<str>>,
     /// Path for which browsers send the cookie; `/` if unset.
     pub path: Option<Box<str>>,

@@ -98,7 +98,7 @@ fn protocol(
     })
 }
 
-/// Returns the name of a Backend that differs from the port's default Backend.
+/// Returns the name of a Backend whose contents differ from the port's default Backend.
 fn distinct_name(port: &str, backend: &Backend) -> String {
     format!("{port}/{}", digest::backend(backend))
 }
@@ -131,7 +131,7 @@ pub(crate) fn reached_by(
         (None, MeshTransport::Mesh(tls)) if backend.protocol() != AppProtocol::UdpDatagrams => {
             reached.tls = Some(Box::new(tls.clone()));
         }
-        // TLS cannot carry datagrams. Without endpoints, nothing is sent to the Backend.
+        // TLS cannot carry datagrams. A Backend without endpoints receives no traffic.
         (None, MeshTransport::Mesh(_) | MeshTransport::Refused) => reached.endpoints.clear(),
     }
     // `backend.endpoints` is the name of the port or XBackend. `reached.endpoints` may be empty

@@ -22,7 +22,7 @@ pub(crate) enum UpstreamProtocol {
     H2c,
     /// HTTP/2 over TLS.
     H2,
-    /// HTTP/1.1 or raw bytes over TLS.
+    /// TLS that carries HTTP/1.1 or raw bytes.
     Tls,
 }
 
@@ -58,7 +58,7 @@ impl UpstreamProtocol {
             |name: &str| name == port.port.to_string() || !name.is_empty() && *name == *port.name;
         let lists = |protocol: &Self| {
             let list = service.metadata.annotations.get(protocol.annotation());
-            // Annotations are truncated at this length, so assume that the missing part listed the
+            // The list was truncated at this length, so assume that the missing part named the
             // port.
             list.is_some_and(|list| {
                 list.len() >= MAX_CONTOUR_CHARACTERS || list.split(',').map(str::trim).any(is_meant)

@@ -16,7 +16,7 @@ pub(super) const SERVICES: Expected = Expected {
     wrong_name: Reason::BackendNotFound,
 };
 
-/// Describes references to XBackends, which are always explicit.
+/// Describes references to XBackends, which must always specify the kind.
 pub(super) const X_BACKENDS: Expected = Expected {
     group: EXPERIMENTAL_GATEWAY_GROUP,
     kind: "XBackend",

@@ -119,8 +119,8 @@ fn check<'w>(
     }
 }
 
-/// Reads `spec.options`. An invalid value of a Sesame option invalidates the policy, because the
-/// policy's author relies on its protection.
+/// Reads `spec.options`. An invalid value of a Sesame option invalidates the policy, because its
+/// author relies on the option's protection.
 fn patterns(
     options: &BTreeMap<String, String>,
     policy: &ObjectKey,

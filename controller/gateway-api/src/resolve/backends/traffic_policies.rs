@@ -59,7 +59,7 @@ fn check<'w>(
     let XBackendTrafficPolicySpec {
         target_refs,
         retry_constraint,
-        // Validated with each rule that uses session persistence.
+        // This field is validated for each rule that uses session persistence.
         session_persistence: _,
     } = &object.spec;
     let mut accepted = Verdict::default();

@@ -66,7 +66,7 @@ fn check<'w>(
         external_hostname,
         port: XBackendPort { number },
         protocol,
-        // Validated with each rule that uses session persistence.
+        // This field is validated for each rule that uses session persistence.
         session_persistence: _,
         tls,
     } = &object.spec;

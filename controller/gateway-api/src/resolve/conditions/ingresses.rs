@@ -1,6 +1,6 @@
 //! Conditions of Ingresses. An Ingress has no conditions in its own status, so they are reported
-//! elsewhere: hosts display them, and in a cluster, Events contain their reasons and messages.
-//! Their parent is the Gateway that serves the Ingress's class.
+//! elsewhere: hosts display them, and in a cluster, Events contain their reasons and messages. The
+//! conditions' parent is the Gateway that serves the Ingress's class.
 
 use std::collections::BTreeSet;
 

@@ -11,8 +11,8 @@ use crate::world::World;
 /// TLSCertificateDelegations.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
-    /// The namespaces that TLSCertificateDelegations allow to refer to each Secret, or `*`. Keyed
-    /// by Secret.
+    /// For each Secret, the namespaces that TLSCertificateDelegations allow to refer to it. `*`
+    /// means all namespaces.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 

@@ -90,7 +90,7 @@ pub(crate) struct Expected {
     pub(crate) kind: &'static str,
     /// Kind that is assumed if a reference does not specify one.
     pub(crate) default: &'static str,
-    /// Reason reported for a reference to another kind.
+    /// Reason reported for a reference to a kind other than `kind`.
     pub(crate) wrong_kind: Reason,
     /// Reason reported for an invalid name.
     pub(crate) wrong_name: Reason,

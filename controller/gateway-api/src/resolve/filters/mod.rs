@@ -113,7 +113,7 @@ impl<'w> RuleFilters<'w> {
             }
         }
         if let FilterType::Other(_) = type_ {
-            // Never serve the rule without this filter, which might authorize requests.
+            // Never serve the rule without this filter, because the filter might restrict access.
             self.unserved = Some(Unserved::Type(format!(
                 "filters[{i}].type {:?} is not supported",
                 type_.as_str()

@@ -1,6 +1,6 @@
 //! Reads the addresses that a Gateway requests (`GatewaySpec.addresses`).
 //!
-//! An unsupported address type rejects the whole Gateway. An invalid value is only omitted.
+//! A Gateway with an unsupported address type is rejected. An invalid value is merely omitted.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::status::{Reason, Verdict};
 pub(crate) struct GatewayAddresses {
     /// Valid IP addresses, in the order of `spec.addresses`. If empty, the host chooses an address.
     pub(crate) usable: Vec<String>,
-    /// Messages about requested addresses with an unsupported routability, which are not assigned.
+    /// Messages about addresses that are not assigned because their routability is unsupported.
     pub(crate) unassigned: Vec<String>,
     /// Verdict on requested values that are not IP addresses.
     pub(crate) unusable: Verdict,
@@ -80,7 +80,7 @@ impl GatewayAddresses {
     }
 
     /// Removes and returns the usable addresses, which will be requested from a load balancer. The
-    /// hosts then listen on all their addresses.
+    /// hosts then listen on all of their own addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)

@@ -211,7 +211,7 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// Names the release of the supported definitions, or all their releases if kinds differ.
+/// Names the release of the definitions, or several releases if these differ between kinds.
 pub(crate) fn supported(definitions: &Definitions) -> String {
     let Definitions::Installed(all) = definitions else {
         return format!("Gateway API {} is supported", OWN.0);

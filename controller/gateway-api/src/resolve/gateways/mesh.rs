@@ -19,7 +19,7 @@ use crate::world::{Kind, World};
 /// Default key of the trust bundle in a ConfigMap.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Error for mesh settings if the feature is disabled; follows the name of the field.
+/// Error for mesh settings if the feature is disabled. Messages put the field name before it.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
@@ -130,7 +130,7 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // Each peer is an endpoint, and the proposal defines no server name for it.
+            // Each peer is an endpoint, and the proposal defines no server names for peers.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()

@@ -85,7 +85,7 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) settings: GatewaySettings,
     /// True if the Gateway's parameters are missing from `settings` because they are invalid.
     pub(crate) parameters_refused: bool,
-    /// Messages about unknown annotations and unsupported settings. The defaults are used instead.
+    /// Messages about unknown annotations, and about settings that are replaced with defaults.
     pub(crate) not_understood: Vec<String>,
     /// Verdict on the Gateway's own settings. On error, these settings are ignored and the
     /// Gateway's last state is kept.
@@ -297,7 +297,7 @@ fn check<'w>(
     }
 }
 
-/// Returns the hostnames of listeners that none of the listener's own certificates covers.
+/// Returns the hostname of each listener whose certificates do not cover it.
 pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
     let by_owner = gateways.iter().flat_map(CheckedGateway::listeners_by_owner);
     listeners::uncovered::collect(by_owner)

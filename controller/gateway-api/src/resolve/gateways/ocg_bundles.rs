@@ -1,7 +1,7 @@
 //! Collects the CA certificates of Gateways outside the cluster. The certificates are written to
 //! ConfigMaps from which meshes read them.
 //!
-//! This module only returns CA certificates, whatever else the Secrets contain. If a Gateway's CA
+//! This module returns only CA certificates, whatever else the Secrets contain. If a Gateway's CA
 //! certificates are unavailable, the ConfigMap is not changed.
 
 use std::collections::BTreeMap;

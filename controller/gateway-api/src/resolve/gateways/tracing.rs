@@ -85,7 +85,7 @@ pub(super) fn check<'w>(
                 }
                 return (found, None);
             }
-            // An earlier check has reported any error.
+            // If there is an error, an earlier check has reported it.
             Ok(TracingDecision::Unsaid) | Err(_) => {}
         }
     }

@@ -119,8 +119,8 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if a change to this Backend's existence here also applies to the whole world.
-    /// Returns `None` if no Backend here has this name.
+    /// Returns true if adding or removing this Backend also adds or removes it in the whole world.
+    /// Returns `None` if `self` has no Backend with this name.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
             .backends
@@ -176,8 +176,8 @@ pub(super) fn difference(
         removed: old.difference(&new).cloned().collect(),
     };
     let complete = endpoints.added.len() == new.difference(&old).count();
-    // Which problems are reported depends on the ports that all routes use, so leave them to a full
-    // resolution.
+    // The problems to report depend on the ports that all routes use, so leave these problems to a
+    // full resolution.
     (complete && problems.is_empty()).then_some((delta, endpoints))
 }
 

@@ -3,8 +3,8 @@
 //!
 //! `routes` resolves changed routes together with only their `neighbours`, and `backends` finds the
 //! Backends that are added or removed. `endpoints` reads only the EndpointSlices of changed
-//! Services. The result must never differ from a full resolution (property tests compare them). If
-//! it might differ, no result is returned and the caller must resolve the whole world.
+//! Services. The result must never differ from that of a full resolution (property tests compare
+//! the two). If it might, no result is returned and the caller must resolve the whole world.
 
 mod backends;
 mod endpoints;
@@ -69,8 +69,8 @@ pub fn resolve(
             _ => return None,
         }
     }
-    // Which problems are reported depends on the ports that all routes use, so leave them to a full
-    // resolution.
+    // The problems to report depend on the ports that all routes use, so leave these problems to a
+    // full resolution.
     let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)

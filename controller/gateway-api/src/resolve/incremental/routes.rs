@@ -2,11 +2,11 @@
 //!
 //! A route's virtual hosts and status depend on listeners, Services and other objects. The only
 //! routes on which they depend are the route's neighbors, which share a hostname with it.
-//! Therefore, a reduced world that contains only these neighbors is resolved twice: with the routes
-//! before the change and after the change. In the reduced world, a changed route has the same
-//! status as in the whole world, and its virtual hosts have the same content. If the two results
-//! differ only in virtual hosts and route statuses, the whole world changes in the same way. If
-//! they differ in anything else, a full resolution is needed.
+//! Therefore, a reduced world that contains only these neighbors is resolved twice: with the
+//! previous and with the current versions of the routes. In the reduced world, a changed route has
+//! the same status as in the whole world, and its virtual hosts have the same content. If the two
+//! results differ only in virtual hosts and route statuses, the whole world changes in the same
+//! way. If they differ in anything else, a full resolution is needed.
 //!
 //! The neighbors themselves are resolved only in part, because their own neighbors may be missing.
 //! Therefore, a match that seems reachable in the reduced world may be unreachable in the whole
@@ -28,7 +28,7 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// Maximum number of changed routes. With more, a full resolution costs hardly more.
+/// Maximum number of changed routes. Beyond it, a full resolution is hardly slower.
 pub(super) const MAX_CHANGED: usize = 32;
 
 /// The previous versions of changed routes.

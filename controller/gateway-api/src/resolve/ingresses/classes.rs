@@ -124,7 +124,7 @@ impl<'w> IngressClasses<'w> {
         gateway.as_ref().ok().copied()
     }
 
-    /// Reports a problem for each class that has no Gateway or an unknown setting.
+    /// Reports a problem for each class that has an unknown setting or lacks a Gateway.
     pub(crate) fn tell(&self, problems: &mut Problems) {
         for (name, of) in &self.annotations_of {
             if *of != NGINX {

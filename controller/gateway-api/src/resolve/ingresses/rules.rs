@@ -358,7 +358,7 @@ impl IngressHostRules<'_> {
         }
     }
 
-    /// Replaces all rules by one that responds with an error to every request for the host.
+    /// Replaces all rules with one that responds with an error to every request for the host.
     fn refuse_all(&mut self) {
         let index = self.rules.first().map_or(0, |rule| rule.index);
         self.standing = 0;

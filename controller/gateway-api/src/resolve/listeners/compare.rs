@@ -39,8 +39,8 @@ pub(crate) fn compare(gateways: &mut [ComparedGateway<'_, '_>]) {
     overlaps::find_by_hostname(&mut all, &names);
 }
 
-/// Finds listeners of Gateways that are served together whose certificates cover each other's
-/// hostnames. The certificates must already be resolved.
+/// Finds listeners whose certificates cover each other's hostnames, among Gateways that are served
+/// together. The certificates must already be resolved.
 pub(crate) fn compare_certificates(gateways: &mut [(String, &mut [CheckedListener<'_>])]) {
     let names: Vec<String> = gateways.iter().map(|(name, _)| name.clone()).collect();
     let all = gateways

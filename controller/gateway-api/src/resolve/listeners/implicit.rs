@@ -33,7 +33,7 @@ pub struct HostClients {
     pub mode: ClientMode,
     /// The Secret with the CA certificates for clients.
     pub authorities: Option<ObjectRef>,
-    /// The Secret with revocation lists of these authorities.
+    /// The Secret with the revocation lists that these CAs issued.
     pub revoked: Option<ObjectRef>,
     /// True if only the client's own certificate is checked against the revocation lists, not its
     /// issuers' certificates.

@@ -34,7 +34,7 @@ impl<'w> NamespaceRule<'w> {
         Self::read(at, namespaces, own, Self::Nothing)
     }
 
-    /// Reads either field. `absent` is the result if `from` is unset.
+    /// Reads the field at path `at`. `absent` is the result if `from` is unset.
     fn read(
         at: &str,
         namespaces: Option<&'w AllowedNamespaces>,

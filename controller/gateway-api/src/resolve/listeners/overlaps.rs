@@ -24,7 +24,7 @@ fn https<'l>(
     })
 }
 
-/// Sets `overlaps` on HTTPS listeners whose hostname overlaps with another on the same port.
+/// Sets `overlaps` on HTTPS listeners whose hostnames overlap with others on the same port.
 pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let by_key: HashMap<(u16, &str), usize> = https(listeners)
         .map(|(i, port, hostname)| ((port, hostname.key()), i))
@@ -49,8 +49,8 @@ pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gatew
 /// Sets `certificate_overlaps` on HTTPS listeners on the same port. The certificates must already
 /// be resolved.
 pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
-    // Three indices of the listeners: by certificate name, by hostname, and by each hostname that
-    // covers theirs.
+    // Indices of listeners by certificate name, by hostname, and by each hostname that covers the
+    // listener's hostname.
     let mut owners: BTreeMap<(u16, Hostname), Vec<usize>> = BTreeMap::new();
     let mut by_key: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
     let mut below: HashMap<(u16, &str), Vec<usize>> = HashMap::new();
@@ -116,7 +116,7 @@ pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], ga
     }
 }
 
-/// Returns the hostname of those of a listener's hosts that a certificate with this name covers. A
+/// Returns a hostname for all hosts that both a listener and a certificate with this name cover. A
 /// wildcard in the certificate's name covers one label.
 fn shared<'h>(name: &'h Hostname, listener: &'h Hostname) -> Option<&'h Hostname> {
     if listener.covers(name) {

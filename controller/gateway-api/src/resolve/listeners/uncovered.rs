@@ -1,5 +1,5 @@
-//! Listener hostnames that none of the listener's certificates covers, so clients reject the
-//! connection. The listener's condition, Events and metrics are derived from these values.
+//! Collects listener hostnames that no certificate of the listener covers: clients reject it. The
+//! listener's condition, Events and metrics are derived from these hostnames.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ pub struct UncoveredHostname {
     pub hostname: String,
 }
 
-/// The uncovered hostnames of each Gateway and ListenerSet, in the order of their listeners.
+/// The uncovered hostnames for each object that defines listeners, in the order of the listeners.
 /// Objects without uncovered hostnames are absent.
 pub type UncoveredHostnames = BTreeMap<ObjectKey, Vec<UncoveredHostname>>;
 

@@ -15,7 +15,7 @@ use crate::world::Kind;
 pub(crate) struct CheckedBackendPolicy<'w> {
     pub(crate) object: &'w BackendPolicy,
     pub(crate) accepted: Verdict,
-    /// Not applied if `accepted` has an error.
+    /// These settings have no effect if `accepted` has an error.
     settings: BackendSettings,
 }
 

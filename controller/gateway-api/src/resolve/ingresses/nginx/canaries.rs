@@ -21,7 +21,7 @@ use crate::resolve::syntax::limits::MAX_WEIGHT;
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes;
 
-/// The paths of all canary Ingresses. `paths` lists those that another Ingress shares.
+/// The paths of all canary Ingresses. `paths` contains only those that another Ingress shares.
 #[derive(Default)]
 pub(in super::super) struct Canaries<'w> {
     by_path: BTreeMap<PathKey<'w>, Canary<'w>>,
@@ -98,7 +98,7 @@ impl<'w> Canaries<'w> {
         self.by_path.get(&key(ingress, class, host, path))
     }
 
-    /// Returns a message about the first path of a canary Ingress that has no effect, if any.
+    /// Returns a message about the first ineffective path of a canary Ingress, if any.
     pub(in super::super) fn without_effect(
         &self,
         canary: &'w Ingress,
@@ -122,7 +122,7 @@ impl<'w> Canaries<'w> {
     }
 }
 
-/// Returns a message about annotations of a canary that have no effect, if any.
+/// Returns a message if any annotations of a canary Ingress have no effect.
 pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<String> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
     let names = names.filter(|name| {

@@ -114,14 +114,14 @@ pub(super) struct NginxSettings {
     redirects_tls: bool,
     /// Value of `force-ssl-redirect`.
     redirects_all: bool,
-    /// Errors because of which the whole Ingress is not served.
+    /// Errors because of which no part of the Ingress is served.
     pub(super) withheld: Vec<String>,
     /// Messages about values that have no effect.
     pub(super) notes: Vec<String>,
 }
 
 impl NginxSettings {
-    /// Reads the annotations of an Ingress. `ingress` is its provenance, as
+    /// Reads the annotations of an Ingress. `ingress` identifies the Ingress, as
     /// `Ingress/namespace/name`.
     pub(super) fn read(metadata: &Metadata, ingress: &str) -> Self {
         let mut from = Annotations::of(metadata);
@@ -214,7 +214,7 @@ impl<'m> Annotations<'m> {
         read.map_err(|error| self.notes.push(why(error))).ok()
     }
 
-    /// Reads an annotation. If its value is invalid, the whole Ingress is not served.
+    /// Reads an annotation. If its value is invalid, no part of the Ingress is served.
     fn require<T>(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! Reads Ingress paths as regular expressions, and rewrites and redirects.
+//! Reads Ingress paths that may be regular expressions. Also reads rewrites and redirects.
 //!
 //! In ingress-nginx, `rewrite-target` or `use-regex` on one Ingress makes the paths of all
 //! Ingresses for the same host regular expressions. Here, the annotations only affect their own
@@ -182,7 +182,7 @@ fn without_groups(target: &str) -> String {
     replaced(target, |_| String::new())
 }
 
-/// Replaces references such as `$1` by `\1`.
+/// Replaces references such as `$1` with `\1`.
 fn with_backslashes(target: &str) -> String {
     replaced(target, |digit| format!("\\{digit}"))
 }
