@@ -1,7 +1,7 @@
 //! Expiry of certificates, revocation lists and OCSP staples, and warnings about their expiry.
 //!
-//! Functions that depend on the current time take it as an argument. Resolution has no clock, so
-//! its callers use this module and report the result. An expired certificate is still served:
+//! Functions that depend on the current time take it as an argument. Resolution reads no clock, so
+//! its callers use this module and report the warnings. An expired certificate is still served:
 //! clients decide whether to accept it, and closing the port would not help them.
 
 use std::collections::BTreeMap;

@@ -40,7 +40,7 @@
 //! ";
 //! ```
 //!
-//! `decode` reads objects of the types in `api` and adds them to a `world`. `resolve`, a pure
+//! `decode` reads objects of the types in `api`, and a `world` holds them. `resolve`, a pure
 //! function, converts the world to snapshots, keys and `status` conditions. `explain` shows how a
 //! snapshot handles one request. Modules that depend on the time, such as `expiry`, take the time
 //! as an argument. `certificate_facts` describes certificates, and `ocsp_response` parses OCSP

@@ -1,7 +1,7 @@
 //! Suggests the known field that the author of an unknown field probably meant.
 
 /// Returns the known field with the most similar name. Returns `None` if every name differs in too
-/// many letters. A third of the letters may differ, rounded down, but at least one and at most
+/// many letters. The limit is a third of the letters, rounded down, but at least one and at most
 /// three.
 pub(super) fn to(unknown: &str, known: &'static [&'static str]) -> Option<&'static str> {
     // Skip long names. All known names are shorter, and the time of a comparison is proportional to

@@ -31,7 +31,7 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) key: Box<str>,
-    /// Line on which the key is.
+    /// Line that contains the key.
     pub(super) line: u32,
     pub(super) value: Node,
 }

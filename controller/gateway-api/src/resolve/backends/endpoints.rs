@@ -85,7 +85,7 @@ pub(crate) fn service_port<'s>(
     same_number.find(|port| transport_of(&port.protocol) == transport)
 }
 
-/// Returns the name of a Service port's endpoint set. The name contains the transport for UDP,
+/// Returns the name of a Service port's endpoint set. For UDP, the name ends with the transport,
 /// because TCP and UDP ports may share a number.
 pub(crate) fn set_name(service: &NamespacedName, number: i32, transport: &str) -> String {
     match transport {

@@ -1,4 +1,4 @@
-//! Reads the settings with which BackendTLSPolicies and XBackends validate backend certificates. A
+//! Reads the fields of BackendTLSPolicies and XBackends that configure certificate validation. A
 //! setting that cannot be read is an error: no check is ever skipped.
 
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use crate::status::{
 };
 use crate::world::ObjectKey;
 
-/// Returns the statuses of all HTTPProxies. `lost` lists the requests that are sent to other routes
-/// instead.
+/// Returns the statuses of all HTTPProxies. `lost` lists the requests that HTTPProxies lose to
+/// other routes.
 pub(crate) fn statuses(
     proxies: &[CheckedProxy<'_>],
     routes: &Routes<'_>,

@@ -12,8 +12,8 @@ use crate::resolve::tables::LostRequests;
 use crate::status::{Condition, ConditionStatus, ConditionType, RouteParentStatus, RouteStatus};
 use crate::world::{Kind, ObjectKey};
 
-/// Returns the statuses of all Ingresses. `lost` lists the requests that are sent to other routes
-/// instead.
+/// Returns the statuses of all Ingresses. `lost` lists the requests that Ingresses lose to other
+/// routes.
 pub(crate) fn statuses(
     ingresses: &[CheckedIngress<'_>],
     routes: &Routes<'_>,

@@ -148,7 +148,7 @@ pub(super) type Judged = (usize, Option<Grounds>);
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
 /// Returns which policies of one kind affect each Gateway, sorted by Gateway name. `judge` returns
-/// the policies that affect the targets of a Gateway.
+/// the policies that affect a Gateway, once per target.
 pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,

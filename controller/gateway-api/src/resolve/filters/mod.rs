@@ -289,7 +289,7 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets a value. Returns false if this replaced another value.
+/// Sets the value in `slot`. Returns false if `slot` already had a value.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()

@@ -3,7 +3,7 @@
 //! unsupported feature here.
 //!
 //! `supportedFeatures` lists a feature only if the installed definition of its kind supports it:
-//! the definition's release and channel must have the feature's fields and know its name.
+//! the definition's release and channel must define the feature's fields and its name.
 
 use std::ops::RangeInclusive;
 

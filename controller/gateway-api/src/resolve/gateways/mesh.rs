@@ -19,7 +19,7 @@ use crate::world::{Kind, World};
 /// Default key of the trust bundle in a ConfigMap.
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Error for mesh settings if the feature is disabled. Messages put the field name before it.
+/// Error for mesh settings if the feature is disabled. In messages, the field's name precedes it.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 

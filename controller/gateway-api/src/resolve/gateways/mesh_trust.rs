@@ -1,7 +1,7 @@
 //! Checks whether meshes trust the certificates of Gateways outside the cluster.
 //!
-//! The result is only reported and never changes traffic, because each mesh decides itself which
-//! certificates it accepts.
+//! The result is only reported and never changes traffic, because each mesh decides for itself
+//! which certificates it accepts.
 
 use std::collections::HashSet;
 
@@ -229,7 +229,7 @@ impl<'w> TrustingMesh<'w> {
         self.bundle = bundle.name;
     }
 
-    /// Returns the signature paths that make the mesh trust this Gateway's certificate, if any.
+    /// Returns the signature paths through which the mesh trusts the Gateway's certificate, if any.
     fn trust_in(&self, gateway: &str) -> Option<&SignatureTrust> {
         self.trusted.iter().find(|trust| trust.of == gateway)
     }

@@ -103,7 +103,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Checks all Gateways of Sesame classes, except those in `unserved`. The result is sorted by name.
+/// Checks all Gateways of Sesame classes except those in `unserved`. Returns them sorted by name.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -360,8 +360,7 @@ impl<'w> CheckedGateway<'w> {
         }
     }
 
-    /// Returns the verdict on the whole Gateway, which includes the listeners that `answers_for`
-    /// returns.
+    /// Returns the verdict on the Gateway and on the listeners that `answers_for` returns.
     pub(crate) fn verdict(&self) -> Verdict {
         let mut verdict = self.accepted.clone();
         let own = self.answers_for();

@@ -71,8 +71,8 @@ pub(super) fn add_users(
     known
 }
 
-/// Returns the routes that use each of these Services. A Service is omitted if other kinds of
-/// objects use it, too.
+/// Returns the routes that use each of these Services. A Service is omitted if objects of other
+/// kinds also use it.
 fn users(
     world: &World,
     services: &BTreeSet<NamespacedName>,

@@ -15,7 +15,7 @@ use crate::resolve::syntax::hostnames::{covers, meant};
 use crate::resolve::syntax::limits::MAX_REFUSED_HOSTNAMES;
 use crate::world::{AnyObject, Named, Objects, World};
 
-/// Maximum number of neighbors of each kind. Beyond it, a full resolution is hardly slower.
+/// Maximum number of neighbors of each kind. With more, a full resolution is hardly slower.
 const MAX_NEIGHBOURS: usize = 256;
 
 /// Returns all objects on which the routes' results depend, before and after the change.

@@ -28,7 +28,7 @@ use crate::resolve::{Options, Resolution, ResolvedGateway, Resolver, tables};
 use crate::status::{RouteStatus, Statuses};
 use crate::world::{AnyObject, Kind, ObjectKey, World};
 
-/// Maximum number of changed routes. Beyond it, a full resolution is hardly slower.
+/// Maximum number of changed routes. With more, a full resolution is hardly slower.
 pub(super) const MAX_CHANGED: usize = 32;
 
 /// The previous versions of changed routes.

@@ -51,7 +51,7 @@ pub(crate) struct CheckedIngress<'w> {
     pub(crate) accepted: Verdict,
     /// Verdict on the backends of the Ingress.
     pub(crate) resolved: Verdict,
-    /// Errors in rules that are not served although other rules of the Ingress are.
+    /// Errors in rules that are not served, while other rules of the Ingress are served.
     pub(crate) dropped: Verdict,
     /// Range of the Ingress's routes in the list of all routes.
     pub(crate) routes: Range<usize>,

@@ -163,7 +163,7 @@ pub(super) fn tell(
     }
 }
 
-/// Returns a message if clients get a certificate from a listener other than this one.
+/// Returns a message if clients get the certificate of another listener for the same host.
 fn another_certificate(listener: &CheckedListener<'_>) -> Option<&'static str> {
     listener.conflict.as_ref()?;
     Some(

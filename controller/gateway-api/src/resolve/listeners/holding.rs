@@ -2,8 +2,8 @@
 //! served.
 //!
 //! Without this protection, requests for the hostname would reach a listener with a wider hostname
-//! on the same port. They would then get that listener's certificate, filters and routes. A served
-//! listener never loses a hostname because another listener holds it.
+//! on the same port. They would then get that listener's certificate, filters and routes. Holding a
+//! hostname never takes it away from a listener that is served.
 
 use std::collections::HashSet;
 

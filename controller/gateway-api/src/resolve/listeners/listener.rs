@@ -115,8 +115,8 @@ pub(crate) struct CheckedListener<'w> {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) namespaces: NamespaceRule<'w>,
     pub(crate) accepted: Verdict,
-    /// Set if an unknown field prevents the listener from being served, with the reason.
-    /// `filters::resolve` moves the reason to `accepted`.
+    /// The reason, if an unknown field prevents the listener from being served. `filters::resolve`
+    /// moves the reason to `accepted`.
     pub(crate) withheld: Option<String>,
     /// Message of the condition Accepted if the listener is accepted.
     pub(crate) accepted_message: Cow<'static, str>,
@@ -132,8 +132,8 @@ pub(crate) struct CheckedListener<'w> {
     /// HTTPS listeners on the same port whose hostnames overlap with this listener's. The
     /// descriptions reveal only what this listener's author may see.
     pub(crate) overlaps: Vec<String>,
-    /// Some of the listeners with overlapping certificates. Certificates overlap if one listener's
-    /// certificate covers the other listener's hostname.
+    /// Some of the listeners whose certificates overlap with this listener's. Certificates overlap
+    /// if one listener's certificate covers the other listener's hostname.
     pub(crate) certificate_overlaps: Vec<String>,
     /// Client certificate validation that an HTTPProxy configures, if any.
     pub(crate) clients: Option<&'w HostClients>,

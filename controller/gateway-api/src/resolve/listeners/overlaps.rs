@@ -9,7 +9,7 @@ use super::listener::{CheckedListener, Rank};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Maximum number of certificate overlaps per listener. Otherwise, listeners that share a
+/// Maximum number of certificate overlaps per listener. Without a limit, listeners that share a
 /// certificate would all list each other.
 const MAX_NAMED: usize = 8;
 

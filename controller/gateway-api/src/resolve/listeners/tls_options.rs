@@ -1,7 +1,7 @@
 //! Reads a listener's `tls.options`. Sesame's own keys set TLS parameters; other keys have no
 //! effect.
 //!
-//! Authors who set Sesame's keys rely on their protection, so an invalid option is never ignored.
+//! Authors who set such an option rely on its protection, so an invalid option is never ignored.
 //! Instead, the listener is not served, and its condition states the expected values.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -199,7 +199,7 @@ impl TlsOptions {
         Some(format!("tls.options {CLIENT_NAMES:?}: {why}"))
     }
 
-    /// Returns a warning if the cipher suites have no effect, or if none of them fits a key of
+    /// Returns a warning if the cipher suites have no effect, or if none of them works with keys of
     /// these types.
     pub(super) fn advice(&self, keys: &BTreeSet<KeyKind>) -> Option<String> {
         if self.cipher_suites.is_empty() {
@@ -232,7 +232,7 @@ pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)
 }
 
-/// Returns the options with other projects' keys, which have no effect.
+/// Returns the options whose keys belong to other projects. They have no effect.
 pub(super) fn of_others(options: &BTreeMap<String, String>) -> impl Iterator<Item = (&str, &str)> {
     let all = options.iter().map(|(key, value)| (&**key, &**value));
     all.filter(|(key, _)| !is_ours(key))

@@ -1,5 +1,5 @@
-//! Collects listener hostnames that no certificate of the listener covers: clients reject it. The
-//! listener's condition, Events and metrics are derived from these hostnames.
+//! Finds listener hostnames that no certificate of the listener covers, so that clients reject
+//! connections. The listener's condition, Events and metrics are derived from these hostnames.
 
 use std::collections::BTreeMap;
 use std::fmt;
