@@ -120,7 +120,7 @@ impl Counter {
 
     fn class(&self, class: &ClassBracketed) -> u64 {
         let ranges = ranges(&class.kind);
-        // Without regard to case, a range such as `[X-c]` becomes three ranges.
+        // If case is ignored, a range such as `[X-c]` becomes three ranges.
         let ranges = if self.folds {
             ranges.saturating_mul(3)
         } else {

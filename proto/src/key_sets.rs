@@ -63,8 +63,8 @@ pub fn is_copy_name(name: &str) -> bool {
 }
 
 /// Returns the name of a controller's copy for a URI. `authorities` names the object with the CA
-/// certificates, and is empty for the system's certificates. Since the name depends on it, a
-/// tenant's CA never vouches for another tenant's keys.
+/// certificates, and is empty for the system's certificates. Since the name depends on this object,
+/// a tenant's CA never vouches for another tenant's keys.
 pub fn copy_name(controller: &str, uri: &str, authorities: &str) -> String {
     let parts = [controller, "\0", uri, "\0", authorities];
     let mut digest = digest::sha256_of_all(&parts.map(str::as_bytes));

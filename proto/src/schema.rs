@@ -131,7 +131,7 @@ impl Port {
 
 impl VirtualHost {
     /// Maximum number of external authorizations. The proxy always reserves this number of slots:
-    /// changing it would close the connections for every hostname on the port.
+    /// changing the number would close the connections for every hostname on the port.
     pub const MAX_EXTERNAL_AUTHS: usize = 4;
 }
 

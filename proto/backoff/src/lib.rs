@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Pauses between attempts. Each pause is twice as long as the last, up to a limit. A success
-/// resets them.
+/// Pauses between attempts. Each pause is twice as long as the previous one, up to a limit. A
+/// success resets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -28,13 +28,13 @@ impl Backoff {
         pause
     }
 
-    /// Resets the backoff after a success, so that the next pause is the first again.
+    /// Resets the backoff after a success, so that the next pause is as short as the first.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns the first pause, doubled `doublings` times, up to the limit. For callers that count
-    /// failures themselves.
+    /// Returns the first pause, doubled `doublings` times, up to the limit. Meant for callers that
+    /// count failures themselves.
     pub fn doubled(self, doublings: u32) -> Duration {
         let factor = 2_u32.saturating_pow(doublings);
         self.first.saturating_mul(factor).min(self.longest)

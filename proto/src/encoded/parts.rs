@@ -12,8 +12,8 @@ pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     std::ptr::eq(one, other) || one == other
 }
 
-/// Parts of an encoded snapshot. Each part is an encoded snapshot with other fields, so their
-/// concatenation is the whole snapshot.
+/// Parts of an encoded snapshot. Each part is an encoded snapshot with different fields, so the
+/// parts form the whole snapshot when concatenated.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parts {
     /// Fields with lower numbers than the route tables.

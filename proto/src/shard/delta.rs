@@ -27,9 +27,9 @@ pub struct ShardDelta {
 }
 
 /// Computes the difference between the configurations in `before` and `after`. `size` is the size
-/// of `before` in memory, and `stored` returns the bytes of the shard with a digest. Returns `None`
-/// if a shard is missing or damaged, or if anything has changed besides virtual hosts and added or
-/// removed backends.
+/// of `before` in memory, and `stored` returns a shard's bytes by digest. Returns `None` if a shard
+/// is missing or damaged, or if anything has changed besides virtual hosts and added or removed
+/// backends.
 pub fn delta<'s>(
     before: &[ShardRef],
     size: u64,

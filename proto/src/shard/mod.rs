@@ -77,7 +77,7 @@ pub enum ShardError {
         form: Form,
         /// The limit in bytes.
         limit: u64,
-        /// Remedy, which the message ends with.
+        /// Remedy, with which the message ends.
         remedy: String,
     },
     /// The manifest version is not supported.

@@ -1,4 +1,4 @@
-//! Normalizes a request's path as Envoy does before it compares the path with routes. Without this,
+//! Normalizes a request's path as Envoy does before it compares the path with routes. Otherwise,
 //! clients could bypass routes.
 
 use sesame_proto::canonical_path::collapse_dots;

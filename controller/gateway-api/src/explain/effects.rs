@@ -82,7 +82,7 @@ pub(super) fn of_policies(filters: &RequestFilters) -> Vec<ExplainedFilter> {
         response,
         bandwidth,
         policies,
-        // The names of these filters already include the policies.
+        // The names of these filters already include the policies' names.
         address_filters: _,
         tokens: _,
         reserved_headers: _,

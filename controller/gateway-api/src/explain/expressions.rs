@@ -60,7 +60,7 @@ fn compile(pattern: &str) -> Option<Regex> {
         let mut builder = RegexBuilder::new(pattern);
         builder.unicode(unicode).size_limit(MAX_BYTES).build().ok()
     };
-    // Without Unicode first, as in resolution.
+    // Try without Unicode first, as resolution does.
     build(false).or_else(|| build(true))
 }
 

@@ -10,7 +10,7 @@ use super::describe;
 use super::expressions::Expressions;
 
 /// Returns the reason if rendering leaves out a match, or `None` if it does not. Rendering leaves
-/// out matches because of which Envoy would reject the whole route table.
+/// out matches that would make Envoy reject the whole route table.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {

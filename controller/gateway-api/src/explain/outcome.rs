@@ -300,6 +300,6 @@ pub struct ExplainedTls {
     pub sni: String,
     /// Names of which the backend's certificate must have at least one.
     pub names: Vec<String>,
-    /// Name of the CA certificates for validating the backend. Empty for the system's.
+    /// Name of the CA certificates for validating the backend. Empty for the system's CAs.
     pub authorities: String,
 }

@@ -1,5 +1,5 @@
-//! Statuses as values. Their conditions have no transition times, but the order and names that the
-//! Gateway API specifies.
+//! Statuses as values. Their conditions have the order and names that the Gateway API specifies,
+//! but no transition times.
 //!
 //! Resolution derives [`Statuses`] only from the objects. [`program`] and [`refuse_rules`] add the
 //! hosts' reports, and [`merge`] adds transition times when a status is written. Nothing here reads

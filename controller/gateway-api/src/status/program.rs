@@ -29,8 +29,8 @@ pub struct Programmed {
     pub unshown_certificates: BTreeMap<String, String>,
     /// Addresses in `spec.addresses` that no host has, each with an explanation.
     pub unusable_addresses: BTreeMap<String, String>,
-    /// Why the Gateway has no address yet. `None` if it has one, or if hosts merely have not
-    /// reported it.
+    /// Why the Gateway has no address yet. `None` if it has one, or if hosts have merely not
+    /// reported it yet.
     pub awaited: Option<String>,
     /// Notes about the hosts, appended to the condition's message.
     pub notes: Vec<String>,
@@ -241,7 +241,7 @@ fn set(condition: &mut Condition, status: ConditionStatus, reason: Reason, messa
     message.clone_into(&mut condition.message);
 }
 
-/// Sets a condition while no host is ready: to False, or if there are no hosts, leaves it Unknown.
+/// Sets a condition to False while no host is ready, or leaves it Unknown if there are no hosts.
 fn wait(condition: &mut Condition, hosts: u32, progress: &str) {
     if hosts > 0 {
         set(condition, ConditionStatus::False, Reason::Pending, progress);

@@ -29,7 +29,7 @@ impl PathValidity {
         not_after: i64::MAX,
     };
 
-    /// Returns the period in which both are valid.
+    /// Returns the period in which both paths are valid.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             not_before: self.not_before.max(other.not_before),
@@ -42,7 +42,7 @@ impl PathValidity {
     }
 }
 
-/// The trust of a peer in a certificate, as far as signatures tell.
+/// A peer's trust in a certificate, as far as signatures show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignatureTrust {
     /// The owner of the certificate, or the peer that trusts the certificate.
@@ -68,7 +68,7 @@ impl SignatureTrust {
     }
 }
 
-/// Sets each condition to False that depends on trust for which no path is valid at `now`.
+/// Sets each condition that depends on trust to False if no path is valid at `now`.
 pub fn tell_lapsed(conditions: &mut [Condition], now: Timestamp) {
     for condition in conditions {
         let lapsed = lapsed(condition, now);

@@ -34,7 +34,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteKeySet<'w> {
     uri: &'w str,
-    /// CA certificates for validating the issuer's server. `None` means the system's.
+    /// CA certificates for validating the issuer's server. `None` means the system's CAs.
     authorities: Option<Authorities<'w>>,
     interval: Duration,
 }
@@ -259,7 +259,7 @@ impl<'w> RemoteKeySets<'w> {
         requests
     }
 
-    /// Returns the objects with CA certificates, and the ConfigMaps with the copies.
+    /// Returns the objects that contain CA certificates or fetched copies.
     pub fn references(&self) -> BTreeSet<ObjectKey> {
         let authorities = self.all.iter().filter_map(|(_, set)| set.authorities);
         let authorities =

@@ -171,8 +171,8 @@ fn own_tls<'w>(
     Ok(OwnTls { tls, bundle })
 }
 
-/// Returns the accepted subject names, at least one. A certificate is accepted if it contains any
-/// of them.
+/// Returns the accepted subject names; there is at least one. A certificate is accepted if it
+/// contains any of them.
 pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     let ProxyValidation {
         ca_secret: _,

@@ -113,7 +113,7 @@ mod tests {
             ("*", regex(".*")),
             ("https://a.test", exact("https://a.test")),
             ("http://a.test:8080", exact("http://a.test:8080")),
-            // Read as a regular expression, this would also allow https://xa.test.
+            // As a regular expression, this text would also allow https://xa.test.
             ("https://*.a.test", exact("https://*.a.test")),
             ("https://.*.a.test", exact("https://.*.a.test")),
             (r"https://.*\.a\.test", regex(r"https://.*\.a\.test")),

@@ -57,8 +57,7 @@ impl Details {
         }
     }
 
-    /// Returns true if the HTTPProxy has an error because of which Contour would serve none of its
-    /// routes.
+    /// Returns true if the HTTPProxy has an error that would make Contour serve none of its routes.
     pub(super) fn withdraws(&self, of: &NamespacedName) -> bool {
         let errors = self.0.get(of).into_iter().flatten();
         errors

@@ -1,5 +1,5 @@
-//! Health checks in HTTPProxies. An invalid health check has no effect, so its endpoints receive
-//! requests unchecked.
+//! Health checks in HTTPProxies. If a health check is invalid, the endpoints receive requests
+//! without being checked.
 
 use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::{HealthCheck, HttpCheck, MAX_BACKEND_MS, StatusRange};

@@ -1,10 +1,10 @@
 //! Resolves HTTPProxies: finds roots, follows their includes, and converts their routes to checked
 //! routes.
 //!
-//! From there on, they share all code with Gateway API routes: route tables, precedence and limits.
-//! HTTPProxy routes take precedence over Ingresses, but not over Gateway API routes. Among equal
-//! matches in an include tree, the last route wins, as in Contour. A route that cannot be served
-//! still matches its requests, and responds with an error.
+//! From then on, these routes share all code with Gateway API routes: route tables, precedence and
+//! limits. HTTPProxy routes take precedence over Ingresses, but not over Gateway API routes. Among
+//! equal matches in an include tree, the last route wins, as in Contour. A route that cannot be
+//! served still matches its requests, and responds with an error.
 
 mod addresses;
 mod answers;

@@ -170,7 +170,7 @@ impl ReadRoute<'_> {
     }
 }
 
-/// A provider's check under its name, and a note about its keys.
+/// A provider's name and check, and a note about the provider's keys.
 type NotedProvider = ((String, Arc<AccessCheck>), Option<String>);
 
 /// Reads a provider. Errors have Contour's reason.

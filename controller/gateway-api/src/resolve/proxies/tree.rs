@@ -21,7 +21,7 @@ pub(super) struct Place<'w> {
     pub(super) depth: usize,
     /// Index of this occurrence among all occurrences of the HTTPProxy.
     pub(super) number: usize,
-    /// Matches for the requests of invalid includes. These requests get an error.
+    /// Matches for requests that invalid includes cover. These requests get an error.
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
@@ -121,7 +121,7 @@ impl<'w> IncludeTree<'_, 'w> {
 
     /// Returns the included HTTPProxy and its conditions, or `None` if an earlier include with
     /// equal conditions receives its requests. If the include is invalid, the error is the match
-    /// for its requests.
+    /// for the requests that it covers.
     fn include(
         &mut self,
         proxy: &'w HttpProxy,

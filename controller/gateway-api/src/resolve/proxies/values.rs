@@ -177,7 +177,7 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
 enum Fact<'a> {
     Present,
     Absent,
-    /// The header or parameter has an exact value; the value does not matter.
+    /// The header or parameter must equal some value; which value is irrelevant.
     Is,
     IsText(&'a str),
     IsNot(&'a str),

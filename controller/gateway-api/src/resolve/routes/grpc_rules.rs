@@ -29,7 +29,7 @@ impl RouteRule for GrpcRule {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// A rule without matches counts as one, because it gets a default match.
+    /// A rule without matches counts as one match, because it gets a default match.
     fn matches(&self) -> usize {
         self.matches.len().max(1)
     }

@@ -287,7 +287,7 @@ fn check_limits<R: RouteRule>(
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
-        // A scope is reported elsewhere as unsupported, but does not invalidate the route.
+        // This unsupported field is reported elsewhere, and does not invalidate the route.
         use_default_gateways: _,
         hostnames,
         rules,

@@ -85,7 +85,7 @@ pub(crate) struct Order {
     /// Specificity of the route's own hostname, not of its intersection with the listener's.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// The position of the route, and of the rule among the rules of the route that are served.
+    /// The position of the route, and of the rule among those rules of the route that are served.
     pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }

@@ -27,7 +27,7 @@ pub(crate) struct RequestRule<'w> {
     pub(crate) filters: RuleFilters<'w>,
     /// True if the filters might be security-relevant.
     pub(crate) protects: bool,
-    /// If unknown fields prevent the rule from being served, explains why.
+    /// The explanation, if unknown fields prevent the rule from being served.
     pub(crate) unknown: Option<String>,
     pub(crate) forwarding: Forwarding<'w>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Forwarding<'w> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestTimeouts {
     pub(crate) request_ms: u64,
-    /// True if the route disables the request timeout with `0s`. If the route does not set it, the
+    /// True if the route disables the request timeout with `0s`. If the route sets no timeout, the
     /// proxy's limits apply.
     pub(crate) request_disabled: bool,
     /// Timeout for each attempt to forward a request.

@@ -157,7 +157,7 @@ pub(super) fn check<'w, R: RouteRule>(
     }
 }
 
-/// Appended to messages: what happens to the requests to a route that serves nothing.
+/// Appended to messages: what happens to requests if no rule of the route is served.
 fn all_refused() -> String {
     format!("; all requests get {}", refusal::HTTP)
 }

@@ -40,8 +40,8 @@ pub(crate) trait RouteRule: Sized + 'static {
     /// Returns true if the rule has filters that might be security-relevant.
     fn protects(&self) -> bool;
 
-    /// Checks the rule at `index` in its route. `unknown` is set if the rule must not be served
-    /// because of unknown fields, and explains why.
+    /// Checks the rule at `index` in its route. If unknown fields prevent the rule from being
+    /// served, `unknown` explains why.
     fn check<'w>(
         &'w self,
         index: usize,
@@ -390,7 +390,7 @@ pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) hostnames: usize,
     /// Policies that may target the rule.
     pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
-    /// The most rate limits that any listener of the route has.
+    /// The largest number of rate limits on any of the route's listeners.
     pub(crate) inherited: usize,
     pub(crate) cx: &'a mut ResolveContext<'w, 'o>,
     pub(crate) backends: &'a mut Backends<'w>,

@@ -85,7 +85,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
 /// Maximum length of a cookie or header name.
 const MAX_NAME: usize = 256;
 
-/// Settings from either release of the API. The releases name some of the fields differently.
+/// Settings from either of the two API releases, which name some of the fields differently.
 struct Shape<'w> {
     header: bool,
     name: Option<&'w str>,

@@ -21,7 +21,7 @@ pub(crate) enum Parameters<'w> {
     Absent,
     /// The configuration is valid.
     Valid(&'w SesameConfiguration),
-    /// The configuration is missing or invalid, or the reference is.
+    /// The configuration is missing or invalid, or the reference is invalid.
     Refused,
 }
 

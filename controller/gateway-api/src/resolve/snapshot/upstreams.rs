@@ -64,8 +64,8 @@ pub(crate) fn find<'w>(
         let Some(mut backend) = backend else {
             continue;
         };
-        // Set the key only after the Backend is named. Otherwise, if a route starts to use session
-        // persistence, requests of other routes would move to another Backend.
+        // Set the session key only after the Backend is named. Otherwise, if a route starts to use
+        // session persistence, requests of other routes would move to another Backend.
         if with_sessions.contains(&noted) {
             backend.session_key = all.session_key(name);
         }

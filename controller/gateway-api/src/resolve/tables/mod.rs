@@ -36,9 +36,9 @@ use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
 /// Up to this number of HTTPS and TLS listeners on a port, each HTTPS listener has virtual hosts
-/// that respond with 421 for the hostnames of all others, so their number grows quadratically. With
-/// more listeners, there are such virtual hosts only for the names in the listener's certificates,
-/// because clients reuse connections only for those names.
+/// that respond with 421 for the hostnames of all others, so the number of virtual hosts grows
+/// quadratically. With more listeners, there are such virtual hosts only for the names in the
+/// listener's certificates, because clients reuse connections only for those names.
 const MAX_EACH_BESIDE: usize = 128;
 
 /// The ports and route tables of Gateways that are served together. A Backend's name also encodes

@@ -1,4 +1,4 @@
-//! Limits the size of routes per hostname, per Gateway, and of all Gateways together. A Gateway's
+//! Limits the size of routes per hostname, per Gateway, and for all Gateways together. A Gateway's
 //! limit is shared fairly among namespaces, and the limit for all Gateways is shared fairly among
 //! Gateways.
 //!
@@ -38,7 +38,7 @@ pub(super) struct ListenerHosts<'a> {
 }
 
 impl<'a> ListenerHosts<'a> {
-    /// Collects the hostnames of a listener and its routes that no other listener owns.
+    /// Collects those hostnames of a listener and its routes that no other listener owns.
     pub(super) fn new(listener: &PlacedListener<'a>, owners: &HostnameOwners<'_>) -> Self {
         let mut by_domain: HashMap<&str, Vec<Hosted<'a>>> = HashMap::new();
         let mut domains: BTreeMap<&str, &Hostname> = BTreeMap::new();

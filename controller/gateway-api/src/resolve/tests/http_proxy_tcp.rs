@@ -1,5 +1,5 @@
-//! `tcpproxy` in HTTPProxies: connections by server name, includes, and errors because of which
-//! connections are closed.
+//! `tcpproxy` in HTTPProxies: connections by server name, includes, and errors that close
+//! connections.
 
 use sesame_proto::schema::{L4Route, Listener, Protocol};
 

@@ -74,8 +74,8 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Resolves `world` in full and returns the result. `then` is the result for `before`. If
-/// incremental resolution from there is possible, asserts that its result is equal.
+/// Resolves `world` in full and returns the result. `then` is the result for `before`. If the
+/// changes can be resolved incrementally, asserts that the result is equal.
 fn compare(
     before: &World,
     world: &World,
@@ -316,7 +316,7 @@ fn apparent_backend_use_is_verified_with_few_references() {
     assert!(told(&routes, one, [("/", "s1"), ("/a", "s1")]));
 }
 
-/// A route may switch to a Service that few objects reference, without full resolution.
+/// If few objects reference a Service, a route can switch to it without full resolution.
 #[test]
 fn backend_switch_with_few_users_resolves_as_delta() {
     let place = "parentRefs: [{name: edge}], hostnames: [a.example.com]";

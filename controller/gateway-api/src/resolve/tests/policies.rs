@@ -155,7 +155,7 @@ fn missing_policy_target_is_reported_when_route_refers() {
             ConditionState::False(Reason::TargetNotFound),
             "{target}"
         );
-        // The policy targets a different port of the Service, so it does not affect this one.
+        // The policy targets a different port of the Service, so it does not affect port 80.
         let plain = resolution.gateways[0].snapshot.backends.first();
         assert!(plain.is_none_or(|backend| backend.tls.is_none()));
     }

@@ -61,8 +61,8 @@ pub(crate) struct CaBundles<'w> {
     objects: HashMap<(Kind, &'w str, &'w str, &'w str), ParsedObject>,
     /// Combined bundles by name.
     pub(super) unions: HashMap<String, Arc<Union>>,
-    /// How much each namespace uses. This is limited because a few objects can be combined in
-    /// thousands of ways.
+    /// The bundles that each namespace uses. They are limited because a few objects can be combined
+    /// in thousands of ways.
     shares: HashMap<&'w str, NamespaceShare>,
 }
 

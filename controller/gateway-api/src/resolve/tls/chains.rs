@@ -1,5 +1,5 @@
-//! Sorts certificate chains into the order in which Envoy presents them, and finds flaws that Envoy
-//! or clients reject.
+//! Sorts certificate chains into the order in which Envoy presents them, and finds flaws that make
+//! Envoy or clients reject them.
 //!
 //! This module never rejects a chain: Envoy decides, and it accepts some chains that other
 //! implementations reject. Messages tell the author what to fix, and identify certificates by their

@@ -18,7 +18,7 @@ use crate::resolve::context::grants::Referrer;
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, Verdict};
 
-/// The client validation of each port, with its default.
+/// The client validation of each port, and the default.
 #[derive(Debug, Default)]
 pub(crate) struct FrontendValidation {
     default: PortValidation,

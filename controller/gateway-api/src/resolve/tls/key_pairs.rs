@@ -28,9 +28,9 @@ pub(crate) struct Certificate {
     pub(crate) key: KeyRef,
     pub(crate) pair: Arc<KeyPair>,
     pub(crate) kind: KeyKind,
-    /// Warnings about flaws that Envoy or clients reject.
+    /// Warnings about flaws that make Envoy or clients reject the certificate.
     pub(crate) advice: Vec<String>,
-    /// Warnings about flaws that clients reject if a server presents the certificate.
+    /// Warnings about flaws that make clients reject a server with this certificate.
     pub(crate) server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     for_clients: bool,
@@ -94,9 +94,9 @@ pub struct CheckedPair {
     pub key: KeyRef,
     /// The pair.
     pub pair: KeyPair,
-    /// Warnings about flaws that Envoy or clients reject.
+    /// Warnings about flaws that make Envoy or clients reject the certificate.
     pub advice: Vec<String>,
-    /// Warnings about flaws that clients reject if a server presents the certificate.
+    /// Warnings about flaws that make clients reject a server with this certificate.
     pub server_advice: Vec<String>,
     /// True if the leaf is a client certificate.
     pub for_clients: bool,

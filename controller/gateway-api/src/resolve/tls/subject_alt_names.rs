@@ -8,7 +8,7 @@ use crate::api::{SubjectAltName, SubjectAltNameType};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::{limits, names};
 
-/// Names and patterns, each list in the order of the object.
+/// Names and patterns, each list in the object's own order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AltNames {
     pub(crate) dns_names: Vec<String>,

@@ -22,11 +22,11 @@ use crate::world::Kind;
 
 /// Maximum number of exempt objects per policy.
 const MAX_EXEMPTIONS: usize = 16;
-/// Maximum number of ConfigMaps with networks per field.
+/// Maximum number of ConfigMaps that a field may reference for networks.
 const MAX_LISTS: usize = 8;
 /// Maximum number of networks per field, including those in ConfigMaps.
 const MAX_LISTED: usize = 2048;
-/// Default entry of a ConfigMap with networks.
+/// Default key of the networks in a ConfigMap's `data`.
 const DEFAULT_LIST: &str = "networks";
 
 #[derive(Clone, Debug, Default, PartialEq)]

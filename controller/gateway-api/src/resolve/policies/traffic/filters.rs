@@ -88,8 +88,8 @@ impl FilterSettings {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
     }
 
-    /// Returns the objects that are exempt from at least one part of an access check, with these
-    /// parts.
+    /// Returns the objects that are exempt from at least one part of an access check, each with
+    /// these parts.
     pub(super) fn exempt(&self) -> impl Iterator<Item = String> {
         let exempt = self.access.values().flat_map(|it| &it.exempt);
         exempt.map(|(object, parts)| {
@@ -118,7 +118,7 @@ impl FilterSettings {
     }
 
     /// Merges the settings of a wider scope into these. Access checks accumulate, the lowest limit
-    /// applies, and other settings here take precedence.
+    /// applies, and other settings in `self` take precedence.
     pub(crate) fn add(&mut self, wider: &Self) {
         let Self {
             max_body_bytes,
@@ -261,8 +261,7 @@ impl FilterSettings {
         of_claims.chain(services.flat_map(headers_set_by))
     }
 
-    /// Returns the sorted names of the policies that set any of these fields, except for access
-    /// checks.
+    /// Returns the sorted names of the policies that set any of these fields other than `access`.
     fn policies(&self) -> Vec<String> {
         let Self {
             max_body_bytes,
@@ -273,7 +272,7 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            // Filters for access checks already contain the policy's name.
+            // The names of filters for access checks already contain the policy's name.
             access: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];

@@ -55,7 +55,7 @@ struct Timeouts {
 
 impl TrafficSettings {
     /// Merges the settings of a wider scope, or of a newer policy in the same scope, into these.
-    /// Tuning settings here take precedence.
+    /// Tuning settings in `self` take precedence.
     fn add(&mut self, wider: &Self) {
         let Self {
             rate_limits,

@@ -1,4 +1,4 @@
-//! The filters of a route: its rule's own, those of its listener, and what it is exempt from.
+//! The filters of a route, from its rule and its listener, and the checks that it is exempt from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
