@@ -122,7 +122,7 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
-/// Returns a set in canonical form that accepts no signature.
+/// Returns a set in canonical form with which no signature can be verified.
 pub fn placeholder() -> String {
     format!(r#"{{"keys":[{UNUSABLE}]}}"#)
 }

@@ -132,8 +132,8 @@ const SECRET: &[&str] = &[
     "xsrf",
 ];
 
-/// Returns the part of a header's name because of which the header must not be logged, or `None` if
-/// it may be logged. Pseudo-headers are never logged.
+/// Returns the part of a header's name that forbids logging the header, or `None` if it may be
+/// logged. Pseudo-headers are never logged.
 pub fn secret(header: &str) -> Option<&'static str> {
     let plain = header.to_ascii_lowercase().replace('_', "-");
     if plain.starts_with(':') {

@@ -1,5 +1,5 @@
-//! Checks path rewrites with regular expressions. Envoy must accept them, and every result must be
-//! a path.
+//! Checks path rewrites that use regular expressions. Envoy must accept them, and every result must
+//! be a path.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Capture, Hir, HirKind, Look};

@@ -53,7 +53,7 @@ pub(super) fn differences<'e>(
 /// An encoded name, and the encoded message with that name.
 pub(super) type NamedMessage<'e> = (&'e [u8], &'e [u8]);
 
-/// Returns the messages of a list with their names. The arguments are the field numbers of both.
+/// Returns a list's messages with their names, given the field numbers of the list and the name.
 pub(super) fn by_name(
     list: &[u8],
     (field, name_field): (u32, u32),

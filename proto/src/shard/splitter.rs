@@ -20,8 +20,8 @@ use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, Snapshot};
 
 /// Target size of a configuration shard before compression, in bytes. Smaller shards make an edit
-/// cheaper, because it rewrites a whole shard. Larger shards help a reader that starts, because it
-/// fetches all shards.
+/// cheaper, because it rewrites a whole shard. Larger shards help a reader that has just started,
+/// because it fetches all shards.
 const TARGET_BYTES: usize = 64 * 1024;
 /// Maximum number of configuration buckets. For a larger configuration, shards become larger
 /// instead.

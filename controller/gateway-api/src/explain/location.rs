@@ -29,7 +29,7 @@ pub(super) fn replaced(
             let from = match matched.and_then(|it| it.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // Without a final slash in the prefix, the rest of the path starts with a slash.
+                // If the prefix has no final slash, the rest of the path starts with a slash.
                 Some(path_match::Kind::TextPrefix(prefix)) => {
                     prefix.strip_suffix('/').unwrap_or(prefix)
                 }

@@ -19,7 +19,7 @@ pub struct TimedCondition {
     /// The human-readable message.
     #[serde(default)]
     pub message: String,
-    /// Generation of the object for which the condition was determined.
+    /// The object's generation when the condition was determined.
     #[serde(default)]
     pub observed_generation: i64,
     /// Time at which the condition's status last changed.

@@ -14,8 +14,8 @@ pub(crate) fn unsupported(message: impl Into<String>) -> Grounds {
     (Reason::UnsupportedValue, message.into())
 }
 
-/// The faults found in one aspect of an object. If there are any: the first reason, and all
-/// messages.
+/// The faults found in one aspect of an object: the first reason and all messages, if there are any
+/// faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
     fault: Option<Grounds>,

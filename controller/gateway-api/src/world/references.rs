@@ -7,7 +7,7 @@ use crate::api::{
     L4Rule, Metadata, Object, RequestMirror, RouteSpec,
 };
 
-/// A reference that may be to a Service.
+/// A reference that may name a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServiceReference<'w> {
     /// Namespace of the Service.

@@ -239,7 +239,7 @@ impl<'w> RemoteKeySets<'w> {
         }
     }
 
-    /// Returns the key sets to fetch, by the name of the copy's ConfigMap, within the limits.
+    /// Returns the key sets to fetch within the limits, keyed by their copies' ConfigMap names.
     pub fn requests(&self) -> KeySetRequests {
         let mut requests = KeySetRequests::new();
         let mut by_namespace: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();

@@ -86,7 +86,7 @@ fn origins(list: &[String], regexes: &mut Regexes) -> Result<Vec<CorsOrigin>, St
 }
 
 /// Returns true if Contour treats the text as an exact origin instead of a regular expression. Such
-/// text has a scheme, and a host of characters that Go allows in a URL.
+/// text has a scheme, and a host with only characters that Go allows in a URL.
 fn is_url(text: &str) -> bool {
     let Some((scheme, host)) = text.split_once("://") else {
         return false;

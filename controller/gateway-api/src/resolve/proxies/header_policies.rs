@@ -139,7 +139,7 @@ fn header(name: &str, parts: Vec<Kind>) -> Header {
 
 #[derive(Default)]
 struct Value<'v> {
-    /// Adjacent literals are merged into one.
+    /// Never empty. Adjacent literals are merged into one.
     parts: Vec<Kind>,
     unknown: Vec<&'v str>,
 }

@@ -150,7 +150,7 @@ impl<'w> TokenProviders<'w> {
 }
 
 impl ReadRoute<'_> {
-    /// Requires the route's token. If that is not possible, the route responds with an error.
+    /// Makes the rule require the route's token. On failure, the route responds with an error.
     pub(super) fn verify(
         &mut self,
         providers: &TokenProviders<'_>,

@@ -54,7 +54,7 @@ pub(crate) struct CheckedRoute<'w> {
     /// True if the route is not accepted but still attaches to listeners to reject its requests,
     /// because they might need protection that other routes lack.
     pub(crate) refuses: bool,
-    /// Whether all references are valid, regardless of the parent.
+    /// Whether all references are valid, which does not depend on the parent.
     pub(crate) resolved: Verdict,
     /// Reason and message about dropped rules. `None` if no rules are dropped, or if all are.
     pub(crate) dropped: Option<Grounds>,

@@ -18,7 +18,7 @@ pub(super) struct CheckedRules<'w> {
     pub(super) accepted: Verdict,
     /// True if the route is not accepted and its rules exist only to reject requests.
     pub(super) refuses: bool,
-    /// Whether all references are valid, regardless of the parent.
+    /// Whether all references are valid, which does not depend on the parent.
     pub(super) resolved: Verdict,
     /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,

@@ -136,8 +136,8 @@ pub(crate) struct CheckedRule {
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
     /// Filters from policies for the rule and its route, if any.
     pub(crate) filters: Option<Arc<FilterSettings>>,
-    /// True if the rule might be security-relevant. Requests to the rule must then never reach
-    /// another route instead.
+    /// True if the rule might be security-relevant. If so, its requests must never fall through to
+    /// another route.
     pub(crate) protects: bool,
 }
 

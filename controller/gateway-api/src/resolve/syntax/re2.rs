@@ -13,7 +13,7 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Maximum number of repetitions of a subexpression, multiplied with those of enclosing
+/// Maximum number of repetitions of a subexpression, multiplied by those of the enclosing
 /// expressions.
 const MAX_REPETITIONS: u32 = 1000;
 

@@ -69,7 +69,7 @@ impl FilterSettings {
         }
     }
 
-    /// Adds a check of tokens, required by `object`.
+    /// Adds a check of the tokens that `object` requires.
     pub(crate) fn require_tokens(&mut self, object: &str, tokens: Arc<AccessCheck>) {
         self.access.insert(object.into(), tokens);
     }
@@ -83,7 +83,7 @@ impl FilterSettings {
         without
     }
 
-    /// Sets the maximum size of request bodies, configured by `object`.
+    /// Sets the maximum size of request bodies, as `object` configures it.
     pub(crate) fn limit_body(&mut self, object: &str, bytes: u64) {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
     }
@@ -107,8 +107,8 @@ impl FilterSettings {
         notes.map(String::as_str)
     }
 
-    /// Returns true if a protective setting is present. Requests must then never reach another
-    /// route instead.
+    /// Returns true if a protective setting is present. If so, requests must never fall through to
+    /// another route.
     pub(crate) fn protects(&self) -> bool {
         !self.access.is_empty() || self.max_body_bytes.is_some() || self.headers.is_some()
     }

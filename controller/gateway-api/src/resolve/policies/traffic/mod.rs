@@ -38,7 +38,7 @@ pub(crate) struct TrafficSettings {
     /// Headers that policies set, by the policies' namespace. Clients must not set them. Filled in
     /// only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
-    /// True if all requests are rejected: a protective setting is invalid or a field is unknown.
+    /// True if a protective setting is invalid or a field is unknown: all requests are rejected.
     pub(crate) refuses: bool,
 }
 
@@ -72,8 +72,8 @@ impl TrafficSettings {
         self.refuses |= refuses;
     }
 
-    /// Returns true if any setting is protective. Requests must then never reach another route
-    /// instead.
+    /// Returns true if any setting is protective. If so, requests must never fall through to
+    /// another route.
     pub(crate) fn protects(&self) -> bool {
         self.refuses || !self.rate_limits.is_empty() || self.filters.protects()
     }
