@@ -48,7 +48,7 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Key pairs. All versions with the same key pairs share them.
+    /// Key pairs, shared by all versions of the snapshot that have the same ones.
     keys: Arc<[KeyPair]>,
 }
 

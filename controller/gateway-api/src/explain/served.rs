@@ -29,7 +29,7 @@ pub struct ServedPlace {
 }
 
 /// Returns the listeners and matches that belong to an object or use it. `object` has the form
-/// `Kind/namespace/name`. The order is that of ports and route tables.
+/// `Kind/namespace/name`. The result is in the order of ports and route tables.
 pub fn served(snapshot: &Snapshot, object: &str) -> Vec<ServedPlace> {
     let mut places = Vec::new();
     for port in &snapshot.ports {

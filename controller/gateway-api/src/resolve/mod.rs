@@ -91,7 +91,7 @@ pub struct Resolution {
     pub statuses: Statuses,
     /// Gateways that are not served because their class serves only one Gateway.
     pub unserved: BTreeSet<NamespacedName>,
-    /// Gateways published together with others of their class, including Gateways not accepted.
+    /// Gateways published together with others of their class, even Gateways that are not accepted.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
     /// Names under which nothing can be published now, because parameters are invalid. The last
     /// publication under these names remains in effect.
@@ -158,7 +158,7 @@ impl Resolution {
                 let expiries: Vec<Expiry> = keys
                     .filter_map(|key| pairs.get(key.as_str()))
                     .flatten()
-                    // Unless the certificate requires its staple, it is valid without one.
+                    // The certificate is valid without a staple, unless it requires one.
                     .filter(|expiry| expiry.of != ExpiryOf::Staple { demanded: false })
                     .cloned()
                     .collect();

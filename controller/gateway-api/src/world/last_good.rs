@@ -1,8 +1,8 @@
 //! The last valid key pair of each Secret. It remains in use while the Secret is invalid.
 //!
 //! Resolution keeps no state, so this history is part of its input. After each resolution, the
-//! caller passes the valid pairs to the next. After a restart, it passes the pairs that were last
-//! published or accepted. Private keys are never printed.
+//! caller passes the valid pairs to the next one. After a restart, it passes the pairs that were
+//! last published or accepted. Private keys are never printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! while the settings of one of the Gateways are invalid.
 //!
 //! Resolution keeps no state, so this history is part of its input. After each resolution, the
-//! caller passes the ports to the next. After a restart, it passes the ports that were last
+//! caller passes the ports to the next one. After a restart, it passes the ports that were last
 //! published or accepted. A port is included only if it is served.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -32,7 +32,7 @@ pub struct BundleOrder<'a> {
     pub label: BundleLabel,
     /// The snapshot.
     pub snapshot: &'a Snapshot,
-    /// Key pairs to which the snapshot refers. They are only used if `hosts` is not empty.
+    /// Key pairs to which the snapshot refers. They are used only if `hosts` is not empty.
     pub pairs: &'a [KeyPair],
     /// Hosts for which the private keys are encrypted. If empty, the bundle omits the keys.
     pub hosts: &'a [HostKey],

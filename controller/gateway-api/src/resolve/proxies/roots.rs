@@ -140,7 +140,7 @@ fn root<'w>(
     Some(root.map_err(|why| (("VirtualHostError", "FQDNNotSpecified"), why)))
 }
 
-/// Returns the error for a root whose hostname is a duplicate. Must not reveal other namespaces.
+/// Returns the error, without revealing other namespaces, for a root with a duplicate hostname.
 fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
     let winners = if none_has_it { of_host.len() } else { 1 };
     let others = of_host.iter().take(winners).map(|(other, _)| *other);

@@ -28,9 +28,9 @@ pub(super) struct Merged {
     pub(super) sources: BTreeMap<String, String>,
 }
 
-/// Copies the fields that the layer `$of` sets over those in `$on`, and records the layer as their
-/// source. The braces list the remaining fields of the type, which the caller merges. The compiler
-/// reports fields that are in neither list.
+/// Overwrites the fields in `$on` with those that the layer `$of` sets, and records the layer as
+/// their source. The braces list the remaining fields of the type, which the caller merges. The
+/// compiler reports fields that are in neither list.
 macro_rules! lay {
     ($type:ident { $($other:ident),* } = $of:expr, over $on:expr, $sources:expr, $source:expr; $($field:ident as $path:literal,)+) => {
         let $type { $($field,)+ $($other,)* } = $of;

@@ -187,7 +187,7 @@ fn named(configuration: &SesameConfiguration) -> String {
     format!("SesameConfiguration {key}")
 }
 
-/// Returns a configuration with these settings.
+/// Returns a configuration that contains these settings.
 #[cfg(test)]
 fn configuration(name: &str, spec: SesameConfigurationSpec) -> SesameConfiguration {
     SesameConfiguration {

@@ -68,7 +68,7 @@ impl Displaced {
     }
 }
 
-/// Names the winning route to the author of the route `loser`. Both are given by index.
+/// Names the winning route to the author of the route `loser`. Both routes are given by index.
 pub(super) fn winner(winner: usize, loser: usize, routes: &Routes<'_>) -> String {
     let (Some(winner), Some(loser)) = (routes.get(winner), routes.get(loser)) else {
         return "another route".to_owned();

@@ -287,8 +287,8 @@ fn apparent_backend_use_is_verified_with_few_references() {
     let one = "parentRefs: [{name: wide, sectionName: one}], hostnames: [a.example.com]";
     let other = "parentRefs: [{name: wide, sectionName: other}], hostnames: [a.example.com]";
     let all = "parentRefs: [{name: wide, sectionName: all}]";
-    // Service `s1` seems to be used by `near`. But a different listener owns its first hostname,
-    // and `far` hides it on the second one.
+    // Service `s1` seems to be used by `near`. But a different listener owns the first hostname of
+    // `near`, and `far` hides `near` on the second.
     let far = route(
         "far",
         0,

@@ -65,8 +65,8 @@ pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<
     host.routes.iter().find(|route| matches(route, request))
 }
 
-/// Finds the virtual host of a request as Envoy does, independent of order: the exact domain, the
-/// longest wildcard, or `*`.
+/// Finds the virtual host of a request as Envoy does, regardless of the table's order: the exact
+/// domain, the longest wildcard, or `*`.
 fn virtual_host<'t>(table: &'t RouteTable, host: &str) -> Option<&'t VirtualHost> {
     let covering = table
         .virtual_hosts
