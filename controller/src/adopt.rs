@@ -196,7 +196,7 @@ pub(crate) async fn agree(
     Ok(owner)
 }
 
-/// Reads why a class's fleet is incomplete from the conditions of the class's Gateways.
+/// Returns why a class's fleet is incomplete, according to the conditions of the class's Gateways.
 async fn incomplete_of_class(client: &Client, class: &str) -> Result<Option<String>, AdoptError> {
     let resource = api_resource(Kind::Gateway, GATEWAY_VERSION);
     let gateways: Api<Received> = Api::all_with(client.clone(), &resource);

@@ -17,7 +17,7 @@ use sesame_files::open::{self, Rule};
 use sesame_published::kubeconfig;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout for a response, or for its next part. Watches end sooner, so they never reach it.
+/// Timeout for a response, or for its next part. Watches end too early to reach this timeout.
 const READ_TIMEOUT: Duration = Duration::from_secs(55);
 
 /// Polling interval for the files. Rotated credentials remain valid for much longer.
@@ -26,8 +26,8 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum size of a kubeconfig in bytes.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Maximum clock setback that does no harm. Tokens are reread every minute and remain valid for
-/// much longer.
+/// Maximum time by which the clock can be set back without harm. Tokens are reread every minute and
+/// remain valid for much longer.
 const SET_BACK: Duration = Duration::from_secs(60);
 
 /// A client, and the source of its settings.

@@ -1,4 +1,4 @@
-//! Handles and names shared by all tasks of one replica. Contains no logic.
+//! The handles and names that all tasks of one replica share. Contains no logic.
 
 mod failures;
 
@@ -13,7 +13,7 @@ use crate::serve::Metrics;
 
 pub(crate) use self::failures::ApiFailures;
 
-/// Handles and names of this replica.
+/// The handles and names of this replica.
 #[derive(Clone)]
 pub(crate) struct Replica {
     pub(crate) client: Client,

@@ -44,7 +44,7 @@ impl GuardDirectory {
         std::fs::remove_file(self.path().join(name)).expect("removed");
     }
 
-    /// Returns the options of both programs that refer to the files, each with its file.
+    /// Returns the options that both programs have for these files, each with its file.
     pub fn options(&self) -> [(&'static str, PathBuf); 4] {
         [
             ("--metrics-certificate", "tls.crt"),

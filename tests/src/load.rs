@@ -47,7 +47,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Creates a plan with two workers of each kind. Only status 200 is as expected.
+    /// Creates a plan with two workers of each kind. Any status but 200 is unexpected.
     pub fn new(requests: Vec<Request>) -> Self {
         Self {
             requests,

@@ -1,4 +1,4 @@
-//! Writes the reports that hosts write, and grants the permission to do so.
+//! Writes reports in place of hosts, and grants the permission to do so.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;

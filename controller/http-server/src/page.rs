@@ -1,5 +1,5 @@
-//! Builds the status page of a program: a single HTML document with headings, lists and tables that
-//! loads no other resources. Both the agent and the controller use it.
+//! Builds the status page of a program: a single HTML document that has headings, lists and tables,
+//! and loads no other resources. Both the agent and the controller use it.
 //!
 //! All content is escaped, because names, messages and Envoy's errors are untrusted. The page has
 //! no scripts, and its headers forbid scripts in case escaping misses something.

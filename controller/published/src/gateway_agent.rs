@@ -2,7 +2,7 @@
 //!
 //! The agent writes it on changes, and otherwise once a minute (configurable), so that a dead host
 //! can be distinguished from an idle one. The controller derives `Programmed`, addresses and
-//! rejections from it. A report contains no configuration and no keys.
+//! rejections from the report. A report contains no configuration and no keys.
 
 use jiff::Timestamp;
 use kube::CustomResource;

@@ -1,6 +1,6 @@
 //! Reads settings, and the location of the configuration, from arguments and environment variables.
-//! The cluster connection and the probes can only be set here. All other arguments override fields
-//! of the configuration.
+//! The cluster connection and the probe address have no other source. All other arguments override
+//! fields of the configuration.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -13,7 +13,7 @@ use sesame_proto::network::Network;
 
 /// Default for the time without a report after which a host counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(180);
-/// Divisor of the process's memory. The result limits the total size of all Gateways' routes.
+/// The process's memory divided by this number is the maximum total size of all Gateways' routes.
 /// During a change, the process holds several copies of the routes: resolved, encoded, and the
 /// previous version.
 const ROUTES_OF_MEMORY: u64 = 4;

@@ -20,7 +20,7 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 /// The effect of an input, such as a watch event, on the engine's state.
 #[derive(Debug, Default)]
 pub(super) struct Effect {
-    /// True if the result of resolution may differ, so that everything must be resolved.
+    /// True if everything must be resolved again, because any result may have changed.
     pub(super) world_changed: bool,
     /// Services whose endpoints may have changed, without any other change.
     pub(super) services: Vec<NamespacedName>,
@@ -108,7 +108,7 @@ impl ClusterState {
         self.broken.len()
     }
 
-    /// Stores what the next resolution needs from the last: the last good keys, and the ports of
+    /// Stores the results that the next resolution needs: the last good keys, and the ports of
     /// jointly served Gateways.
     pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
         self.world.last_good.replace(keys);
@@ -266,8 +266,8 @@ impl ClusterState {
     /// resolution may change.
     fn replace(&mut self, key: &ObjectKey, object: Option<AnyObject>, effect: &mut Effect) {
         let before = self.world.get(key);
-        // An object is stored under the name in its metadata. If that name differed from the key,
-        // the object could never be removed.
+        // Ignore an object whose metadata contains another name: it would be stored under that name
+        // and could never be removed.
         if before == object || object.as_ref().is_some_and(|object| object.key() != *key) {
             return;
         }
@@ -371,7 +371,7 @@ pub(super) mod tests {
         effect.world_changed
     }
 
-    /// Returns the Services whose endpoints change. Panics if the effect contains any other change.
+    /// Returns the Services whose endpoints changed. Panics if the effect contains another change.
     fn services(state: &mut ClusterState, event: WatchEvent<WatchedObject>) -> Vec<String> {
         let kind = Kind::EndpointSlice;
         let effect = state.take(watched(kind, event), &Metrics::new());

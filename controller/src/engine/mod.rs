@@ -3,11 +3,11 @@
 //!
 //! The engine resolves the world after a short quiet period, and only once the world is complete.
 //! It is complete once every kind has been listed, and every referenced object and the previous
-//! publications have been read. Therefore, a publication is never withdrawn because an object has
-//! not arrived yet. Endpoint changes affect only endpoint shards, which are rebuilt without a
-//! resolution. If only a few routes have changed, only these routes and their neighbors are
-//! resolved. Both shortcuts must give the same result as a full resolution. The engine never waits
-//! for a write.
+//! publications have been read. Therefore, a publication is never withdrawn merely because an
+//! object has not arrived yet. Endpoint changes affect only endpoint shards, which are rebuilt
+//! without a resolution. If only a few routes have changed, only these routes and their neighbors
+//! are resolved. Both shortcuts must give the same result as a full resolution. The engine never
+//! waits for a write.
 
 mod cluster_state;
 #[cfg(test)]
@@ -142,7 +142,7 @@ impl Engine {
         memory.pending.note(effect, Instant::now());
     }
 
-    /// Publishes the changed endpoints. If that requires a resolution, only schedules it.
+    /// Publishes the changed endpoints. If that requires a resolution, schedules one instead.
     fn refresh(&self, memory: &mut Memory) {
         let Memory {
             state,

@@ -17,7 +17,7 @@ use sesame_gateway_api::world::ObjectKey;
 const QUIET: Duration = Duration::from_millis(5);
 /// Maximum time that a change waits for such a quiet period.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
-/// Time for which endpoint changes and incrementally resolved routes are batched.
+/// Time for which changes to endpoints and to incrementally resolved routes are batched.
 const GATHER: Duration = Duration::from_millis(2);
 /// Time for which further endpoint changes are batched after endpoints have been published.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -172,7 +172,7 @@ mod tests {
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
         assert_eq!(pending.take_services().len(), 2);
-        // Nothing was published, so there is no pause before the next endpoints.
+        // Nothing was published, so the next endpoints are published without a pause.
         pending.note(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);
     }

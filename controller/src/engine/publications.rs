@@ -1,5 +1,5 @@
-//! Keeps the publications of all Gateways. A full resolution builds new publications. Changes to
-//! only endpoints or routes modify the existing publications.
+//! Keeps the publications of all Gateways. A full resolution builds new publications. Changes that
+//! affect only endpoints or routes modify the existing publications.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Publications {
 
     /// Replaces these endpoint sets in all publications that contain them.
     pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
-        // If the last publication failed, these endpoints might let it succeed.
+        // If the last publication failed, a new attempt might succeed with these endpoints.
         if self.failed {
             return Refresh::Whole;
         }
@@ -149,7 +149,7 @@ pub(super) fn names(
     }
     let mut broken = state.broken(Kind::Gateway).peekable();
     if broken.peek().is_some() {
-        // An undecodable Gateway's class is unknown, so it might be ours.
+        // An undecodable Gateway's class is unknown, so the Gateway might be ours.
         let classes = state.world().gateway_classes.iter();
         let ours = classes.filter(|it| it.spec.controller_name == options.controller_name);
         names.extend(ours.map(|class| merged_name(&class.metadata.name, options)));

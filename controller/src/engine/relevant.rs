@@ -19,7 +19,7 @@ pub(super) struct Relevant {
 
 impl Relevant {
     /// Collects the references in all routes, listeners, policies and configurations, including
-    /// other controllers'.
+    /// those of other controllers.
     pub(super) fn of(world: &World) -> Self {
         let mut services = HashSet::new();
         references::each(world, |_, reference| {

@@ -17,8 +17,8 @@ use sesame_published::names::FLEET_LABEL;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Returns a host's ServiceAccount. The account owns all other objects of the host, so deleting it
-/// deletes them, too.
+/// Returns a host's ServiceAccount. The account owns all other objects of the host, so they are
+/// deleted with the account.
 pub(super) fn host(name: &str, scope: &HostScope) -> ServiceAccount {
     let mut metadata = metadata(&host_account(name), ACCESS_HOST, name, None);
     let (annotation, value) = match scope {

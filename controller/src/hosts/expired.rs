@@ -20,8 +20,8 @@ use super::revoke::{remove, remove_invitation};
 /// the caller's machine.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
-/// Removes every invitation that expired more than a day ago, and the host's account if it never
-/// joined. Returns the hosts whose invitations were removed.
+/// Removes every invitation that expired more than a day ago, and the host's account if the host
+/// never joined. Returns the hosts whose invitations were removed.
 pub(crate) async fn remove_expired(cluster: &Cluster) -> Result<Vec<String>, HostsError> {
     let api: Api<ServiceAccount> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = ListParams::default().labels(&format!("{ACCESS_LABEL}={ACCESS_INVITATION}"));

@@ -1,7 +1,7 @@
 //! Invites, lists and revokes hosts outside the cluster, with the caller's permissions.
 //!
 //! The running controller is not involved. The cluster itself records which hosts have joined. Each
-//! host gets its permissions from a Role. Its tokens become invalid when its ServiceAccount or
+//! host gets its permissions from a Role. A host's tokens become invalid when its ServiceAccount or
 //! Secret is deleted.
 
 mod accounts;
@@ -24,7 +24,7 @@ pub(crate) enum HostsError {
     /// The API server returned an error or is unreachable.
     #[error("{what}: {why}")]
     Api {
-        /// The object, and what was done to it.
+        /// The attempted action, including the object.
         what: String,
         /// Error message from the API server.
         why: String,

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep};
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
 
-/// Name of the policy and its binding.
+/// Name shared by the policy and its binding.
 const POLICY: &str = "sesame-hosts";
-/// Timeout until the API server enforces a new policy and applies the invitation's permissions.
+/// Maximum time until the API server enforces a new policy and the invitation's permissions.
 const TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 

@@ -1,7 +1,7 @@
 //! Decides the next step of leader election. Pure.
 //!
 //! A holder is considered dead if its record has not changed for the Lease's duration. The times in
-//! the record come from the holder's clock, so they are never compared with ours.
+//! the record come from the holder's clock, so they are never compared with this replica's clock.
 
 use std::time::{Duration, Instant};
 

@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(cache.inventory.objects.len(), 1);
         cache.take(deleted("13"));
         assert!(cache.inventory.objects.is_empty());
-        // If a deletion was inferred because a list lacks the object, it has no version.
+        // A deletion that was inferred from a list without the object has no version.
         cache.put_object(OwnedKind::Service, &service("14"));
         cache.take(deleted(""));
         assert!(cache.inventory.objects.is_empty());

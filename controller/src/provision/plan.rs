@@ -101,9 +101,9 @@ pub(super) fn tell(
 /// Returns all writes, and the report on Gateways. `ours` are the Gateways that this controller
 /// serves. Objects of a Gateway whose settings are unknown are not changed.
 ///
-/// Only objects owned by a known Gateway, by UID, are replaced or deleted. If a Gateway was deleted
-/// while no controller was running, its UID is unknown. Kubernetes then garbage-collects the
-/// objects in the Gateway's namespace, and we delete those in our own namespace.
+/// In the Gateways' namespaces, only objects owned by a known Gateway, by UID, are replaced or
+/// deleted. If a Gateway is deleted while no controller is running, its UID is unknown. Kubernetes
+/// then garbage-collects its objects there, and we delete its objects in our own namespace.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -117,8 +117,8 @@ pub(super) fn plan<'a>(
         let settings = settings.get(gateway);
         let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
         let Some((basis, settings)) = basis.zip(settings) else {
-            // The Gateway has just been created or deleted. Keep its objects until both watches
-            // agree.
+            // The Gateway has just been created or deleted. Keep its objects until the engine and
+            // this plan both know about it.
             unknown.insert(gateway_id(gateway));
             continue;
         };
@@ -240,8 +240,8 @@ fn release(
     }
 }
 
-/// For each name, plans the objects of the Gateway that gets it, and reports that the other
-/// Gateways do not.
+/// For each name, plans the objects of the Gateway that gets it, and reports which Gateways do not
+/// get it.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,

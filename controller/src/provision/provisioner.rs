@@ -139,8 +139,8 @@ impl Provisioner {
                 continue;
             }
             let hosts = self.hosts.borrow_and_update().clone();
-            // Read the Service requests after the settings. The engine updates them first, so every
-            // Gateway with settings then has a Service request.
+            // Read the Service requests after the settings. The engine updates the Service requests
+            // first, so every Gateway with settings has one.
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
             // Wait for the reports: without them, the plan would remove all endpoints.

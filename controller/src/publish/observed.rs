@@ -80,7 +80,7 @@ impl PublishedObjects {
     }
 
     /// Applies a version of an object, unless a later version is known. Returns true if the state
-    /// changes: the watch also delivers objects that this controller has just written.
+    /// changes: a watch event for this controller's own write changes nothing.
     pub(super) fn put(&mut self, name: &str, entry: PublishedObject) -> bool {
         let key = (objects::kind(entry.part), name.to_owned());
         match self.0.get(&key) {

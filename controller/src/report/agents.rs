@@ -169,7 +169,7 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Applies a watch event. Returns Gateways whose reports changed, apart from the heartbeat.
+    /// Applies a watch event. Returns Gateways whose reports changed in more than the heartbeat.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,

@@ -95,7 +95,7 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution always comes first. No other task still holds its result.
+                // A full resolution always came before. No other task still holds its result.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };

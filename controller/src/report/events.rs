@@ -75,7 +75,7 @@ pub(crate) struct Events {
     pub(crate) warnings: watch::Receiver<CertificateWarnings>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
-    /// Settings, from which the time after which a silent host counts as lost is read.
+    /// Settings, which contain the time after which a silent host counts as lost.
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 

@@ -44,7 +44,7 @@ impl Keep for NodeAddresses {
 /// Reason why a host may serve at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// The Node that has the host's name has the address.
+    /// The Node with the host's name has the address.
     OfNode,
     /// The administrator declared the address.
     Declared,

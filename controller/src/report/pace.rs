@@ -47,8 +47,8 @@ impl Pace {
     }
 }
 
-/// While reports keep arriving, summaries use at most one part in `SHARE` of the elapsed time. To
-/// achieve this, a summary is delayed by at most [`LONGEST`].
+/// While reports keep arriving, summaries use at most 1/`SHARE` of the elapsed time, unless that
+/// would delay a summary by more than [`LONGEST`].
 const SHARE: u32 = 20;
 
 /// Limits how often reports are summarized. A summary examines all hosts of a Gateway, so a larger

@@ -36,8 +36,8 @@ const TICK: Duration = Duration::from_secs(5);
 
 pub(crate) struct StatusReporter {
     pub(crate) replica: Replica,
-    /// Settings. The declared host networks and the time after which a silent host counts as lost
-    /// are used.
+    /// Settings. Only the declared host networks, and the time after which a silent host counts as
+    /// lost, are used.
     pub(crate) host_rules: watch::Receiver<CurrentSettings>,
     pub(crate) changes: UnboundedReceiver<StatusChange>,
     pub(crate) failures: watch::Receiver<GatewayProblems>,
@@ -109,8 +109,8 @@ impl StatusReporter {
             while let Ok(change) = self.changes.try_recv() {
                 backlog.take(change, &mut agents);
             }
-            // A certificate warning or lapsed trust can appear and disappear again between two
-            // ticks.
+            // Do not wait for the next tick: a certificate warning or lapsed trust may be gone by
+            // then.
             if std::mem::take(&mut backlog.is_unwarned) {
                 backlog.open_warned(write::now());
             }

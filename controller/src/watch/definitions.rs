@@ -1,5 +1,4 @@
-//! Detects from which Gateway API release the installed CRDs are. Never guesses: a failed read is
-//! retried.
+//! Detects the Gateway API release of the installed CRDs. Never guesses: a failed read is retried.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;

@@ -85,7 +85,7 @@ impl Watches {
         for kind in Kind::ALL.iter().copied() {
             let watches = self.clone();
             if kind.is_of_extra_minimal_ocg() && !self.extra_minimal_ocg {
-                // If the engine has stopped, the other watches will notice, too.
+                // Ignore a stopped engine, which the other watches will notice, too.
                 self.pass_on(kind, WatchEvent::Listed(Vec::new()));
                 continue;
             }

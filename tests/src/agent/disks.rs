@@ -7,8 +7,8 @@ use std::process::{Command, ExitStatus};
 use super::AgentUnderTest;
 use crate::processes::Process;
 
-/// Returns a command that mounts a small file system on each directory, and then runs the command
-/// line appended to it.
+/// Returns a command prefix that mounts a small file system on each directory, and then runs the
+/// rest of the command line.
 pub(super) fn on_small_ones(directories: &[PathBuf]) -> Vec<String> {
     let list: Vec<String> = directories
         .iter()

@@ -150,7 +150,7 @@ impl Setup {
     }
 
     /// Like [`Self::prepare`], for a second host in the same test. Does not wait for a turn,
-    /// because the first host has one.
+    /// because the first host already has one.
     pub fn prepare_beside(self, _first: &AgentUnderTest) -> AgentUnderTest {
         self.make(None)
     }

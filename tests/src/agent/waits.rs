@@ -9,7 +9,7 @@ use crate::client::{Reply, Request};
 use crate::wait::{eventually, holds};
 
 impl AgentUnderTest {
-    /// Sends `request` until `good` accepts the response. Returns that response.
+    /// Repeats `request` until `good` accepts the response. Returns that response.
     pub async fn wait_served(&self, request: &Request, good: impl Fn(&Reply) -> bool) -> Reply {
         let start = Instant::now();
         loop {
@@ -43,13 +43,13 @@ impl AgentUnderTest {
         .await
     }
 
-    /// Sends `request` until the response has status 200.
+    /// Repeats `request` until the response has status 200.
     pub async fn wait_ok(&self, request: &Request) {
         let good = |reply: &Reply| reply.status == 200;
         self.wait_served(request, good).await;
     }
 
-    /// Sends `request` until `backend` responds with status 200.
+    /// Repeats `request` until `backend` responds with status 200.
     pub async fn wait_backend(&self, request: &Request, name: &str) {
         let good = |reply: &Reply| reply.status == 200 && reply.backend().as_deref() == Some(name);
         self.wait_served(request, good).await;

@@ -1,8 +1,8 @@
 //! Generates the `SesameConfiguration` CRD from the types that resolution reads.
 //!
 //! The CRD around the schema is written by hand, because these types do not depend on a Kubernetes
-//! client. The schema must include every check of resolution that it can express, so that the API
-//! server rejects most mistakes.
+//! client. The schema must include every check of resolution that a schema can express, so that the
+//! API server rejects most mistakes.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};

@@ -81,7 +81,7 @@ fn specification() -> Value {
     let mut schema = schema::of::<GatewayMeshPolicySpec>();
     only_target(&mut schema, GATEWAY_GROUP, "Gateway");
     let mesh = &mut schema["properties"]["mesh"];
-    // Require these fields, because resolution rejects all traffic without them.
+    // Require these fields, because without them all routes are rejected.
     mesh["required"] = json!(["trustBundle", "labelSelector"]);
     let selector = &mut mesh["properties"]["labelSelector"];
     if let Some(selector) = selector.as_object_mut() {

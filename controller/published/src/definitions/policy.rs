@@ -42,7 +42,7 @@ pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResou
     definition
 }
 
-/// Returns the schema for a status with one entry per ancestor of this kind and controller.
+/// Returns the schema for a status with one entry per controller and ancestor of this kind.
 pub(crate) fn status(of: &str, conditions: &str) -> Value {
     json!({
         "type": "object",

@@ -1,12 +1,12 @@
 //! Fills in default values as the API server does. Pure.
 //!
 //! Stored objects contain defaults; desired objects do not. Filling in the defaults on both sides
-//! leaves only real differences. If a default is missing here, a comparison shows a spurious
-//! change, but it never hides a change.
+//! leaves only real differences. A default that is missing here makes a comparison show a spurious
+//! change, but never hide a real one.
 
 use serde_json::{Value, json};
 
-/// Returns the object. If it has a Pod template, its defaults are filled in.
+/// Returns the object with all defaults of its Pod template, if it has one.
 pub(super) fn with_defaults(mut object: Value) -> Value {
     let Some(spec) = object
         .get_mut("spec")

@@ -110,8 +110,8 @@ fn correspond(left: &[Value], right: &[Value]) -> bool {
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// Returns true if both values are the same resource quantity, because the API server may rewrite
-/// it.
+/// Returns true if both values denote the same resource quantity. The API server may rewrite
+/// quantities.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();
     path.contains(".resources.") && number(before).is_some() && number(before) == number(after)

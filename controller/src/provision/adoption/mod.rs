@@ -195,8 +195,8 @@ fn adopted(wanted: &OwnedObject, found: &ExistingObject) -> OwnedObject {
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove(RELEASED_ANNOTATION);
     }
-    // Without this annotation, existing labels and annotations would be treated as written by
-    // Sesame.
+    // Without this annotation, existing labels and annotations would be treated as if Sesame had
+    // written them.
     if annotations[WRITTEN_ANNOTATION].is_null() {
         annotations[WRITTEN_ANNOTATION] = Value::from("");
     }

@@ -143,7 +143,7 @@ impl AdoptionPreview {
         (actions, agreement)
     }
 
-    /// Returns true if the controller's own comparison led to the same agreement, so it has seen
+    /// Returns true if the controller's own comparison led to the same agreement, i.e. was based on
     /// the same existing objects.
     pub(crate) fn is_current(&self, agreement: Option<&str>) -> bool {
         self.consent.as_deref() == agreement

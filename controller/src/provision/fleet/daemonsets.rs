@@ -157,7 +157,7 @@ mod tests {
             );
             let pod = |of: &mut Value| of["spec"]["template"]["spec"].take();
             let (mut made, mut manifest) = (pod(&mut made), pod(&mut manifest));
-            // The ServiceAccount in the manifests mounts its token by default.
+            // Only the manifests let Pods mount the ServiceAccount's token by default.
             made.as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");

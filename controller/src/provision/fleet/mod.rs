@@ -43,7 +43,7 @@ struct Images<'a> {
 }
 
 /// Returns the objects of a Gateway's fleet, or why the Gateway cannot have a fleet. The
-/// ServiceAccount comes first, because the owner of its name also gets the other names. `namespace`
+/// ServiceAccount comes first, because all names go to the Gateway that gets its name. `namespace`
 /// is the controller's namespace, and `spans` is the collector to which the agents send spans.
 pub(super) fn objects(
     basis: &Basis,

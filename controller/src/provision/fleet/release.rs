@@ -1,4 +1,4 @@
-//! Releases a managed fleet: its objects are no longer owned, but keep running.
+//! Releases a managed fleet: its objects no longer have an owner, but its Pods keep running.
 
 use serde_json::{Value, json};
 

@@ -65,8 +65,8 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Returns true if both DaemonSets are ready on every node, and at least as many nodes have a host
-/// that serves.
+/// Returns true if both DaemonSets are ready on every node, and at least that many nodes have a
+/// serving host.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

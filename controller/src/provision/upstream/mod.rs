@@ -25,7 +25,7 @@ use sesame_gateway_api::resolve::settings::GatewaySettings;
 
 /// Suffix of a second Gateway's name.
 const END: &str = "-upstream";
-/// Kinds of the second Gateway's routes. A cluster may not serve them.
+/// Kinds of the second Gateway's routes. Some clusters do not serve them.
 pub(super) const ROUTES: [OwnedKind; 2] = [OwnedKind::TcpRoute, OwnedKind::UdpRoute];
 
 /// Returns the name of a Gateway's second Gateway.

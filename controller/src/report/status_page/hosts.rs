@@ -88,8 +88,8 @@ fn age(silence: Duration) -> String {
     }
 }
 
-/// Shows which parts of the configuration hosts do not serve. Such parts are missing on the host or
-/// rejected by Envoy.
+/// Shows the parts of the configuration that a host does not serve, because they are missing on the
+/// host or Envoy rejects them.
 pub(super) fn refused(page: &mut Page, agents: &Agents, now: ClockReading) {
     let mut rows = Rows::default();
     for shown in agents.shown(now) {

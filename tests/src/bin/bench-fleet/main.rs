@@ -5,8 +5,8 @@
 //! with the permissions of `controller/deploy`, and one light agent per host. The agents run in a
 //! few processes, and all hosts serve the same Gateway. A light agent uses the real agent's code to
 //! receive revisions and to report, with its own connections and identity, but without an Envoy.
-//! The *floor*, measured in the same run, is the cost of as many clients that do nothing but watch
-//! one ConfigMap. A line fitted to the smaller sizes is checked against the largest size.
+//! The *floor*, measured in the same run, is the cost of the same number of clients that do nothing
+//! but watch one ConfigMap. A line fitted to the smaller sizes is checked against the largest size.
 //! Extrapolations to larger fleets use a line fitted to all sizes.
 
 mod bare;

@@ -129,7 +129,7 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
 
 /// Measures the average cost per second while nothing changes.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // First, let the work that startup has caused finish.
+    // Let the work that startup has caused come to an end.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -209,8 +209,8 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures as many bare clients, which watch one ConfigMap. The ConfigMap is as large as what
-/// the API server sends to one agent for a route change.
+/// Measures one bare client per host. All of them watch one ConfigMap. The ConfigMap is as large as
+/// what the API server sends to one agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(
@@ -237,7 +237,7 @@ async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Res
     crowd.end().await
 }
 
-/// Maximum numbers of requests that were executing and queued in any poll.
+/// Maximum numbers of executing requests and of queued requests in any poll.
 #[derive(Default)]
 struct Peaks {
     in_flight: f64,

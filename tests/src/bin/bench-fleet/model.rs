@@ -37,7 +37,7 @@ pub(crate) struct Model {
     pub(crate) line: Line,
     /// Relative error of `line` at the largest size.
     pub(crate) error: f64,
-    /// Relative error at the largest size of a line fitted to all other sizes.
+    /// Relative error of a line fitted to all other sizes, at the largest size.
     pub(crate) foretold_error: f64,
 }
 

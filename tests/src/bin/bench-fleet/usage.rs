@@ -162,7 +162,7 @@ impl Page {
         self.sum("apiserver_request_total", &of_reports)
     }
 
-    /// Returns the maximum numbers of requests that were executing and queued during the second
+    /// Returns the maximum numbers of executing requests and of queued requests during the second
     /// before the page was read.
     pub(crate) fn in_flight(&self) -> (f64, f64) {
         (

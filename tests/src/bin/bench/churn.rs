@@ -35,9 +35,9 @@ pub(crate) struct Churn {
     pub(crate) errors: usize,
 }
 
-/// Changes a host's configuration continuously for the given time. Route changes go to the first
-/// third of the routes, and endpoint changes to the second third. Meanwhile, measures individual
-/// endpoint changes of the last third.
+/// Changes a host's configuration continuously for the given time. Route changes affect the first
+/// third of the routes, and endpoint changes the second third. Meanwhile, measures individual
+/// endpoint changes in the last third.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,

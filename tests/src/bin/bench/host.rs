@@ -155,14 +155,14 @@ impl Host {
         Ok(aside)
     }
 
-    /// Returns the number of metric series that Envoy offers on its admin socket.
+    /// Returns the number of metric series that Envoy exposes on its admin socket.
     pub(crate) fn envoy_series(&self) -> anyhow::Result<usize> {
         let admin = Admin::new(self.gateway_dir()?.join("admin.sock"));
         let runtime = tokio::runtime::Runtime::new()?;
         Ok(series(&runtime.block_on(admin.get("/stats/prometheus"))?))
     }
 
-    /// Returns the number of metric series that the agent offers to Prometheus.
+    /// Returns the number of metric series that the agent exposes to Prometheus.
     pub(crate) fn agent_series(&self) -> anyhow::Result<usize> {
         Ok(series(&ask(
             &self.runtime().join("agent.sock"),
@@ -290,7 +290,7 @@ impl Host {
         Ok(std::fs::remove_dir_all(self.runtime())?)
     }
 
-    /// Starts Envoy without an agent on the existing files. Returns the time until the first
+    /// Starts Envoy with the existing files, but without an agent. Returns the time until the first
     /// response.
     pub(crate) fn cold_start_envoy_alone(&mut self, hostname: &str) -> anyhow::Result<f64> {
         let pid = self.envoy_pid.take().context("no Envoy")?;

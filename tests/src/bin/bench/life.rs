@@ -1,5 +1,5 @@
-//! Measures two kinds of restarts on a serving host: of the agent, and of a killed Envoy. Also
-//! measures hot restarts and handovers of Envoy under load.
+//! Measures restarts of the agent and of a killed Envoy on a serving host. Also measures hot
+//! restarts and handovers of Envoy under load.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +13,16 @@ use super::host::Host;
 /// Measurements of restarts. Times are in milliseconds.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Life {
-    /// From starting an agent next to a running Envoy until the agent reports that it serves.
+    /// Time from starting an agent next to a running Envoy until the agent reports that it serves.
     pub(crate) agent_restart_ms: f64,
-    /// From killing Envoy until the first response of the next Envoy.
+    /// Time from killing Envoy until the first response of the next Envoy.
     pub(crate) envoy_killed_ms: f64,
-    /// From starting a hot restart until the new Envoy serves and the old Envoy accepts no more
-    /// connections.
+    /// Time from starting a hot restart until the new Envoy serves and the old Envoy accepts no
+    /// more connections.
     pub(crate) hot_restart_ms: f64,
     pub(crate) handover_ms: f64,
-    /// Number of requests during the replacements of Envoy, each on a new connection, and how many
-    /// of them failed.
+    /// Number of requests on new connections during the replacements of Envoy, and how many of them
+    /// failed.
     pub(crate) requests: usize,
     pub(crate) failed: usize,
 }

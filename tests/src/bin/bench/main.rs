@@ -98,7 +98,7 @@ struct Figures {
     agent_rss_mib: f64,
     agent_peak_mib: f64,
     envoy_rss_mib: f64,
-    /// Number of metric series that the agent offers to Prometheus, and that Envoy itself offers.
+    /// Number of metric series that the agent exposes to Prometheus, and that Envoy itself exposes.
     agent_series: usize,
     envoy_series: usize,
     agent_idle_cpu_percent: f64,

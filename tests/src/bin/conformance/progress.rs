@@ -11,7 +11,7 @@ use anyhow::Context as _;
 /// Number of lines to show for each failed test.
 const SHOWN: usize = 40;
 
-/// Reads the suite's output until it exits. Returns true if everything passed.
+/// Reads the suite's output until the suite exits. Returns true if everything passed.
 pub(crate) fn follow(mut suite: Child, mut log: File) -> anyhow::Result<bool> {
     let output = suite.stdout.take().context("the suite's output")?;
     let mut summary = false;

@@ -7,7 +7,7 @@ use crate::kubectl::Kubectl;
 use crate::plugin;
 use crate::stage::Stage;
 
-/// Checks the columns of a served Gateway, of a valid configuration and of an invalid one.
+/// Checks the columns of a served Gateway, a valid configuration and an invalid configuration.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = &stage.kubectl;
     kubectl.apply(&[

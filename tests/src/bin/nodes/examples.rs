@@ -14,7 +14,7 @@ use crate::stage::{Stage, answers, answers_with, load};
 
 const LABEL: &str = "example.com/edge";
 
-/// Installs the controller and a Gateway with a managed fleet by a single command.
+/// With a single command, installs the controller and a Gateway that has a managed fleet.
 pub(crate) async fn managed_fleet(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/managed-fleet";
     let kubectl = stage.kubectl.clone();

@@ -50,8 +50,8 @@ impl Kubectl {
         })
     }
 
-    /// Returns a command that runs a script. In its environment, `kubectl` is this kubectl and uses
-    /// this cluster.
+    /// Returns a command that runs a script. In the script, `kubectl` is this kubectl and uses this
+    /// cluster.
     pub(crate) fn for_script(&self, script: &Path) -> Command {
         let mut path = self
             .program

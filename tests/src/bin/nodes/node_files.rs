@@ -36,8 +36,8 @@ pub(crate) fn write(directory: &Path, settings: NodeSettings<'_>) {
     }
 }
 
-/// Configuration for containerd 1.6 and 1.7. In containerd 2, the sections have different names. It
-/// does not raise process limits, because some test environments forbid that.
+/// Configuration for containerd 1.6 and 1.7. In containerd 2, the sections have different names.
+/// Process limits are not raised, because some test environments forbid that.
 const CONTAINERD: &str = r#"
 version = 2
 root = "/var/lib/containerd"

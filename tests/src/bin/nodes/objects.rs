@@ -21,7 +21,7 @@ pub(crate) fn version(number: u32) -> Vec<Value> {
     objects
 }
 
-/// Returns a route to the backend whose path contains the given number.
+/// Returns a route to the backend. The route's path contains the given number.
 pub(crate) fn route(name: &str, number: u32) -> Value {
     let matches = [
         path("PathPrefix", "/always"),

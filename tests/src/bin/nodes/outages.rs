@@ -44,7 +44,7 @@ pub(crate) async fn backend(stage: &mut Stage) {
         let begun = Instant::now();
         loop {
             let last = match request.send().await {
-                // A connect error instead means that Envoy still uses the old endpoint.
+                // A connect error would mean that Envoy still uses the old endpoint.
                 Ok(reply) => {
                     let body = String::from_utf8_lossy(&reply.body).into_owned();
                     if reply.status == 503 && !body.contains("connect error") {

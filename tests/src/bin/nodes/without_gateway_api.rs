@@ -89,7 +89,7 @@ async fn waits(kubectl: &Kubectl) {
     );
 }
 
-/// Changes the ConfigMap as an operator would that watches Pods. First adds a route, and replaces
+/// Changes the ConfigMap as an operator that watches Pods would. First adds a route, and replaces
 /// the Service's address with the addresses of its Pods. Then removes all endpoints of the Service.
 async fn manifests_change(stage: &Stage) {
     let kubectl = &stage.kubectl;
