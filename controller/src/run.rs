@@ -295,7 +295,7 @@ fn start_engine(engine: Engine) -> Result<()> {
 
 /// Wakes the engine whenever the settings change.
 async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
-    // Wake the engine once at the start, because the settings may have changed before it
+    // Wake the engine once at the start, because the settings may have changed before this task
     // subscribed.
     current.mark_changed();
     while current.changed().await.is_ok() {

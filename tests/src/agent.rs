@@ -31,8 +31,8 @@ pub use disks::shared_memory;
 pub use orders::{arguments, words};
 pub use setup::Setup;
 
-/// Parent of the agents' temporary directories. It is short, because the path of a Unix socket is
-/// limited to 107 bytes.
+/// Parent of the agents' temporary directories. Its path is short, because the path of a Unix
+/// socket is limited to 107 bytes.
 const ROOT: &str = "/tmp";
 
 /// Timeout for any expected event, generous enough for a busy machine.

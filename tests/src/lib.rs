@@ -1,4 +1,4 @@
-//! Code shared by tests: echo backends for HTTP, gRPC, TLS and datagrams, a client, and a load
+//! Code shared by tests: echo backends (HTTP, gRPC, TLS and datagrams), a client, and a load
 //! generator that counts failed requests. Also certificates, manifests, and a real `sesame-agent`
 //! with its real Envoy.
 //!

@@ -35,7 +35,7 @@ pub struct Plan {
     /// Requests that each worker sends in turn, repeatedly.
     pub requests: Vec<Request>,
     /// Number of workers that keep connections open. Such a worker has one connection for each
-    /// request in `requests`, or a single one if they share it.
+    /// request in `requests`, or a single connection for all of them.
     pub keep_alive: usize,
     /// True if all requests have the same address and protocol, so that a worker can send them over
     /// a single connection.

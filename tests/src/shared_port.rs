@@ -14,7 +14,7 @@ use crate::certs::Leaf;
 /// Number of sockets: enough for nearly all connections to the port to reach them instead of Envoy.
 const SOCKETS: usize = 200;
 
-/// Opens additional sockets on Envoy's port. Their connections get a different certificate.
+/// Opens additional sockets on Envoy's port. Clients that reach them get a different certificate.
 pub fn stand_beside(address: SocketAddr, leaf: &Leaf) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..SOCKETS {

@@ -44,7 +44,8 @@ struct SpanQueue {
 }
 
 impl Spans {
-    /// Starts the task that sends spans. Returns a handle without effect if `settings` is `None`.
+    /// Starts the task that sends spans. If `settings` is `None`, the returned handle discards all
+    /// spans.
     pub fn start(
         settings: Option<CollectorSettings>,
         reporting: Reporting,

@@ -1,7 +1,7 @@
 //! Tracks changes that are not published yet, and when to handle them. Pure: the time is an
 //! argument.
 //!
-//! Endpoint changes of resolved Services have a separate fast path. In a busy cluster, endpoints
+//! Changes to the endpoints of resolved Services take a fast path. In a busy cluster, endpoints
 //! change all the time. Therefore, changes are batched during a pause after each publication.
 
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ const GATHER: Duration = Duration::from_millis(2);
 /// Time for which further endpoint changes are batched after endpoints have been published.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Pending changes.
+/// Changes that are not published yet.
 #[derive(Debug)]
 pub(super) struct Pending {
     /// True if a full resolution is needed.
@@ -109,7 +109,7 @@ impl Pending {
         Task::Wait(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    /// Removes and returns the Services whose endpoints are due.
+    /// Removes and returns the Services whose endpoints are due for publication.
     pub(super) fn take_services(&mut self) -> BTreeSet<NamespacedName> {
         self.refresh = None;
         std::mem::take(&mut self.services)

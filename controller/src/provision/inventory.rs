@@ -17,7 +17,7 @@ pub(super) struct Inventory {
     pub(super) namespace: String,
     /// URL of the collector to which fleet agents send spans.
     pub(super) fleet_spans: Option<String>,
-    /// All Gateways, including other controllers'.
+    /// All Gateways, including those of other controllers.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
     /// All GatewayClasses, whichever controller they name. The key is the name under which a
     /// class's jointly served Gateways are published.

@@ -25,7 +25,7 @@ pub(super) enum OwnedKind {
     ConfigMap,
 }
 
-/// Purpose of an object.
+/// Purpose of an object that a Gateway owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Service,
@@ -38,7 +38,6 @@ pub(super) enum Purpose {
 pub(super) type OwnedKey = (OwnedKind, NamespacedName);
 
 impl OwnedKind {
-    /// All kinds.
     pub(super) const ALL: [Self; 12] = [
         Self::TcpRoute,
         Self::UdpRoute,

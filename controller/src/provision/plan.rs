@@ -17,7 +17,7 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
-/// One write.
+/// A write to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OwnedWrite {
     /// Create the object, because we own no object with this name.

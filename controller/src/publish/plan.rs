@@ -19,7 +19,7 @@ pub(super) struct GatewayPlan {
     pub(super) steps: Vec<Vec<ObjectWrite>>,
 }
 
-/// One write.
+/// A write to one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ObjectWrite {
     /// Create the object.

@@ -253,7 +253,7 @@ impl SnapshotPublisher {
     }
 }
 
-/// Outcome of a Gateway's plan.
+/// Outcome of carrying out a Gateway's plan.
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,

@@ -65,7 +65,7 @@ impl PresenceNews {
     }
 }
 
-/// Returns the changes to a Gateway's hosts for which no Event was written, lost hosts first. A
+/// Returns the changes to a Gateway's hosts that no Event has reported yet, lost hosts first. A
 /// return is included only if an Event reported the loss.
 pub(super) fn untold(now: &HostPresences, told: &HostPresences) -> Vec<PresenceNews> {
     let of = |wanted: HostPresence| {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Maximum number of Gateways on which one host may report. It equals its maximum number of
+/// Maximum number of Gateways on which one host may report. It equals the host's maximum number of
 /// addresses.
 pub(super) const MAX_OF_HOST: usize = 256;
 

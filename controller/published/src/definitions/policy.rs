@@ -34,8 +34,7 @@ pub(crate) fn definition(
     Ok(definition)
 }
 
-/// Labels a CRD as an inherited policy: its policies also apply to objects below their targets
-/// (GEP-713).
+/// Labels a CRD as an inherited policy, which also applies to objects below its targets (GEP-713).
 pub(crate) fn inherited(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let labels = definition.metadata.labels.get_or_insert_default();
     labels.insert(format!("{GATEWAY_GROUP}/policy"), "Inherited".to_owned());

@@ -13,7 +13,7 @@ use sesame_published::GatewayAgent;
 use super::reading::{ClusterReader, Listed};
 use super::table::{plain, table};
 
-/// One Gateway.
+/// A Gateway in the output.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GatewayRow {

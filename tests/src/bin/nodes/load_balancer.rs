@@ -260,8 +260,8 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// Returns a class whose fleets run on labeled nodes behind a load balancer, its Gateway, and a
-/// route.
+/// Returns a class, its Gateway and a route. Its fleets run on labeled nodes behind a load
+/// balancer.
 fn objects() -> [Value; 4] {
     let spec = json!({
         "fleet": {

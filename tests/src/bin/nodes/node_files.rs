@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::confined;
 
-/// Image whose process holds the namespaces of a Pod.
+/// Image of the process that holds the namespaces of a Pod.
 pub(crate) const PAUSE: &str = "localhost/pause:test";
 /// containerd's socket on the node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";

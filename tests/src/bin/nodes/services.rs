@@ -152,8 +152,8 @@ async fn becomes(kubectl: &Kubectl, type_: &str) {
     kubectl.ok(&[&wait[..], &[patience.as_str()]].concat());
 }
 
-/// Returns a class whose fleets run on labeled nodes behind a load balancer, its Gateway, and a
-/// route.
+/// Returns a class, its Gateway and a route. Its fleets run on labeled nodes behind a load
+/// balancer.
 fn objects() -> [Value; 4] {
     let spec = json!({
         "fleet": {"management": "Managed", "drainSeconds": 5, "nodeSelector": {LABEL: "true"}},

@@ -81,7 +81,7 @@ impl Stage {
         }
     }
 
-    /// Applies a directory of manifests.
+    /// Applies the manifests in a directory.
     pub(crate) fn install(&self, directory: &str) {
         let directory = workspace().join(directory);
         let directory = directory.to_string_lossy();
