@@ -36,7 +36,7 @@ pub const DEFAULT_FLEET: &str = "default";
 pub const MANAGED_FLEET: &str = "managed";
 /// Label on the ConfigMap that previews an adoption, with the same value as [`GATEWAY_LABEL`].
 pub const ADOPTION_LABEL: &str = "projectsesame.io/adoption";
-/// Annotation with which a Gateway's owner approves the adoption of an existing fleet.
+/// Annotation with which the owner of a Gateway or GatewayClass approves the adoption of its fleet.
 pub const ADOPT_ANNOTATION: &str = "projectsesame.io/adopt";
 /// Annotation on every published object with the Gateway as `namespace/name`, for human readers.
 pub const GATEWAY_ANNOTATION: &str = "projectsesame.io/gateway";

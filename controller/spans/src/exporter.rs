@@ -44,8 +44,7 @@ struct SpanQueue {
 }
 
 impl Spans {
-    /// Starts the task that sends spans. If `settings` is `None`, the returned handle discards all
-    /// spans.
+    /// Starts the task that sends spans. If `settings` is `None`, the handle discards all spans.
     pub fn start(
         settings: Option<CollectorSettings>,
         reporting: Reporting,

@@ -116,8 +116,8 @@ impl Pending {
     }
 
     /// Records that endpoints have been published. Call it only if a publication changed: most
-    /// endpoint changes in a cluster affect Services that no Gateway uses, and these must not delay
-    /// others.
+    /// endpoint changes in a cluster affect Services that no Gateway uses, and these changes must
+    /// not delay others.
     pub(super) fn offered(&mut self, now: Instant) {
         self.paused = Some(now + PAUSE);
     }

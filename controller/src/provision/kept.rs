@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::fleet::POD_LABEL_VALUE;
 
 /// Annotation with the names of the labels and annotations that Sesame wrote. It distinguishes
-/// obsolete entries of Sesame from entries of other writers.
+/// Sesame's obsolete entries from other writers' entries.
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that other writers may set.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];

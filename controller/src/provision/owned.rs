@@ -100,7 +100,7 @@ fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> 
 }
 
 /// Returns the labels of all objects created for a Gateway: the labels in `spec.infrastructure`,
-/// and our own. If both contain a label, our value is used.
+/// and our own. If both contain the same label, our value is used.
 pub(super) fn labels(basis: &Basis, own: &[(&str, &str)]) -> BTreeMap<String, String> {
     let mut all = basis.labels.clone();
     let own = own.iter();

@@ -117,8 +117,8 @@ pub(super) fn plan<'a>(
         let settings = settings.get(gateway);
         let basis = settings.and_then(|settings| inventory.basis(gateway, settings));
         let Some((basis, settings)) = basis.zip(settings) else {
-            // The Gateway has just been created or deleted. Keep its objects until the engine and
-            // this plan both know about it.
+            // The Gateway has just been created or deleted. Keep its objects until the engine's
+            // watch and ours agree.
             unknown.insert(gateway_id(gateway));
             continue;
         };
@@ -206,7 +206,7 @@ fn fleet_of(
     fleet::objects(basis, settings, &inventory.namespace, spans)
 }
 
-/// Releases a Gateway's fleet if the fleet is no longer managed. The objects stay otherwise
+/// Releases a Gateway's fleet if the fleet is no longer managed. The objects are otherwise
 /// unchanged. Returns the released objects.
 fn release(
     plan: &mut OwnedPlan,

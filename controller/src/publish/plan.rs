@@ -80,7 +80,7 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Hosts may read the old or the new manifest, and must find endpoints for all its backends.
+        // Keep endpoints for all backends of both manifests: hosts may be reading either of them.
         // Endpoints from other writers are dropped, because this controller would sign them.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)

@@ -48,8 +48,8 @@ pub(super) struct FleetSummary {
 }
 
 impl FleetSummary {
-    /// Increments the count of each of these ListenerSets whose newest generation a ready host does
-    /// not serve yet.
+    /// For each of these ListenerSets whose newest generation a ready host does not serve yet,
+    /// increments the count.
     fn record_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
         self.programmed.hosts_ready += 1;
         for set in without {

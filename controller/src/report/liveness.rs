@@ -106,8 +106,7 @@ impl AgentLiveness {
         })
     }
 
-    /// Returns for how long an agent had already been silent when this process first read its
-    /// report.
+    /// Returns how long an agent had already been silent when this process first read its report.
     fn before(&self, mark: ReportMark, now: ClockReading) -> Duration {
         let silence = match (mark.written, mark.heartbeat) {
             (Some(written), _) => self

@@ -125,7 +125,7 @@ impl StatusReporter {
         }
     }
 
-    /// Reports, for Events, the conditions that turned bad or recovered with this write.
+    /// Passes the conditions that turned bad or recovered with this write to the writer of Events.
     fn record_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
@@ -143,8 +143,8 @@ impl StatusReporter {
         self.pass_on(of_object);
     }
 
-    /// Reports, for Events, the changed conditions of Ingresses. Does nothing unless this replica
-    /// is the leader.
+    /// Passes the changed conditions of Ingresses to the writer of Events. Does nothing unless this
+    /// replica is the leader.
     fn tell_ingresses(&self, backlog: &mut Backlog) {
         if *self.replica.leading.borrow() {
             for turned in backlog.take_turned() {

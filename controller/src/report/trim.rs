@@ -13,8 +13,8 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Maximum total size in bytes of the names and reasons kept from one report. A message for a
-/// condition may take a quarter of it.
+/// Maximum total size in bytes of the names and reasons kept from one report. The message of a
+/// condition may take up a quarter of it.
 const MAX_BYTES: usize = 16 * 1024;
 /// Maximum lengths of Gateway names and host names.
 const MAX_GATEWAY: usize = 317;

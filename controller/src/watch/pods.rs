@@ -33,7 +33,7 @@ impl KnownXBackends {
     }
 }
 
-/// Waits until the namespaces of the XBackends differ from `namespaces`, and returns them. Returns
+/// Waits until the XBackends' namespaces differ from `namespaces`. Returns the new namespaces, or
 /// `None` if the sender was dropped.
 async fn other(
     known: &mut watch::Receiver<Option<BTreeSet<NamespacedName>>>,

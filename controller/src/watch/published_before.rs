@@ -87,7 +87,7 @@ fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     pairs.unwrap_or_default()
 }
 
-/// Reads from a manifest the ports on which several Gateways are served together, and their
+/// Reads from a manifest the ports on which several Gateways are served together, and the Gateways'
 /// published name.
 fn served_together(manifest: &Received) -> Option<(NamespacedName, ServedPorts)> {
     let entry = |name: &str| manifest.value()["data"][name].as_str();

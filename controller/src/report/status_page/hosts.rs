@@ -11,7 +11,7 @@ use crate::report::agents::Agents;
 use crate::report::liveness::ClockReading;
 use crate::statuses::ResolvedStatuses;
 
-/// Shows all hosts. `newest` are the current revisions; the host may not have read them yet.
+/// Shows all hosts. `newest` are the current revisions; a host may not have read them yet.
 pub(super) fn hosts(
     page: &mut Page,
     resolved: &ResolvedStatuses,

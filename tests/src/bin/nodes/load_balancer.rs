@@ -260,7 +260,7 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// Returns a class, its Gateway and a route. Its fleets run on labeled nodes behind a load
+/// Returns a class, its Gateway and a route. The class's fleets run on labeled nodes behind a load
 /// balancer.
 fn objects() -> [Value; 4] {
     let spec = json!({

@@ -152,7 +152,7 @@ async fn becomes(kubectl: &Kubectl, type_: &str) {
     kubectl.ok(&[&wait[..], &[patience.as_str()]].concat());
 }
 
-/// Returns a class, its Gateway and a route. Its fleets run on labeled nodes behind a load
+/// Returns a class, its Gateway and a route. The class's fleets run on labeled nodes behind a load
 /// balancer.
 fn objects() -> [Value; 4] {
     let spec = json!({
