@@ -10,14 +10,14 @@ import tarfile
 
 from layers import USER, Layer, Tree, digest
 
-# The Debian packages that the programs need, without the dependencies for installing these
-# packages. The last one contains the license of libgcc-s1.
+# The Debian packages that the programs need, but not dependencies that only their installation
+# needs. `gcc-…-base` contains the license of libgcc-s1.
 PACKAGES = ("base-files", "ca-certificates", "libc6", "libgcc-s1", "gcc-[0-9]+-base")
 _KEPT = re.compile(
     r"(lib/[^/]+-linux-gnu[^/]*/[^/]+\.so[^/]*|lib64/.*|lib/ld-linux-[^/]*|usr/lib/os-release|etc/os-release"
     r"|usr/share/doc/[^/]+|usr/share/doc/[^/]+/copyright|usr/share/common-licenses/.*)$"
 )
-# Newer releases have their libraries under usr. Programs still expect their loader in /lib or
+# Newer Debian releases have libraries under usr. Programs still expect their loader in /lib or
 # /lib64.
 _LIBRARY = re.compile(r"^usr/(?=lib(64)?/(?!os-release))")
 _ROOTS = re.compile(r"usr/share/ca-certificates/.*\.crt$")

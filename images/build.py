@@ -139,8 +139,8 @@ class Parts:
         if name == "sesame-controller":
             programs = ["sesame-controller"]
         else:
-            # The agent needs an Envoy because it validates every configuration before it applies
-            # it. The two images share their layers and differ only in their command.
+            # The agent needs an Envoy to validate each configuration before it is applied. The two
+            # images share their layers and differ only in their command.
             programs = ["envoy", "sesame-agent"]
         config = {
             **self.base.config,

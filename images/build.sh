@@ -6,7 +6,7 @@
 # $BASE is an image archive or a tar of a root file system to build on. Without it, the base comes
 # from the Debian release $SUITE; the programs must run with its C library. $IMAGE_LEVEL is the
 # compression level, 1 to 9. $PROFILE and $ENVOY_VERSION only describe the programs. If Envoy runs on
-# this machine, its own version is used instead.
+# this machine, the version that it reports takes precedence.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022
@@ -19,8 +19,8 @@ suite=${SUITE:-$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# fetch ARCH DIRECTORY: fetches the base's Debian packages, from this machine's mirrors if it runs
-# the same release.
+# fetch ARCH DIRECTORY: fetches the base's Debian packages, from this machine's mirrors if the
+# machine runs the same release.
 fetch() {
   mkdir -p "$2"
   # shellcheck disable=SC2016 # mmdebstrap sets $1.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# hosts.sh SCENARIO...: runs all or the named scenarios on gateway hosts with a real systemd, as
-# root.
+# hosts.sh SCENARIO...: runs the named scenarios (default: all) on gateway hosts with a real
+# systemd, as root.
 set -eu
 cd "$(dirname "$0")/.."
 # openssl signs the bundles. cc compiles the library that shifts an agent's clock.

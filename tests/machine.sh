@@ -50,7 +50,7 @@ first=$(cut -f 1 /proc/sys/net/ipv4/ip_local_port_range)
 [ "$first" -ge 32000 ] ||
   lacks "ports 12000 to 32000, because outgoing connections use ports from $first: sysctl net.ipv4.ip_local_port_range='32768 60999'"
 
-# kilobytes DIRECTORY: prints the directory's free space.
+# kilobytes DIRECTORY: prints the directory's free space in kilobytes.
 kilobytes() {
   df -Pk "$1" | awk 'NR == 2 { print $4 }'
 }

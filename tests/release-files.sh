@@ -1,5 +1,5 @@
 #!/bin/sh
-# Collects everything that a release publishes in target/release-files: the files, their checksums
+# Collects, in target/release-files, everything that a release publishes: the files, their checksums
 # and the release notes. Run `make airgap` first.
 set -eu
 cd "$(dirname "$0")/../target"

@@ -5,7 +5,7 @@
 #
 # The archive is reproducible: owners, modes and order are fixed, and times are $SOURCE_DATE_EPOCH
 # or the time of the last commit. $SIGNING_KEY is a file with the private ed25519 key to sign with.
-# These signatures are deterministic too.
+# Ed25519 signatures are deterministic too.
 set -eu
 export LC_ALL=C TZ=UTC
 umask 022

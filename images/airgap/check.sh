@@ -60,7 +60,7 @@ expect 0 "usage: " --help
 
 tar -tzf "$work/tree/cluster"/sesame-*.tgz | grep -qx sesame/Chart.yaml
 
-# With a changed file, every command fails before it does anything.
+# If a file has changed, every command must fail before it does anything.
 printf x >>"$work/tree/docs/images.md"
 for command in verify host images cluster; do
   expect 1 "changed: docs/images.md" "$command" --key "$ours"

@@ -55,7 +55,7 @@ pack() {
   echo "$out/$1_$2_$arch.deb"
 }
 
-# Prints the libraries that the program in the tree needs, as a Depends field.
+# Prints the packages whose libraries the program needs, as the value of a Depends field.
 depends() {
   mkdir -p "$work/debian"
   : >"$work/debian/control"

@@ -1,5 +1,5 @@
-// Pins the Gateway API's definitions and its conformance suite, and what stands in for nodes while that runs. v1.6.mod pins
-// the release before.
+// Pins the Gateway API's definitions and its conformance suite, and the dependencies of what stands in for nodes. v1.6.mod
+// pins the previous release.
 module sesame.invalid/conformance
 
 go 1.27.0

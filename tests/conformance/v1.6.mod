@@ -1,4 +1,4 @@
-// The same as go.mod for v1.6.3: `make conformance CONFORMANCE=v1.6` builds with it.
+// Like go.mod, but for v1.6.3. `make conformance CONFORMANCE=v1.6` uses this file.
 module sesame.invalid/conformance
 
 go 1.26.0

@@ -76,7 +76,7 @@ func (n *network) connect(pid int) error {
 	return netlink.LinkSetUp(pair)
 }
 
-// becomePod waits until its network namespace has a device, configures the address, and executes the program.
+// becomePod waits for a device in its network namespace, configures the address, and executes the program.
 func becomePod(address string, program []string) error {
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err

@@ -92,7 +92,7 @@ async fn agent_serves_publication_and_reports_to_cluster() {
     wait(&agent, "/two").await;
     wait_told(&cluster, &edge, "told of the second", second.is_served()).await;
 
-    // Make this process listen on the Gateway's port.
+    // Occupy the port of the second listener, so that Envoy cannot use it.
     let held = TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(81).port())).unwrap();
     let listeners = [http_listener("http", 80, ""), http_listener("more", 81, "")];
     let third = version(backend.address(), "/three", &listeners);
@@ -119,8 +119,8 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{told:#}"
     );
 
-    // A stopping agent reports that it stops. Its Envoy keeps serving, so the report still contains
-    // the addresses.
+    // An agent that exits reports this. Its Envoy keeps serving, so the report still contains the
+    // addresses.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;

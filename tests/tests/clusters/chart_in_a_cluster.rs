@@ -125,7 +125,7 @@ async fn namespaced_controller_serves_only_namespaces_it_may_read() {
     }
     what_is_elsewhere_is_not_there(&cluster).await;
 
-    // The controller follows both namespaces. It accepts the configuration and sets its status.
+    // The controller watches both namespaces, and accepts the SesameConfiguration.
     for namespace in ["default", "shop"] {
         let route = moved(plain_route("more", "more.example.com", "app"), namespace);
         cluster.apply_all(&[route]).await;

@@ -1,4 +1,4 @@
-//! Everything from objects in a cluster to traffic. Uses a real API server, a controller and an
+//! The whole path from objects in a cluster to traffic. Uses a real API server, a controller and an
 //! agent with the permissions of `controller/deploy`, and a real Envoy. The traffic must match the
 //! statuses.
 

@@ -80,7 +80,7 @@ async fn wait(agent: &AgentUnderTest, prefix: &str) {
     agent.wait_ok(&request).await;
 }
 
-/// Returns true if the agent serves and reports that its configuration may be outdated.
+/// Returns true if the agent reports that it serves, and that its configuration may be outdated.
 fn degraded(status: &Value) -> bool {
     let gateway = &status["gateways"][0];
     let message = gateway["message"].as_str().unwrap_or_default();

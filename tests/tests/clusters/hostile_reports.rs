@@ -194,8 +194,8 @@ async fn names(admin: &Client) {
     refused(admin.apply_value(&bad).await, "spec.gateway");
 }
 
-/// Tests checks that only the controller can make: addresses must belong to the host, and a report
-/// with a wrong name is ignored.
+/// Tests the checks that only the controller can make: addresses must belong to the host, and a
+/// report with a wrong name is ignored.
 async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     let flags = ["--host-addresses", "203.0.113.0/24"];
     let controller = ControllerUnderTest::start(cluster, &flags).await;
@@ -287,7 +287,7 @@ async fn wait_programmed(
     message.unwrap_or_default()
 }
 
-/// Removes every limit from a CRD, like in releases that had no limits yet.
+/// Removes every limit from a CRD, as in releases that had no limits yet.
 fn without_limits(schema: &mut Value) {
     if let Some(fields) = schema.as_object_mut() {
         for limit in ["maxItems", "maxLength"] {

@@ -136,7 +136,7 @@ async fn stolen(site: &Site) {
     cannot_create(&thief, &token).await;
     assert!(site.is_gone(&secret).await, "nothing was created");
 
-    // Neither a dry run nor a failing patch may reveal the UID.
+    // Neither a dry run nor a failing patch may reveal the UID of the host's Secret.
     let claim = json!(host_secret("s", &token.account_uid, "now"));
     let copied = json!([{"op": "copy", "from": "/metadata/uid", "path": "/metadata/name"}]);
     let dry = thief.create(&format!("{secrets}?dryRun=All"), &claim).await;
@@ -174,8 +174,8 @@ async fn stolen(site: &Site) {
     assert!(thief.create(&tokens, &bound(Some(guessed))).await.is_err());
     let given = thief.create(&tokens, &bound(Some(uid))).await;
     given.expect("the claimer's token");
-    // The real host uses the token second. It reports the theft, and its operator revokes the
-    // token.
+    // The real host uses the token after the thief. It reports the theft, and its operator revokes
+    // the token.
     let host = Host::new();
     refused(&host.join(&token.encode()), "hosts revoke s");
     assert!(site.hosts(&["revoke", "s"]).status.success());

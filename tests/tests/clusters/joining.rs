@@ -124,7 +124,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
         "a refused host stores nothing"
     );
 
-    // Set the host's clock past half of the credential's lifetime.
+    // Move the host's clock past the middle of the credential's lifetime.
     clock.set(310);
     let second = eventually("the credential is renewed", TEST_TIMEOUT, async || {
         let now = credential(&agent.state()).await;
@@ -201,8 +201,8 @@ async fn inventory(site: &Site) {
     assert!(text(&table.stdout).contains("rack-7"), "{}", words(&table));
 }
 
-/// Kills the agent while its Envoy keeps serving. Checks that its address is removed from the
-/// status.
+/// Kills the agent while its Envoy keeps serving. Checks that the host's address is removed from
+/// the status.
 async fn lost_and_found(site: &Site, agent: &mut AgentUnderTest, controller: &ControllerUnderTest) {
     wait_addresses(site, &["127.0.0.1"], controller).await;
     agent.kill9();

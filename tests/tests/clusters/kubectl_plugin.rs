@@ -68,7 +68,7 @@ impl Plugin {
     }
 }
 
-/// A ServiceAccount that may only read Gateways and HTTPRoutes in its namespace.
+/// A ServiceAccount that may read Gateways and HTTPRoutes in its namespace, but nothing else.
 const READER: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -179,7 +179,7 @@ async fn plugin_shows_objects_with_rights_of_caller() {
         words(&yaml_of)
     );
 
-    // An unchanged route must cause no difference, but a changed backend must.
+    // The output must show no difference for an unchanged route, but one for a changed backend.
     let same = plugin.run_with(&["diff", "-f", "-"], &yaml(&[route("cart")]));
     assert_eq!(same.status.code(), Some(0), "{}", words(&same));
     let file = plugin.directory.path().join("other.yaml");

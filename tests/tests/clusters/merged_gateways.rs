@@ -48,8 +48,7 @@ fn made(day: u8, mut gateway: Value) -> Value {
     gateway
 }
 
-/// Returns a route that attaches to the Gateway `of`. Its backend is the Service with the same
-/// name.
+/// Returns a route that attaches to the Gateway `of`. Its backend is the Service `of`.
 fn route(of: &str, hostname: &str) -> Value {
     let mut route = plain_route(of, hostname, of);
     route["spec"]["parentRefs"] = json!([{"name": of}]);

@@ -159,8 +159,8 @@ async fn policies_are_programmed_when_hosts_serve_them() {
     fetched_keys(&cluster, &agent, &request).await;
 }
 
-/// Checks that the controller fetches the keys of a policy, stores a copy, and removes it when no
-/// policy needs it.
+/// Checks that the controller fetches the keys of a policy, stores a copy, and removes the copy
+/// when no policy needs the keys.
 async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &Request) {
     let authority = Authority::new("issuer");
     let issuer = Issuer::new("i", "fetched");

@@ -101,8 +101,8 @@ async fn agree(kubeconfig: &PathBuf, said: &Value) {
     .await;
 }
 
-/// Releases a fleet with the given workload, and adopts the fleet again. Also returns the path of a
-/// kubeconfig.
+/// Releases a fleet with the given workload, and adopts it again. Returns the cluster, the
+/// controller and a kubeconfig.
 async fn adopted(workload: &str) -> (TestCluster, ControllerUnderTest, PathBuf) {
     let cluster = deployed(Channel::Standard).await;
     let controller = ControllerUnderTest::start(&cluster, &[]).await;

@@ -1,6 +1,6 @@
-//! The experimental channel of Gateway API 1.7 end to end: a real API server with its CRDs, a real
-//! controller, an agent and an Envoy. Supported fields must take effect, and the status must report
-//! unsupported fields.
+//! The experimental channel of Gateway API 1.7 end to end: a real API server with the CRDs of this
+//! channel, a real controller, an agent and an Envoy. Supported fields must take effect, and the
+//! status must report unsupported fields.
 
 use serde_json::{Value, json};
 use sesame_tests::authorizing::Authorizing;

@@ -115,8 +115,7 @@ async fn proxy_is_published_and_its_status_written() {
         .until("an orphan", &path("child"), |it| current(it) == "orphaned")
         .await;
 
-    // An ingress class that the parameters of the GatewayClass list does not need an IngressClass
-    // object.
+    // If the GatewayClass's parameters list an ingress class, no IngressClass object is needed.
     let named = json!({"group": "projectsesame.io", "kind": "SesameConfiguration",
         "name": "edge", "namespace": "default"});
     let settings = json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",

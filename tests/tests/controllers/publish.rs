@@ -58,8 +58,7 @@ fn has_domain(publication: &Publication, domain: &str) -> bool {
         .any(|host| host.domain == domain)
 }
 
-/// The API server and the controller. All checks use the same ones, because they take seconds to
-/// start.
+/// The API server and the controller, which all checks share because they take seconds to start.
 struct Shared {
     cluster: TestCluster,
     controller: ControllerUnderTest,
@@ -520,8 +519,8 @@ async fn a_gateway_that_is_deleted_is_withdrawn_and_comes_back(
     .await;
 }
 
-/// Publishes two excessive routes of one tenant: incompressible header values that exceed a shard,
-/// and a route that would expand to 256 MiB.
+/// Publishes two excessive routes of one tenant: one has incompressible header values that exceed a
+/// shard, and the other would expand to 256 MiB.
 async fn large_routes_of_one_namespace_stop_no_other(shared: &mut Shared, _: &Publication) {
     let cluster = &shared.cluster;
     let mut listener = http_listener("http", 80, "");

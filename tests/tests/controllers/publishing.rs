@@ -200,7 +200,7 @@ async fn gateway_addresses_follow_load_balancer() {
     .await;
 }
 
-/// Checks that the Service has the ports of a ListenerSet exactly as long as the set is accepted.
+/// Checks that the Service has a ListenerSet's ports exactly while the set is accepted.
 async fn a_listener_set_adds_a_port(cluster: &TestCluster) {
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},

@@ -254,8 +254,8 @@ async fn hosts_program_a_gateway(cluster: &TestCluster) {
     assert!(has_foreign(&route));
 }
 
-/// Checks that the configuration of one hostname is split across several ConfigMaps if it exceeds
-/// one.
+/// Checks that the configuration of one hostname is split across several ConfigMaps if it does not
+/// fit in one.
 async fn large_hostname_is_published_in_parts(cluster: &TestCluster) {
     let edge = edge_name();
     let noise = |seed: u64| {

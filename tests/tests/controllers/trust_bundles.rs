@@ -1,4 +1,4 @@
-//! Authorities from a `ClusterTrustBundle`. Uses a real API server that serves the kind.
+//! Authorities from a `ClusterTrustBundle`. Uses a real API server that serves this kind.
 
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
@@ -111,7 +111,7 @@ async fn cluster_trust_bundle_is_followed_and_absence_reported() {
 /// effect.
 async fn allow_bundles(cluster: &TestCluster, allowed: bool) {
     const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/sesame-controller";
-    // By default, an API server that serves the kind allows all ServiceAccounts to read it.
+    // By default, an API server that serves bundles allows all ServiceAccounts to read them.
     const OF_ALL: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:cluster-trust-bundle-discovery";
     cluster.merge(OF_ALL, &json!({"subjects": []})).await;
     let mut role = cluster.get(ROLE).await;

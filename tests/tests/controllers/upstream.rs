@@ -154,7 +154,7 @@ async fn upstream_gateway_gets_ports_and_provides_addresses() {
     say(&cluster, true, &["198.51.100.2"]).await;
     has(&cluster, "198.51.100.2").await;
 
-    // Ports of a ListenerSet must be added, and removed with the set.
+    // The ports of a ListenerSet must be added and removed together with the set.
     let set = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
         "metadata": {"name": "more", "namespace": "default"},
         "spec": {"parentRef": {"name": "edge"}, "listeners": [http_listener("more", 8080, "")]}});

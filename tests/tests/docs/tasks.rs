@@ -226,8 +226,8 @@ impl Reading {
         }
     }
 
-    /// Sends a datagram to each UDP listener of a route. Pages do not contain commands for this,
-    /// because no standard program sends one.
+    /// Sends a datagram to each UDP listener of a route. Pages contain no commands for this,
+    /// because hosts may lack a program that sends datagrams.
     async fn datagrams(&self) {
         let routes = self
             .objects

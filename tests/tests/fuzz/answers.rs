@@ -14,7 +14,7 @@ use sesame_agent::run::report::Report;
 use super::campaign::{run, scratch};
 use super::edit::Form;
 
-/// Returns responses that a real Envoy has sent. A prefix byte identifies the request of each.
+/// Returns responses that a real Envoy has sent. The first byte of each identifies its request.
 fn recorded() -> Vec<Vec<u8>> {
     let files = [
         "ready",
@@ -114,7 +114,7 @@ fn orders() {
         .to_vec();
     seeds.push(include_bytes!("../../data/status.json").to_vec());
     run("orders", Form::Text, &seeds, |bytes| {
-        // In the other direction, `status` decodes messages that agents send: their reports.
+        // The command `status` decodes the reports that agents send in response.
         let report: Option<Report> = serde_json::from_slice(bytes).ok();
         let Ok(order) = serde_json::from_slice::<CommandRequest>(bytes) else {
             return Ok(report.is_some());

@@ -116,8 +116,8 @@ fn snapshot_directory() {
     });
 }
 
-/// However one file is damaged, the agent must find one of the two accepted generations, and must
-/// be able to store the next one.
+/// Whichever file is damaged, the agent must find one of the two accepted generations, and must be
+/// able to store another generation.
 #[test]
 fn state_directory() {
     let root = scratch();

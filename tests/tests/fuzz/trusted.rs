@@ -38,8 +38,8 @@ fn statement(content: &[u8]) -> Statement<'_> {
     }
 }
 
-/// However a signature is mutated, it must be valid only for the stamp and the content that were
-/// signed.
+/// However the input is mutated, a signature must be valid only for the stamp and the content that
+/// were signed.
 #[test]
 fn signatures() {
     let keys = keys();

@@ -1,4 +1,4 @@
-//! Inputs that are decoded to values: manifests, snapshots and shards.
+//! Inputs that are decoded into values: manifests, snapshots and shards.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

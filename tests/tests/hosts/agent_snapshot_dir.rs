@@ -1,5 +1,5 @@
-//! `sesame-agent run --snapshot-dir`. The snapshots in the directory are copied or mounted there.
-//! The agent serves each of them either completely or not at all.
+//! `sesame-agent run --snapshot-dir`. Snapshots are copied or mounted into the directory. The agent
+//! serves each of them either completely or not at all.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -296,7 +296,7 @@ fn run_rejects_writable_directories_with_remedy() {
                 "its group can write to it (mode 0770); check its content, then run `chmod g-w",
             ],
         );
-        // After the `chmod`, the agent must not follow an older symbolic link either.
+        // Even after the `chmod`, the agent must not follow an existing symbolic link.
         refused(0o755, ["agent.lock", "is a symbolic link"]);
     }
 }

@@ -114,8 +114,8 @@ async fn unused_cluster_is_removed_by_next_switch() {
     supervisor.stop(Duration::ZERO).await;
 }
 
-/// Simulates that the agent is killed at any of the await points of a transaction. Before the
-/// transaction, resources of the previous change are unused but still exist.
+/// Simulates that the agent is killed at each of the await points of a transaction. When the
+/// transaction starts, unused resources of the previous change still exist.
 #[tokio::test]
 async fn next_agent_removes_unused_resources_after_kill() {
     let host = Host::new();

@@ -15,7 +15,7 @@ use sesame_tests::wait::eventually;
 /// change.
 const ROUTES: usize = 1000;
 
-/// Returns a route that responds with `status`.
+/// Returns a route whose requests get a response with `status`.
 fn route(number: usize, status: u16) -> Value {
     let mut rule = rule_to("a", &[]);
     if status != 200 {

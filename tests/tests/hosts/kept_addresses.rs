@@ -71,7 +71,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     agent.kill9();
     agent.restart();
     wait_addresses(&agent, &three[..2]).await;
-    // `z` must get its address back, which its own Envoy has released.
+    // `z` must get back the address that its own Envoy has released.
     agent.write("z.yaml", &another("z"));
     wait_addresses(&agent, &three).await;
     let at: SocketAddr = ([127, 0, 0, 2], agent.address(80).port()).into();

@@ -1,5 +1,5 @@
 //! The settings file. Settings take effect, a reload applies those that do not require a restart,
-//! and errors are reported with their line.
+//! and errors are reported with the line number.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

@@ -182,7 +182,7 @@ async fn the_last_good_configuration_outlives_agent_and_envoy() {
     load.pass(50).await;
     load.stop().await.assert_clean();
 
-    // Restart both the agent and Envoy, like a reboot does.
+    // Restart both the agent and Envoy, as a reboot does.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

@@ -111,7 +111,7 @@ async fn held_port_at_start_blocks_only_its_listener() {
     serves(&agent, 80).await;
     wait_conflict(&agent, "two").await;
 
-    // Kill the agent and Envoy, like a reboot does.
+    // Kill the agent and Envoy, as a reboot does.
     agent.kill9();
     agent.kill9_envoy();
     agent.restart();

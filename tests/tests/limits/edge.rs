@@ -20,8 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 /// Number of bytes that are sent one by one.
 const DRIPS: usize = 20;
 const BETWEEN: Duration = Duration::from_millis(300);
-/// A timeout that is shorter than the time for all bytes together, but longer than a busy machine
-/// delays a single byte.
+/// A timeout that is shorter than the time for all bytes together, but longer than the delay of a
+/// single byte on a busy machine.
 const TIMEOUT: &str = "3s";
 
 fn annotated(objects: &mut [Value], annotations: &[(&str, &str)]) {

@@ -191,8 +191,8 @@ async fn headers_that_repeat_do_not_fill_the_memory() {
         attack.extend(join_all(wave).await.into_iter().flatten());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // Envoy has read from every connection that is still open, and has sent at least its SETTINGS
-    // frame.
+    // Envoy has read from every connection that is still open, and has sent at least a SETTINGS
+    // frame on it.
     join_all(attack.iter_mut().map(Repeater::answered)).await;
     // The attackers leave their connections open, but Envoy closes silent connections.
     answers(&get).await;

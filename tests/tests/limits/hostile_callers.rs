@@ -19,7 +19,7 @@ use sesame_tests::wait::eventually;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Maximum memory that callers may make the agent use. It is in addition to the usual 30 MiB.
+/// Maximum memory that callers may make the agent use, in addition to the usual 30 MiB.
 const MORE_MEMORY_MIB: f64 = 64.0;
 
 /// How long callers stay silent. It is longer than the agent's timeout for silent connections.

@@ -72,7 +72,7 @@ fn warns(status: &Value, words: &[&str]) -> bool {
     words.iter().all(|word| text.contains(word))
 }
 
-/// Waits until the agent is healthy and has all its placeholders.
+/// Waits until the agent is healthy and reports no lack of inotify instances.
 async fn wait_well(agent: &AgentUnderTest) {
     let is_well = |status: &Value| status["healthy"] == true && !warns(status, LACKS);
     agent.wait_status("all is well", is_well).await;
@@ -246,7 +246,7 @@ async fn with_others() {
     // route table.
     assert_eq!(files, 8 + SERVICES, "all is in files");
 
-    // No instances are free, but the agent still has its placeholders.
+    // No instances are free, but the agent still holds some in reserve.
     let others = Others::default();
     others.take_all();
     let load = Load::start(&Plan::new(vec![agent.get(80, "full.test", "/always")]));
@@ -274,8 +274,8 @@ async fn with_others() {
     assert!(after > 5 && after <= files, "{after} of {files}");
     let taking = others.keep_taking();
 
-    // The agent has no placeholders left, and no instances are free. Therefore the running Envoy
-    // must not be replaced, and the command must report why.
+    // The agent's reserve is exhausted, and no instances are free. Therefore the running Envoy must
+    // not be replaced, and the command must report why.
     let refused = words(&agent.replace_envoy("auto").await);
     assert!(
         refused.contains("not replaced") && refused.contains("fs.inotify.max_user_instances"),

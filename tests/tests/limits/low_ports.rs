@@ -1,5 +1,5 @@
-//! Ports below 1024, used by an agent that does not run as root. It runs with and without the
-//! capability for them.
+//! Ports below 1024, used by an agent that does not run as root, with and without the capability
+//! that is needed.
 //!
 //! Each test runs in a network namespace of its own, in which all ports are free and
 //! `ip_unprivileged_port_start` has the kernel's default.

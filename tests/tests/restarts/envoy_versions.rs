@@ -1,4 +1,4 @@
-//! Two versions of Envoy replace each other under load, like in package upgrades and downgrades. No
+//! Two versions of Envoy replace each other under load, as in package upgrades and downgrades. No
 //! request may fail.
 
 use std::time::{Duration, Instant};

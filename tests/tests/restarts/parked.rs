@@ -171,7 +171,7 @@ async fn repeatedly_killed_envoy_refuses_no_new_connection() {
     let (mut deaths, mut outages) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         wait_listening(&agent, 80, WORKERS + 1).await;
-        // If Envoy were killed earlier after its start, the agent would assume a crash loop and
+        // If Envoy were killed sooner after its start, the agent would assume a crash loop and
         // delay the next start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         let (killed, dead) = kill_envoy(&agent).await;

@@ -98,7 +98,7 @@ async fn kill_second(agent: &AgentUnderTest, first: i32, stage: Stage) -> Second
         let _ = kill(Pid::from_raw(second), Signal::SIGCONT);
     }
     if matches!(stage, Stage::Attached) {
-        // The first Envoy still has requests from the killed Envoy to respond to.
+        // The first Envoy has yet to respond to requests from the killed Envoy.
         tokio::time::sleep(Duration::from_millis(50)).await;
         signal(first, Signal::SIGCONT);
     }

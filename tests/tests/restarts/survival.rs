@@ -183,7 +183,7 @@ async fn upgraded_agent_continues_with_existing_envoy() {
     let before = agent.envoy_pids();
     let load = Load::start(&Plan::new(vec![agent.get(80, "survive.test", "/")]));
     for number in 1..=3 {
-        // Install while the old agent is running, which deletes the old agent's binary.
+        // Installing while the old agent is running deletes that agent's binary.
         install(&installed);
         agent.write("round.yaml", &round(2 * number - 1, &backend));
         wait_round(&agent, 2 * number - 1).await;
@@ -238,7 +238,7 @@ async fn envoy_death_fails_only_requests_until_it_listens() {
         let begin = load.elapsed();
         agent.kill9_envoy();
         wait_round(&agent, 0).await;
-        // Interrupted requests may fail a moment later.
+        // Requests that the kill interrupted may fail only a moment later.
         load.pass(50).await;
         outages.push((begin, load.elapsed()));
         load.pass(100).await;

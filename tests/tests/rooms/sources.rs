@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::workspace;
 
-/// Returns the room of a file: the crate and the top-level module. For a test, returns the crate's
-/// tests.
+/// Returns the room of a file: the crate and the top-level module. For a test file, returns the
+/// crate and `tests`.
 pub(crate) fn room(file: &str) -> String {
     let (package, inside) = file
         .split_once("/src/")

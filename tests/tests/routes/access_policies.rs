@@ -1,5 +1,5 @@
-//! AccessPolicies on a real Envoy. A request must pass every filter that applies to its rule, in
-//! whichever object the filter is.
+//! AccessPolicies on a real Envoy. A request must pass every filter that applies to its rule,
+//! whichever object sets the filter.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::Setup;

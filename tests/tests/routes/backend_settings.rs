@@ -68,8 +68,7 @@ impl Endpoint {
     }
 }
 
-/// Returns the address of an endpoint that accepts connections, but never responds. The listener
-/// keeps it open.
+/// Returns the listener and the address of an endpoint that accepts connections but never responds.
 fn silent() -> (std::net::TcpListener, SocketAddr) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

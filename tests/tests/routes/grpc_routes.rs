@@ -163,7 +163,7 @@ fn routes() -> Vec<Value> {
             ),
             "same",
         ),
-        // Both routes have the same hostname, but different protocols to their backends.
+        // Both routes have the same hostname, but reach their backends over different protocols.
         http_route("both", &["both.test"], &[to("one")]),
         route(
             "GRPCRoute",

@@ -558,8 +558,8 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Returns routes with CORS filters to which Envoy itself responds: a redirect, and a route without
-/// a backend, for which the status is 500.
+/// Returns routes with CORS filters for which Envoy itself sends the response: a redirect, or
+/// status 500 because the route has no backend.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],

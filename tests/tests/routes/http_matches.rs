@@ -35,7 +35,7 @@ async fn start() -> (AgentUnderTest, Vec<Backend>) {
         http_listener("http", 80, ""),
         http_listener("same", 80, "same.test"),
     ]);
-    // This route matches a header whose name contains an underscore.
+    // One of the routes matches a header whose name contains an underscore.
     objects[1]["metadata"]["annotations"] = json!({"projectsesame.io/header-underscores": "allow"});
     let backends = start_served(&BACKENDS, &mut objects).await;
     objects.extend(path_routes());

@@ -1,5 +1,4 @@
-//! Key sets that an agent fetches from token issuers: rotation, outages and servers that it does
-//! not trust.
+//! Key sets that an agent fetches from token issuers: rotation, outages and untrusted servers.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup};

@@ -93,7 +93,7 @@ async fn rule_sets_retries_sessions_and_ports() {
         ("codes.test", 503, 4),
         ("codes.test", 500, 4),
         ("codes.test", 501, 1),
-        // If a rule does not set the number of retries, there is one.
+        // If a rule does not set the number of retries, Envoy retries once.
         ("once-more.test", 503, 2),
         ("other-codes.test", 503, 1),
         ("no-codes.test", 503, 1),

@@ -84,8 +84,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
         assert_eq!(request.send().await.expect("an answer").status, 200);
     }
 
-    // Other changes must still be applied. The certificate must survive a restart of the agent,
-    // alone and together with Envoy.
+    // Other changes must still be applied. The certificate must survive a restart of the agent
+    // alone, and one of both the agent and Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{

@@ -77,7 +77,7 @@ fn routed(name: &str, backend: &Backend, meshed: bool) -> Vec<Value> {
     objects
 }
 
-/// Waits until the route responds with the given status.
+/// Waits until a request for the route gets the given status.
 async fn answered(agent: &AgentUnderTest, name: &str, status: u16) {
     let request = agent.get(80, &host(name), "/");
     agent

@@ -21,7 +21,7 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Time limit for the first attempt to let the agent's verification handshakes miss Envoy.
+/// Time limit for the first attempt to divert a verification handshake from Envoy.
 const ROUND: Duration = Duration::from_secs(15);
 /// Longest time limit for an attempt. It must be shorter than the timeout in `wait_condition`.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);
@@ -45,7 +45,7 @@ impl Path {
         }
     }
 
-    /// Waits until new connections get the given certificate.
+    /// Waits until Envoy presents the given certificate on new connections.
     async fn wait_shown(&self, authority: &Authority, host: &str, leaf: &Leaf) {
         let client = Handshake::with(self.agent.address(443), host, &authority.trust());
         eventually(&format!("{host} is shown"), TEST_TIMEOUT, async || {

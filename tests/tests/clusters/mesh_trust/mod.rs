@@ -1,6 +1,6 @@
 //! A Gateway outside the cluster and a mesh authenticate each other in both directions. Also tests
-//! the conditions that report problems with the authorities that they trust. Uses real agents and
-//! Envoys with three sources: manifests, a snapshot directory and a cluster.
+//! the conditions that report problems with the trusted authorities. Uses real agents and Envoys
+//! with three sources: manifests, a snapshot directory and a cluster.
 
 mod both_directions;
 mod dates;

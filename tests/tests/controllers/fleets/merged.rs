@@ -1,5 +1,5 @@
-//! The fleet of merged Gateways: published through a second Gateway, run as Pods, released and
-//! adopted.
+//! The fleet of merged Gateways, which are published through a second Gateway. The fleet is run as
+//! Pods, released and adopted.
 
 use std::path::Path;
 use std::process::Command;

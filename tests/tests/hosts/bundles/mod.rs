@@ -1,5 +1,5 @@
-//! Bundles on a host without a network. The real agent and Envoy are used to create, transfer,
-//! apply and reject them.
+//! Bundles on a host without a network. A real agent creates, applies and rejects them, and a real
+//! Envoy serves them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

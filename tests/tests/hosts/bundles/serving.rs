@@ -1,4 +1,4 @@
-//! Everything from a bundle file to a response, on a host without a network.
+//! The whole path from a bundle file to a response, on a host without a network.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

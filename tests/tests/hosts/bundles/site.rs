@@ -66,7 +66,7 @@ impl Workshop {
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends listen on the loopback interface. Set the variable, because some commands reject
+        // Backends listen on the loopback interface. The variable allows this; some commands reject
         // the flag.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())

@@ -87,7 +87,7 @@ async fn explanations_are_what_envoy_does() {
     );
 }
 
-/// Starts an agent with the given objects. If `first` is set, the two agents run on the same host.
+/// Starts an agent with the given objects, on the same host as `first` if it is set.
 fn started(first: Option<&AgentUnderTest>, yaml: &str) -> AgentUnderTest {
     let setup = Setup::with_ports(&PORTS);
     let Some(first) = first else {

@@ -33,7 +33,7 @@ const fn alert(
 const GATEWAY: &str =
     "Gateway {{ $labels.gateway_namespace }}/{{ $labels.gateway }} on {{ $labels.instance }}";
 
-/// Replaces `GATEWAY` in a text by a template that names the Gateway and the host.
+/// Replaces `GATEWAY` in a text with a template that names the Gateway and the host.
 pub(crate) fn worded(text: &str) -> String {
     text.replace("GATEWAY", GATEWAY)
 }

@@ -71,7 +71,7 @@ fn alerts_page_matches_tables() {
     assert_eq!(rows.len(), ALERTS.len(), "alerts on the page");
 }
 
-/// Returns every expression. Its selection matches all series.
+/// Returns every expression, with a selection that matches all series.
 fn expressions() -> Vec<String> {
     let of_panels = DASHBOARDS.iter().flat_map(|dashboard| {
         let panels = dashboard.rows.iter().flat_map(|row| row.panels);

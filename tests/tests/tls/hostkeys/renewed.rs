@@ -1,4 +1,4 @@
-//! Pairs of a certificate and a key in files. The pairs are renewed like common tools do it.
+//! Pairs of a certificate and a key in files. The pairs are renewed as by common tools.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// How a tool replaces the files of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Replaces one symbolic link to the directory of both files, like a mounted Secret volume.
+    /// Replaces one symbolic link to the directory that contains both files, like a Secret volume.
     DirectoryMoved,
     /// Replaces a symbolic link for each file, one after the other, like certbot.
     LinksMoved,
@@ -67,7 +67,7 @@ impl RenewedPair {
             }
             Renewal::InPlace => return,
         }
-        // Remove the previous version, like the kubelet does.
+        // Remove the previous version, as the kubelet does.
         let _ = fs::remove_dir_all(self.path(&format!("..{}", self.version - 1)));
     }
 

@@ -1,6 +1,6 @@
-//! Certificates for keys that the agent generates. An operator, a command or a signer in the
-//! cluster issues them. They are renewed under load. Even if the agent is killed, a certificate is
-//! never used with another key.
+//! Certificates for keys that the agent generates. The certificates are issued by an operator, a
+//! command or a signer in the cluster, and renewed under load. Even if the agent is killed, a
+//! certificate is never used with another key.
 
 use std::fs;
 use std::path::{Path, PathBuf};

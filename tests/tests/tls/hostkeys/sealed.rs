@@ -1,5 +1,5 @@
-//! The state directory. Its keys are sealed, it is all that an agent needs to start, and revoked
-//! keys are removed from every generation in it.
+//! The state directory is all that an agent needs to start. Its keys are sealed, and revoked keys
+//! are removed from every generation in it.
 
 use std::path::{Path, PathBuf};
 

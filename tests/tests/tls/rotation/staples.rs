@@ -34,8 +34,8 @@ impl Site {
         Ok(agreed)
     }
 
-    /// Waits until new connections get the given certificate with the given staple. If `staple` is
-    /// empty, waits until there is none.
+    /// Waits until new connections get the given certificate with the given staple, or without a
+    /// staple if `staple` is empty.
     async fn wait_stapled(&self, agent: &AgentUnderTest, what: &str, leaf: &Leaf, staple: &[u8]) {
         eventually(what, TEST_TIMEOUT, async || {
             for agreed in self.agreed(agent).await? {

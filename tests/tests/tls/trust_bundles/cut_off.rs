@@ -1,5 +1,5 @@
 //! Clients and backends that are no longer trusted are cut off, while all others are still served.
-//! Trust ends because of a revocation list and a restart, or because a ReferenceGrant is deleted.
+//! Trust ends after a revocation and a restart of Envoy, or when a ReferenceGrant is deleted.
 
 use std::sync::Arc;
 
