@@ -1,5 +1,5 @@
 #!/bin/sh
-# nodes.sh SCENARIO...: runs the named scenarios, or else all, on nodes with real kubelets, as root.
+# nodes.sh SCENARIO...: runs the named scenarios (default: all) as root, on nodes with kubelets.
 set -eu
 cd "$(dirname "$0")/.."
 tests/tools.sh cargo cc go openssl buildah containerd ctr runc cni nft ip nsenter unshare \

@@ -130,7 +130,7 @@ async fn policies_are_programmed_when_hosts_serve_them() {
         assert!(why.contains(field), "{field}: {why}");
     }
 
-    // Without the policy, the route must serve again and must not report that a policy affects it.
+    // Without the policy, requests must succeed again, and the route must not report a policy.
     let path = format!("{POLICIES}/trafficpolicies/app");
     cluster.delete(&path).await;
     agent.wait_ok(&request).await;

@@ -274,7 +274,7 @@ async fn certificate_rotates_and_bad_pair_is_rejected_twice() {
     let mut bad = rendered.clone();
     bad.secrets = [envoy_files::pair_secret(name, "nonsense", "nonsense")].into();
     for attempt in ["first", "second"] {
-        // For the second attempt, Envoy wrongly reports success.
+        // On the second attempt, Envoy wrongly reports success.
         let report = step(&bad, "4e03").await;
         let Outcome::Refused(refusal) = report.outcome else {
             panic!("{attempt}: {report:?}");

@@ -230,8 +230,8 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
     signed_by(1).await;
     cluster.apply_all(&objects(&a)).await;
     wait(&agent, &a).await;
-    // An agent that trusts only the old key must reject a snapshot that is signed only with the new
-    // key. It must keep serving.
+    // An agent that trusts only the old key must keep serving, but must reject a snapshot that is
+    // signed only with the new key.
     write(&trusted, OLD[1]);
     agent.wait_stored().await;
     agent.restart();

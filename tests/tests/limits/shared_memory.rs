@@ -1,6 +1,6 @@
 //! `/dev/shm` is full or read-only when Envoy starts. Envoy needs shared memory there for hot
-//! restarts, and aborts if it cannot create it. The agent must start Envoy with hot restart
-//! disabled, and enable hot restart again once there is space.
+//! restarts, and aborts if it cannot create this memory. The agent must start Envoy with hot
+//! restart disabled, and enable hot restart again once there is space.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, words};

@@ -23,7 +23,7 @@ const HOST: &str = "clock.test";
 const HOUR: i64 = 3600;
 const YEAR: i64 = 365 * 24 * HOUR;
 
-/// Returns clock offsets in seconds: years ahead, an hour behind, shortly after 1970 (like a
+/// Returns clock offsets in seconds: years ahead, an hour behind, shortly after 1970 (as on a
 /// machine without a battery-backed clock), and finally the real time.
 fn jumps() -> [i64; 4] {
     let since_1970 = Timestamp::now().as_second();

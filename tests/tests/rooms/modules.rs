@@ -19,7 +19,7 @@ pub(crate) struct Module {
     pub(crate) imports: BTreeSet<ModulePath>,
     /// Paths that the module re-exports with `pub use`, by their names in the module.
     pub(crate) exports: BTreeMap<String, ModulePath>,
-    /// Child modules that are not compiled only for tests.
+    /// Child modules, except those that are compiled only for tests.
     children: BTreeSet<String>,
 }
 
@@ -60,7 +60,7 @@ impl Modules {
         Some(at)
     }
 
-    /// Returns true if a module has child modules that are not compiled only for tests.
+    /// Returns true if a module has child modules that are compiled outside of tests.
     pub(crate) fn has_children(&self, path: &[String]) -> bool {
         self.0.get(path).is_some_and(|m| !m.children.is_empty())
     }

@@ -188,8 +188,8 @@ async fn rejected_gateway_keeps_hostnames_from_merged_gateways() {
     objects.extend(served("main", &[main.address()]));
     let mut agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
     let mut checks = Checks::default();
-    // The configuration that rejects requests must not become the last good configuration, neither
-    // in the next resolution nor after a restart.
+    // The configuration that rejects requests must not become the last good configuration, either
+    // in the next resolution or after a restart.
     for number in 0..3 {
         agent
             .wait_backend(&agent.get(80, "free.test", &format!("/{number}")), "main")

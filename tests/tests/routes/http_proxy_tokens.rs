@@ -92,8 +92,7 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
         (https("/partner"), &*by_corp, 401),
         (https("/gone"), &*by_corp, 500),
         (https("/undefined"), &*by_corp, 500),
-        // A redirect to HTTPS needs no token. A route that is served without TLS also needs a
-        // token.
+        // A redirect to HTTPS needs no token, but a route that is served without TLS does.
         (plain("/"), "", 301),
         (plain("/partner"), "", 401),
         (plain("/partner"), &*by_partner, 200),

@@ -322,7 +322,7 @@ async fn route_requests_are_counted_if_configured() {
     let answered = format!("sesame_gateway_route_requests_total{{{labels},code=\"2xx\"}}");
     let failed = format!("sesame_gateway_route_requests_total{{{labels},code=\"5xx\"}}");
     let durations = format!("sesame_gateway_route_backend_duration_seconds_count{{{labels}}}");
-    // The expected value is the sum of both virtual hosts. Envoy merges its histograms every five
+    // The expected value is the sum over both virtual hosts. Envoy merges its histograms every five
     // seconds.
     eventually(
         "the route is counted, and no other",

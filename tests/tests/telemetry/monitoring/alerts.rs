@@ -94,8 +94,7 @@ pub(crate) const ALERTS: &[Alert] = &[
         ("SesameEnvoyWaitsForProcessor", "warning", "10m"),
         (
             "rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) / (rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) + rate(sesame_gateway_envoy_cpu_seconds_total[5m]))",
-            // Require a minimum number of requests, because the ratio of tiny numbers is
-            // meaningless.
+            // Require a minimum number of requests, because a ratio of tiny numbers is meaningless.
             "> 0.5 and rate(sesame_gateway_envoy_cpu_wait_seconds_total[5m]) > 0.2",
         ),
         "GATEWAY waits {{ $value | humanizePercentage }} of the time for a processor",

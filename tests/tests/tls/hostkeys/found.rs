@@ -24,7 +24,7 @@ impl Traces {
             .map(|line| line.as_bytes().to_vec())
             .collect();
         for shift in 0..3 {
-            // The base64 form of a text depends on the text's position modulo 3, so search for all
+            // The base64 form of a text depends on the text's offset modulo 3, so search for all
             // three forms.
             let text = leaf.key_pem.get(90 + shift..140).unwrap_or_default();
             let encoded = STANDARD.encode(&text[..text.len() / 3 * 3]);

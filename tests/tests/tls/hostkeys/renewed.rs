@@ -1,4 +1,4 @@
-//! Pairs of a certificate and a key in files. The pairs are renewed as by common tools.
+//! Pairs of a certificate and a key in files, and the ways in which common tools renew them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};

@@ -199,7 +199,7 @@ async fn lost_seal_key_is_reported_and_source_followed() {
     host.agent.kill9();
     std::fs::remove_dir_all(&seal).expect("remove");
     host.start_alone();
-    // Listeners without keys must be served. All other listeners must wait until the source is
+    // Listeners without keys must be served. All other listeners must wait until the manifests are
     // available.
     host.agent.wait_ok(&host.in_clear()).await;
     let log = host.agent.log();
