@@ -144,7 +144,7 @@ pub(crate) fn by_name(
     resources.dedup_by(|later, first| {
         let same = later.name == first.name;
         if same {
-            let message = "the name is used twice; the first one is used, the other is left out";
+            let message = "the name is used twice; only the first resource of this name is used";
             problems.add(&later.name, message);
         }
         same

@@ -152,7 +152,7 @@ impl Files {
             let refs = String::from_utf8(table.bytes.to_vec()).unwrap();
             for name in refs.split(',').filter(|name| !name.is_empty()) {
                 if !clusters.iter().any(|c| c.name == name) {
-                    return Err(format!("{rds} refers to cluster {name}, which is gone"));
+                    return Err(format!("{rds} refers to cluster {name}, which was removed"));
                 }
             }
         }

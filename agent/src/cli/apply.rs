@@ -219,7 +219,7 @@ impl Waiting<'_> {
                     ..
                 }) => {
                     return Ok(Outcome::Refused(
-                        "is not served, because the directory has one with a higher sequence number"
+                        "is not served, because the directory contains a bundle with a higher sequence number"
                             .to_owned(),
                     ));
                 }
@@ -235,7 +235,7 @@ impl Waiting<'_> {
             };
             if Instant::now() > self.deadline {
                 return Ok(Outcome::Late(format!(
-                    "it is not served within the timeout: {told}"
+                    "it was not served within the timeout: {told}"
                 )));
             }
             std::thread::sleep(POLL_INTERVAL);

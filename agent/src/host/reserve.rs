@@ -82,7 +82,7 @@ impl ReserveLevel {
         let Self { held, wanted, .. } = self;
         (held + self.leaving < wanted).then(|| {
             format!(
-                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: other processes of this user have the rest. Until more are free, a restarted Envoy watches fewer files, and changes of content without a file cost more; {REMEDY}"
+                "{held} inotify instances are held for the next Envoys of this host, which need {wanted}: other processes of this user have the rest. Until more are free, a restarted Envoy watches fewer files, and changes to content without a file take longer; {REMEDY}"
             )
         })
     }

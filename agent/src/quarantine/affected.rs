@@ -247,9 +247,9 @@ fn effect(piece: &Piece, culprit: &Culprit) -> String {
         };
     }
     let effect = match piece {
-        Piece::Route(_) if culprit.is_dropped() => "its requests go to the routes after it",
+        Piece::Route(_) if culprit.is_dropped() => "its requests go to later routes",
         Piece::VirtualHost { .. } if culprit.is_dropped() => {
-            "Envoy does not know the domain, and its requests go to wider ones"
+            "Envoy does not know the domain, so less specific domains get its requests"
         }
         Piece::Route(_) | Piece::VirtualHost { .. } => "its requests get 500",
         Piece::Backend(_) | Piece::Endpoints(_) => "its share of requests is rejected",

@@ -119,7 +119,7 @@ pub(super) fn withdraw(directories: &Directories, gateway: &NamespacedName) {
     let noted = create_directory(&directory)
         .and_then(|()| replace_file(&directory.join(WITHDRAWN), gateway.to_string().as_bytes()));
     if let Err(error) = noted {
-        tracing::warn!(%gateway, %error, directory = %directory.display(), "cannot store the withdrawal of the Gateway; if the agent dies before the Envoy has ended, the next agent serves the Gateway again");
+        tracing::warn!(%gateway, %error, directory = %directory.display(), "cannot store the withdrawal of the Gateway; if the agent dies before Envoy exits, the next agent serves the Gateway again");
     }
 }
 

@@ -135,7 +135,7 @@ impl Gateways {
         }
         if wait != self.waiting {
             for (gateway, other) in &wait {
-                tracing::info!(%gateway, "waiting for the Envoy of {other} to exit, because it is still draining at an address of this Gateway");
+                tracing::info!(%gateway, "waiting for the Envoy of {other} to exit, because that Envoy is still draining on an address of this Gateway");
             }
             self.waiting = wait;
         }

@@ -24,7 +24,7 @@ pub(super) const STOPPED: &str = "Stopped";
 pub(super) const STOPPING: &str = "Envoy is being stopped";
 
 /// Warning about an Envoy that could not use shared memory when it started.
-const NOT_HOT: &str = "Envoy runs without hot restarts, because /dev/shm was full or not writable when it started, or its directory has a long path (see the log). It is replaced by handovers, which reset its statistics; make room there, then run `sesame-agent restart`";
+const NOT_HOT: &str = "Envoy runs without hot restarts, because /dev/shm was full or not writable when it started, or its directory has a long path (see the log). It is replaced by handovers, which reset its statistics; free some space there, then run `sesame-agent restart`";
 
 /// The running instances, by Gateway.
 pub(super) type AllObserved = BTreeMap<NamespacedName, watch::Receiver<Observed>>;

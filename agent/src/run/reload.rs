@@ -169,7 +169,7 @@ impl LiveSettings {
 
 fn waits_for_restart(keys: &[String]) -> String {
     format!(
-        "changed settings take effect once the agent is restarted, while Envoy keeps serving: {}",
+        "changed settings take effect once the agent is restarted (Envoy keeps serving): {}",
         keys.join(", ")
     )
 }

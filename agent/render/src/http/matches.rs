@@ -129,7 +129,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
         path_match::Kind::TextPrefix(prefix) => {
             if !prefix.starts_with('/') || prefix.contains(['?', '#']) {
                 return Err(format!(
-                    "path match: `{prefix}` is not a prefix of paths; expected `/`, without `?` and `#`"
+                    "path match: `{prefix}` is not a prefix of paths; it must begin with `/`, and contain neither `?` nor `#`"
                 ));
             }
             match in_either_case(prefix) {
@@ -151,7 +151,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
             // fragment.
             prefix if prefix.len() < 2 || prefix.contains(['?', '#']) => {
                 return Err(format!(
-                    "path match: `{prefix}` is not a path prefix; expected `/` and at least one character other than `?` and `#`"
+                    "path match: `{prefix}` is not a path prefix; expected `/` and at least one more character, without `?` or `#`"
                 ));
             }
             prefix => match in_either_case(prefix) {

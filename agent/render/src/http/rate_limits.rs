@@ -60,7 +60,7 @@ pub(crate) fn render(
         let most = RateLimit::MAX;
         problems.add(
             &limit.name,
-            format!("at most {most} limits with different names are allowed, in their order; {without_requests}"),
+            format!("at most {most} limits are allowed, sorted by name and without duplicate names; {without_requests}"),
         );
     }
     let mut by_answer: BTreeMap<String, LocalRateLimit> = BTreeMap::new();

@@ -203,7 +203,7 @@ fn injected(fault: &Fault) -> Result<HttpFault, String> {
     });
     let (delay, abort) = (delay.transpose()?, abort.transpose()?);
     if delay.is_none() && abort.is_none() {
-        return Err("fault without a delay and a status".to_owned());
+        return Err("fault with neither a delay nor a status".to_owned());
     }
     Ok(HttpFault {
         delay,

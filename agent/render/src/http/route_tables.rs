@@ -289,7 +289,7 @@ pub(crate) fn render_host(
 /// Describes the problem with a route that would make its virtual host too large.
 fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
     format!(
-        "in virtual host `{domain}` the routes before it make {}, with it {}; at most {} are allowed; requests that it matches get {} there",
+        "in virtual host `{domain}` the routes before it take {}, and {} together with it; at most {} are allowed; requests that it matches get {} there",
         in_words(before),
         in_words(with_this),
         in_words(MAX_VIRTUAL_HOST_BYTES),
@@ -302,7 +302,7 @@ fn beyond_size(domain: &str, before: u64, with_this: u64) -> String {
 fn beyond_cost(domain: &str, before: u64, own: u64, route: &Route) -> String {
     let consequence = refusing::consequence(route);
     format!(
-        "in virtual host `{domain}` the regular expressions before it have {before} instructions once compiled, its own have {own}; at most {MAX_PER_VIRTUAL_HOST} are allowed; {consequence} there"
+        "in virtual host `{domain}` earlier regular expressions have {before} instructions once compiled, and its own have {own}; at most {MAX_PER_VIRTUAL_HOST} are allowed; {consequence} there"
     )
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
         problems.add(
             &filter.name,
             format!(
-                "at most {most} filters with different names are allowed, in their order; {without}"
+                "at most {most} filters are allowed, sorted by name and without duplicate names; {without}"
             ),
         );
     }

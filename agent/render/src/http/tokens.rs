@@ -190,7 +190,7 @@ fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvide
 /// Checks that the set has the name by which routes refer to it.
 pub(crate) fn check_set(name: &str, set: &TokenSet) -> Result<(), String> {
     if set.policies.len() < 2 || TokenSet::name(&set.policies) != name {
-        return Err("its name does not join the names of several policies".to_owned());
+        return Err("its name is not made of the names of several policies".to_owned());
     }
     Ok(())
 }

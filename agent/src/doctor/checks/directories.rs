@@ -48,7 +48,7 @@ fn missing_directory(path: &Path, owner: u32) -> HostFinding {
         FindingSeverity::Note,
         format!("{} is missing", path.display()),
     )
-    .expected("a directory of mode 0700; the agent creates it if it may")
+    .expected("a directory of mode 0700; the agent creates it if permissions allow")
     .remedy(command)
 }
 

@@ -34,6 +34,6 @@ pub(super) fn hot_restart(facts: &HostFacts) -> HostFinding {
         (Ok(protocol), Ok(())) => finding(FindingSeverity::Ok, format!("possible, protocol {protocol}")),
         (Err(why), _) | (_, Err(why)) => finding(FindingSeverity::Warning, why.clone())
             .expected("hot restarts; without them Envoy is replaced by handover, which resets its statistics")
-            .remedy("let the agent's user write to /dev/shm, and make room there; ls -ld /dev/shm; df /dev/shm"),
+            .remedy("let the agent's user write to /dev/shm, and free some space there; ls -ld /dev/shm; df /dev/shm"),
     }
 }

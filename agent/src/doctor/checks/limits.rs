@@ -113,7 +113,7 @@ fn tasks(facts: &HostFacts) -> HostFinding {
         return HostFinding::new(
             "tasks",
             FindingSeverity::Ok,
-            "no limit of the control group",
+            "the control group has no limit",
         );
     };
     let found = format!("{used} of {most} tasks of the control group are used");

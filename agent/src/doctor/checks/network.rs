@@ -65,7 +65,7 @@ pub(super) fn low_ports(facts: &HostFacts) -> HostFinding {
     let finding = |weight, found: String| HostFinding::new("low-ports", weight, found);
     match low {
         _ if facts.binds_low => finding(FindingSeverity::Ok, "all ports may be opened".to_owned()),
-        None => finding(FindingSeverity::Ok, format!("ports from {first} may be opened, and no lower one is needed")),
+        None => finding(FindingSeverity::Ok, format!("ports from {first} may be opened, and no lower port is needed")),
         Some(port) => finding(FindingSeverity::Error, format!("port {port} is needed, but only ports from {first} may be opened"))
             .expected("CAP_NET_BIND_SERVICE, or a lower net.ipv4.ip_unprivileged_port_start")
             .remedy(format!("AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit, or `sysctl net.ipv4.ip_unprivileged_port_start={port}`")),

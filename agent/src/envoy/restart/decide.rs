@@ -56,7 +56,7 @@ pub struct RestartPlan {
 pub enum RestartRefused {
     /// Two Envoys together would need too many inotify instances, and one of them would abort.
     #[error(
-        "the new Envoy would watch {needed} more files, but only {free} inotify instances are free; the running one keeps serving. {REMEDY}"
+        "the new Envoy would watch {needed} more files, but only {free} inotify instances are free; the running Envoy keeps serving. {REMEDY}"
     )]
     Watches {
         /// Number of files that the second Envoy would watch.
@@ -149,7 +149,7 @@ fn hot(facts: &RestartFacts) -> Result<bool, String> {
         && protocol != next
     {
         return Err(format!(
-            "the running Envoy speaks hot restart version {protocol}, but the new one {next}"
+            "the running Envoy uses hot restart version {protocol}, but the new Envoy uses {next}"
         ));
     }
     interrupted.clone()

@@ -195,7 +195,7 @@ impl<'a> Sight<'a> {
         own(self.process, inode, descriptor).or_else(|denied| {
             tracing::debug!(%address, error = %denied, "joining the sockets of the new Envoy");
             join(address, 0).map(OwnedFd::from).map_err(|error| {
-                io::Error::other(format!("taking its socket: {denied}; joining it: {error}"))
+                io::Error::other(format!("copying its socket: {denied}; joining it: {error}"))
             })
         })
     }

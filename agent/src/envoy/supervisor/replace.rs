@@ -254,7 +254,7 @@ impl Actor {
                     request.say(failed.reason.clone());
                     failures.push(failed.reason);
                     if !failed.parent_serves && parent.process.exit().is_none() {
-                        request.say("the previous Envoy has handed over its sockets; starting another one at once");
+                        request.say("the previous Envoy has handed over its sockets; starting another Envoy immediately");
                         ways = &[RestartMethod::Handover];
                     }
                 }

@@ -91,7 +91,7 @@ pub(super) fn assign(
             });
             match conflict {
                 Some((transport, port)) => assignment.problems.push(format!(
-                    "{} port {port} of address {ip} is already used by another Gateway; give the host one address for each Gateway",
+                    "{} port {port} on address {ip} is already used by another Gateway; give the host one address for each Gateway",
                     transport.as_str_name()
                 )),
                 None => assignment.addresses.push(ip),

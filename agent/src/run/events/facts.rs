@@ -182,7 +182,7 @@ impl EventFacts {
             event: HostEventKind::MoreOmitted,
             gateway: String::new(),
             about: String::new(),
-            message: format!("{omitted} more events of this moment are omitted"),
+            message: format!("{omitted} more events from the same moment are omitted"),
             ended: false,
         });
         (last + 1..)

@@ -26,7 +26,7 @@ pub(super) fn hint(report: &GatewayReport) -> Option<String> {
     } = report;
     (*inline_backends > 0).then(|| {
         format!(
-            "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, so a change to them costs Envoy more and opens new connections; those that change most have files, {MAX_ENDPOINT_FILES} at most, or fewer where fs.inotify.max_user_instances is low (`sesame-agent doctor` shows the value to set; then restart the agent)"
+            "Gateway {gateway}: {inline_backends} backends have no file for their endpoints, so changing them takes Envoy longer and opens new connections; the backends that change most have files: at most {MAX_ENDPOINT_FILES}, or fewer if fs.inotify.max_user_instances is low (`sesame-agent doctor` shows the value to set; then restart the agent)"
         )
     })
 }

@@ -159,7 +159,7 @@ pub(super) fn endpoints(
         .collect();
     if let Some(name) = lost.first() {
         return Err(Blocked::stuck(format!(
-            "the endpoints of {name} are in none of its endpoint shards"
+            "the endpoints of {name} are not in any endpoint shard of the Gateway"
         )));
     }
     let mut sets = all.endpoints;

@@ -336,7 +336,7 @@ impl ClusterStore {
             }
             Err(error) => {
                 let doubt = format!(
-                    "unknown whether the Gateway is withdrawn, so it is still served: {error}"
+                    "it is unknown whether the Gateway is withdrawn, so the Gateway is still served: {error}"
                 );
                 if let Some(entry) = self.gateways.get_mut(id) {
                     entry.assembler.doubt(doubt);

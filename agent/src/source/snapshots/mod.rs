@@ -128,7 +128,7 @@ impl SnapshotDirs {
                 problems.push(problem(
                     path,
                     format!(
-                        "Gateway {gateway} is already in an earlier directory; this one is not used"
+                        "Gateway {gateway} is already in an earlier directory; this directory is not used"
                     ),
                 ));
                 continue;

@@ -96,7 +96,7 @@ fn action(
                 _ if !body.is_empty() => format!("the rule responds with {} bytes", body.len()),
                 200..500 => "the rule responds without a backend".to_owned(),
                 _ => {
-                    "the rule responds without a backend, or it or all of its backends are invalid"
+                    "the rule responds without a backend, is invalid, or has only invalid backends"
                         .to_owned()
                 }
             };

@@ -57,7 +57,7 @@ pub(super) fn of(
             filters.push(rewritten(rewrite, route, request));
         }
         if forward.internal_redirect.is_some() {
-            let effect = "the proxy follows redirects by the backend, within limits";
+            let effect = "the proxy follows redirects from the backend, within limits";
             filters.push(filter("InternalRedirect", effect.to_owned()));
         }
         let mirrors = forward.mirrors.iter();

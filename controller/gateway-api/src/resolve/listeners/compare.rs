@@ -61,7 +61,7 @@ fn refuse_beyond_shares(gateways: &mut [ComparedGateway<'_, '_>]) {
     let together = if alone {
         "it may have together with its ListenerSets"
     } else {
-        "Gateways may have that are served together"
+        "Gateways on the same Envoys may have"
     };
     let own_ports = gateways
         .iter()

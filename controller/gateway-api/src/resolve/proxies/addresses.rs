@@ -63,7 +63,7 @@ fn read(
         return Ok(None);
     }
     if !allow.is_empty() && !deny.is_empty() {
-        let why = "expected ipAllowPolicy or ipDenyPolicy, and not both";
+        let why = "expected either ipAllowPolicy or ipDenyPolicy, not both";
         let words = ("IPFilterError", "IncompatibleIPAddressFilters");
         return Err((words, why.to_owned()));
     }

@@ -187,7 +187,7 @@ pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String>
     };
     if !first.is_empty() && names.first() != Some(first) {
         return Err(format!(
-            "subjectNames begins with another name than subjectName {first:?}; make both equal"
+            "the first entry of subjectNames differs from subjectName {first:?}; make them equal"
         ));
     }
     for name in names {

@@ -45,7 +45,7 @@ pub(super) fn header_policy(
     let mut removed = BTreeSet::new();
     for (i, name) in remove.iter().enumerate() {
         if name.eq_ignore_ascii_case("host") {
-            return Err("Host cannot be removed; set another one".to_owned());
+            return Err("Host cannot be removed; set another host".to_owned());
         }
         check_name(format_args!("remove[{i}]"), name)?;
         let lower = name.to_ascii_lowercase();

@@ -68,7 +68,7 @@ impl ReadRoute<'_> {
         let (own, by_service) = parts(route.rate_limit_policy.as_ref());
         let limit = if by_service.unwrap_or(host.by_service) {
             let why =
-                "rateLimitPolicy.global is not supported, because it needs a service that counts";
+                "rateLimitPolicy.global is not supported, because it needs a rate limit service";
             Err((("RouteError", "NotSupported"), why.to_owned()))
         } else if let Some(own) = own {
             read(&place.name, &format!("routes/{index}/rateLimit"), own)
@@ -80,7 +80,7 @@ impl ReadRoute<'_> {
                 self.rule.rate_limits.extend(limit);
             }
             Ok(_) => {
-                let why = "rateLimitPolicy has no effect: only requests for services are limited";
+                let why = "rateLimitPolicy has no effect: only requests to services are limited";
                 let warning = own.map(|_| (("SpecError", "IgnoredField"), why.to_owned()));
                 self.warnings.extend(warning);
             }

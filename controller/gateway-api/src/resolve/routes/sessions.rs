@@ -69,7 +69,7 @@ pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Resul
     };
     let note = (!permanent && seconds.is_some()).then(|| {
         format!(
-            "{AT}.absoluteTimeout has no effect without {lifetime_field} Permanent; sessions end with the client's"
+            "{AT}.absoluteTimeout has no effect without {lifetime_field} Permanent; sessions end with the client's session"
         )
     });
     Ok(Session {

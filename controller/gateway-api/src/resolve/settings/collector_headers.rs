@@ -27,7 +27,7 @@ fn checked(field: &str, headers: &[Header]) -> Result<Vec<schema::Header>, Strin
         names::check_token(format_args!("{at}.name"), name)?;
         if let Some(why) = field_names::reserved(name) {
             return Err(format!(
-                "{at}.name {name:?} cannot be sent along: it {why}; leave it out"
+                "{at}.name {name:?} cannot be sent: it {why}; leave it out"
             ));
         }
         limits::field_value(format_args!("{at}"), value, limits::MAX_HEADER_VALUE)?;

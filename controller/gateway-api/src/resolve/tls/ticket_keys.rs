@@ -32,7 +32,7 @@ pub(crate) struct NamedTicketKeys {
 pub(super) fn read(key: &NamespacedName, secret: &Secret) -> Result<(KeyRef, KeyPair), String> {
     if secret.type_ == TLS_SECRET {
         return Err(format!(
-            "has type {TLS_SECRET:?}; expected \"Opaque\" with {ENTRY}, so that no certificate has its name"
+            "has type {TLS_SECRET:?}; expected \"Opaque\" with {ENTRY}, so that no certificate has the same name"
         ));
     }
     let keys = secret.get(ENTRY).ok_or_else(|| format!("has no {ENTRY}"))?;
