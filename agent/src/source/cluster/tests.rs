@@ -353,7 +353,7 @@ fn unusable_manifest_is_reported_and_keeps_previous() {
         ),
         (
             changed(&|m| m.config = vec![m.config[0].clone(); 2000]),
-            "more than",
+            "shards exceed",
         ),
         (manifest(&good.manifest, "25"), "keySecrets"),
         (manifest(&good.manifest, "-1"), "keySecrets"),
