@@ -98,8 +98,9 @@ struct Figures {
     agent_rss_mib: f64,
     agent_peak_mib: f64,
     envoy_rss_mib: f64,
-    /// Number of metric series that the agent exposes to Prometheus, and that Envoy itself exposes.
+    /// Number of metric series that the agent exposes.
     agent_series: usize,
+    /// Number of metric series that Envoy itself exposes.
     envoy_series: usize,
     agent_idle_cpu_percent: f64,
     request_cpu_us: RequestCost,

@@ -51,7 +51,7 @@ impl Overlap {
         let stored = match open::read_text(&path, Rule::Own, MAX_BYTES) {
             Ok(text) => serde_json::from_str(&text).map_err(|error| error.to_string()),
             Err(error) if !path.exists() => {
-                tracing::debug!(%error, "no trust bundle is in rotation");
+                tracing::debug!(%error, "no certificates are retained from a rotation of a trust bundle");
                 Ok(None)
             }
             Err(error) => Err(error.to_string()),
