@@ -187,8 +187,8 @@ pub struct PassiveCheck {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BreakerSettings {
-    /// Maximum number of connections. It can only lower the backend's share of the host's
-    /// connections.
+    /// Maximum number of connections. By default, each backend gets a share of the host's
+    /// connection limit, and values above that share have no effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_connections: Option<i32>,

@@ -41,8 +41,8 @@ pub(super) fn replaced(
             };
             let to = rooted(to);
             let to = to.trim_end_matches('/');
-            // The case of escapes in the path may differ from that in the prefix, but the length is
-            // equal.
+            // Percent-escapes may differ in case, but the matched part of the path is as long as the
+            // prefix.
             let rest = path.get(from.len()..).unwrap_or(path);
             match (from, to) {
                 ("", "") => unchanged(),

@@ -129,8 +129,7 @@ pub(crate) fn check_all<'w>(
 }
 
 /// Checks one route, and finds its parents' matching listeners.
-// This function is long because route-wide checks decide how the rules are read. No entry beyond a
-// limit is read.
+// This function is long because route-wide checks decide how the rules are read.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
     route: &Route<'w>,

@@ -74,7 +74,9 @@ pub(in super::super) struct RuleHosts<'w>(BTreeSet<(&'w str, &'w str)>);
 impl<'w> RuleHosts<'w> {
     /// Collects the hosts of these Ingresses, each given with its class. The set stays empty if no
     /// Ingress has further names.
-    pub(in super::super) fn of(ingresses: impl Iterator<Item = (&'w str, &'w Ingress)> + Clone) -> Self {
+    pub(in super::super) fn of(
+        ingresses: impl Iterator<Item = (&'w str, &'w Ingress)> + Clone,
+    ) -> Self {
         let mut all = ingresses.clone();
         if !all.any(|(_, ingress)| has_more_names(&ingress.metadata)) {
             return Self::default();
