@@ -11,6 +11,7 @@ mod traffic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
@@ -20,8 +21,8 @@ use sesame_tests::controller::{ControllerUnderTest, deployed};
 use sesame_tests::envoy::workspace;
 use sesame_tests::generated;
 use sesame_tests::manifests::{
-    backend_tls_policy, edge, http_listener, http_route, https_listener, rule_to, served,
-    verified_by, yaml,
+    access_policy, backend_tls_policy, edge, http_listener, http_route, https_listener, rule_to,
+    served, verified_by, yaml,
 };
 use sesame_tests::ports::free_port;
 use sesame_tests::wait::eventually;
@@ -160,10 +161,19 @@ fn agent(backend: &Backend, authority: &Authority, metrics: SocketAddr) -> Agent
     ));
     objects.push(http_route("a", &["a.test"], &[rule_to("a", &[])]));
     objects.push(http_route("b", &["b.test"], &[rule_to("protected", &[])]));
+    objects.push(with_key_set());
     Setup::with_ports(&[80, 443])
         .flag("--metrics-address")
         .flag(&metrics.to_string())
         .start(&[("all.yaml", &yaml(&objects))])
+}
+
+/// Returns a policy without effect on requests, whose key set cannot be fetched.
+fn with_key_set() -> Value {
+    let remote = json!({"uri": format!("https://127.0.0.1:{}/keys", free_port())});
+    let provider = json!({"name": "a", "issuer": "a", "jwks": {"remote": remote}});
+    let target = json!({"kind": "HTTPRoute", "name": "none"});
+    access_policy("keys", target, &json!({"jwt": {"providers": [provider]}}))
 }
 
 async fn page(address: SocketAddr) -> String {
@@ -187,6 +197,7 @@ async fn running_system_exports_metrics_of_dashboards_and_alerts() {
     objects.push(authority.issue(&["a.test"]).secret("tls"));
     objects.extend(served("a", &[public]));
     objects.push(http_route("a", &["a.test"], &[rule_to("a", &[])]));
+    objects.push(with_key_set());
     cluster.apply_all(&objects).await;
     let good = agent.get(80, "a.test", "/");
     agent.wait_ok(&good).await;
