@@ -26,6 +26,8 @@ pub struct KeySetRequest {
     pub trust: KeySetTrust,
     /// Time between two fetches.
     pub interval: Duration,
+    /// Permits the addresses that are refused for endpoints, such as loopback.
+    pub permits_local: bool,
 }
 
 /// CA certificates for verifying a server.

@@ -1,21 +1,26 @@
 //! Fetches one key set over HTTPS.
 
 use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::header::{ACCEPT, USER_AGENT};
-use hyper::{Request, StatusCode};
+use hyper::{Request, StatusCode, Uri};
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
+use sesame_proto::addresses::{self, RefusedAddress};
 use sesame_proto::jwks::{self, JwksError};
 use sesame_proto::key_sets::{KeySetRequest, KeySetTrust};
 use sesame_proto::pem;
+use tower::service_fn;
 
 /// Timeout for a whole fetch, including connecting.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,6 +34,9 @@ pub enum FetchError {
     /// The URI is not valid.
     #[error("expected an https URI: {0}")]
     Uri(String),
+    /// The server's address is refused, as for endpoints.
+    #[error("{0} is in {1} ({2}), which is not permitted")]
+    Address(IpAddr, &'static str, &'static str),
     /// The server cannot be reached or is not trusted.
     #[error("{0}")]
     Connection(String),
@@ -54,17 +62,27 @@ pub async fn fetch(request: &KeySetRequest) -> Result<String, FetchError> {
 }
 
 async fn body(request: &KeySetRequest) -> Result<Bytes, FetchError> {
+    let permits_local = request.permits_local;
+    let uri: Uri = request.uri.parse().map_err(invalid)?;
+    let host = uri.host().unwrap_or_default();
+    // The connector does not resolve literal addresses.
+    if let Ok(literal) = host.trim_matches(['[', ']']).parse() {
+        permitted(literal, permits_local)?;
+    }
+    let resolver = service_fn(move |name: Name| resolve(name, permits_local));
+    let mut connector = HttpConnector::new_with_resolver(resolver);
+    connector.enforce_http(false);
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls(&request.trust)?)
         .https_only()
         .enable_http1()
-        .build();
+        .wrap_connector(connector);
     let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
-    let get = Request::get(request.uri.as_str())
+    let get = Request::get(uri)
         .header(ACCEPT, "application/json")
         .header(USER_AGENT, concat!("sesame/", env!("CARGO_PKG_VERSION")))
         .body(Empty::new())
-        .map_err(|error| FetchError::Uri(error.to_string()))?;
+        .map_err(invalid)?;
     let response = client.request(get).await;
     let response = response.map_err(|error| FetchError::Connection(with_causes(&error)))?;
     if response.status() != StatusCode::OK {
@@ -75,6 +93,41 @@ async fn body(request: &KeySetRequest) -> Result<Bytes, FetchError> {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(FetchError::TooLarge),
         Err(error) => Err(FetchError::Connection(with_causes(&*error))),
+    }
+}
+
+fn invalid(error: impl ToString) -> FetchError {
+    FetchError::Uri(error.to_string())
+}
+
+/// Returns the permitted addresses of a host, or an error if there are none.
+async fn resolve(
+    name: Name,
+    permits_local: bool,
+) -> Result<impl Iterator<Item = SocketAddr>, Box<dyn Error + Send + Sync>> {
+    let mut refused = None;
+    let all = tokio::net::lookup_host((name.as_str(), 0)).await?;
+    let mut addresses = Vec::new();
+    for address in all {
+        match permitted(address.ip(), permits_local) {
+            Ok(()) => addresses.push(address),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if addresses.is_empty() => Err(error.into()),
+        _ => Ok(addresses.into_iter()),
+    }
+}
+
+/// Fails if endpoints must not have this address. A tenant's URI must not reach what its endpoints
+/// cannot reach.
+fn permitted(ip: IpAddr, permits_local: bool) -> Result<(), FetchError> {
+    match addresses::refused(ip) {
+        Some(RefusedAddress { network, what, .. }) if !permits_local => {
+            Err(FetchError::Address(ip, network, what))
+        }
+        _ => Ok(()),
     }
 }
 

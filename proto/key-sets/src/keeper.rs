@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::fetch::{FetchError, fetch};
-use crate::{must_store, next_copy};
+use crate::{expired, must_store, next_copy};
 
 /// Maximum number of concurrent fetches.
 const MAX_FETCHES: usize = 8;
@@ -108,29 +108,41 @@ impl<S: KeySetStore> KeySetKeeper<S> {
                 self.forget(&mut kept, requests).await;
                 start(&mut kept, requests, &mut fetches);
             }
+            // Before the requests are known, nothing is due.
             let waiting = kept.values().filter(|it| !it.is_fetching).map(|it| it.next);
-            let next = waiting.min().filter(|_| fetches.len() < MAX_FETCHES);
+            let can_start = requests.is_some() && fetches.len() < MAX_FETCHES;
+            let next = waiting.min().filter(|_| can_start);
             tokio::select! {
                 changed = self.requests.changed() => if changed.is_err() { return false },
                 is_open = inactive(&mut active) => return is_open,
-                Some(ended) = fetches.join_next() => if let Ok(fetched) = ended {
-                    self.store(&mut kept, fetched).await;
-                    let copies = kept.iter().map(|(name, it)| (name.clone(), it.stored.clone()));
-                    observe(&copies.collect());
+                Some(ended) = fetches.join_next() => match ended {
+                    Ok(fetched) => self.store(&mut kept, fetched).await,
+                    Err(error) => {
+                        tracing::error!(%error, "a fetch failed unexpectedly; restarting all");
+                        fetches.shutdown().await;
+                        kept.values_mut().for_each(Kept::interrupted);
+                    }
                 },
-                _ = check.tick() => self.restore(&kept).await,
-                () = until(next) => {}
+                _ = check.tick() => self.restore(&mut kept).await,
+                () = until(next) => continue,
             }
+            let copies = kept.iter().filter(|(_, it)| !it.stored.uri.is_empty());
+            let copies = copies.map(|(name, it)| (name.clone(), it.stored.clone()));
+            observe(&copies.collect());
         }
     }
 
-    /// Restores copies that another writer has changed or deleted.
-    async fn restore(&self, kept: &BTreeMap<String, Kept>) {
+    /// Restores copies that another writer has changed or deleted, and discards keys that are too
+    /// old, whether or not a fetch has failed.
+    async fn restore(&self, kept: &mut BTreeMap<String, Kept>) {
         let Ok(found) = self.store.load().await else {
             return;
         };
         for (name, Kept { stored, .. }) in kept {
-            let is_stored = stored.uri.is_empty() || found.get(name) == Some(stored);
+            if let Some(expired) = expired(stored, Timestamp::now()) {
+                *stored = expired;
+            }
+            let is_stored = stored.uri.is_empty() || found.get(name) == Some(&*stored);
             if !is_stored && let Err(error) = self.store.save(name, stored).await {
                 tracing::warn!(uri = stored.uri, %error, "cannot store a key set; retrying");
             }
@@ -187,7 +199,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
                 kept.retries.reset();
                 request.interval
             } else {
-                kept.retries.next_pause().min(request.interval)
+                kept.retries.next_pause()
             };
     }
 }
@@ -202,22 +214,44 @@ impl Kept {
             is_fetching: false,
         }
     }
+
+    /// Schedules another fetch if one was running.
+    fn interrupted(&mut self) {
+        if std::mem::take(&mut self.is_fetching) {
+            self.next = Instant::now() + self.retries.next_pause();
+        }
+    }
 }
 
-/// Starts the fetches that are due.
+/// Starts the fetches that are due, longest overdue first, so that slow issuers cannot starve the
+/// others.
 fn start(
     kept: &mut BTreeMap<String, Kept>,
     requests: &KeySetRequests,
     fetches: &mut JoinSet<Fetched>,
 ) {
-    for (name, request) in requests {
-        let kept = kept
-            .entry(name.clone())
-            .or_insert_with(|| Kept::of(KeySetCopy::default()));
-        let is_due = kept.next <= Instant::now() || kept.request.as_ref() != Some(request);
-        if kept.is_fetching || !is_due || fetches.len() >= MAX_FETCHES {
+    let now = Instant::now();
+    for name in requests.keys() {
+        let new = || Kept::of(KeySetCopy::default());
+        kept.entry(name.clone()).or_insert_with(new);
+    }
+    let mut due = Vec::new();
+    for (name, kept) in kept.iter_mut().filter(|(_, kept)| !kept.is_fetching) {
+        let Some(request) = requests.get(name) else {
             continue;
+        };
+        if kept.request.as_ref() != Some(request) {
+            kept.next = kept.next.min(now);
         }
+        if kept.next <= now {
+            due.push((kept, name, request));
+        }
+    }
+    due.sort_by_key(|(kept, ..)| kept.next);
+    for (kept, name, request) in due
+        .into_iter()
+        .take(MAX_FETCHES.saturating_sub(fetches.len()))
+    {
         kept.is_fetching = true;
         kept.request = Some(request.clone());
         let (name, request) = (name.clone(), request.clone());

@@ -30,6 +30,9 @@ pub use self::keeper::{KeySetKeeper, KeySetStore};
 /// has withdrawn must not remain valid forever.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// Maximum number of characters of an error.
+const MAX_ERROR: usize = 300;
+
 /// Interval at which a copy is stored again if only the time of its last successful fetch has
 /// changed.
 const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
@@ -51,7 +54,7 @@ pub fn next_copy(
                 error: String::new(),
             };
         }
-        Err(error) => error,
+        Err(error) => printable(&error),
     };
     let before = before.filter(|it| it.uri == uri && !is_too_old(it, now));
     KeySetCopy {
@@ -59,6 +62,22 @@ pub fn next_copy(
         error,
         ..before.cloned().unwrap_or_default()
     }
+}
+
+/// Returns the copy without its keys if they are too old, and `None` if they are not.
+fn expired(copy: &KeySetCopy, now: Timestamp) -> Option<KeySetCopy> {
+    let is_expired = !copy.jwks.is_empty() && is_too_old(copy, now);
+    let error = match copy.error.as_str() {
+        "" => "it was not fetched in time",
+        error => error,
+    };
+    is_expired.then(|| next_copy(Some(copy), &copy.uri, Err(error.to_owned()), now))
+}
+
+/// Shortens an error, which may quote what the server sent, for use in statuses and logs.
+fn printable(error: &str) -> String {
+    let characters = error.chars().filter(|it| !it.is_control());
+    characters.take(MAX_ERROR).collect()
 }
 
 fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
@@ -113,6 +132,25 @@ mod tests {
         assert_eq!(kept.fetched_at, good.fetched_at);
         let old = failed(&kept, at(7 * day + 1));
         assert_eq!((old.jwks.as_str(), old.fetched_at.as_str()), ("", ""));
+    }
+
+    #[test]
+    fn keys_expire_without_a_fetch() {
+        let good = fetched("keys", at(0));
+        let week = 7 * 24 * 60 * 60;
+        assert_eq!(expired(&good, at(week)), None);
+        let old = expired(&good, at(week + 1)).unwrap();
+        assert_eq!((old.uri.as_str(), old.jwks.as_str()), (URI, ""));
+        assert_eq!(old.error, "it was not fetched in time");
+        assert_eq!(expired(&old, at(week + 2)), None);
+    }
+
+    #[test]
+    fn error_is_short_and_printable() {
+        let error = format!("bad\n{}", "x".repeat(1000));
+        let copy = next_copy(None, URI, Err(error), at(0));
+        assert_eq!(copy.error.len(), MAX_ERROR);
+        assert!(copy.error.starts_with("badx"));
     }
 
     #[test]

@@ -44,7 +44,10 @@ fn shop(uri: &str) -> Value {
             route("/undefined", json!({"require": "undefined"})),
             insecure,
         ],
-        "includes": [{"name": "child", "conditions": [{"prefix": "/child"}]}],
+        "includes": [
+            {"name": "child", "conditions": [{"prefix": "/child"}]},
+            {"name": "child", "namespace": "team", "conditions": [{"prefix": "/team"}]},
+        ],
     });
     http_proxy("shop", &spec)
 }
@@ -63,6 +66,13 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
     let _backends = start_served(&["a"], &mut all).await;
     let to = json!([{"name": "a", "port": 80}]);
     let child = http_proxy("child", &json!({"routes": [{"services": to}]}));
+    // The included HTTPProxy's namespace has a Secret with the same name, but with other keys.
+    let team = json!({"routes": [{"services": to, "permitInsecure": true}]});
+    let mut team = http_proxy("child", &team);
+    let mut keys = secret("keys", "jwks", &Issuer::jwks(&[&partner]));
+    for object in [&mut team, &mut keys] {
+        object["metadata"]["namespace"] = json!("team");
+    }
     all.extend([
         ingress_class(),
         authority.issue(&["shop.test"]).secret("shop"),
@@ -70,6 +80,8 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
         secret("keys", "jwks", &Issuer::jwks(&[&corp])),
         shop(&server.uri()),
         child,
+        team,
+        keys,
     ]);
     let agent = Setup::with_ports(&[80, 443]).start(&[("all.yaml", &yaml(&all))]);
     let trust = authority.trust();
@@ -89,6 +101,8 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
         (https("/child/x"), "", 401),
         (https("/child/x"), &*by_corp, 200),
         (https("/open/../child"), "", 401),
+        (https("/team"), &*by_partner, 401),
+        (https("/team"), &*by_corp, 503),
         (https("/partner"), &*by_corp, 401),
         (https("/gone"), &*by_corp, 500),
         (https("/undefined"), &*by_corp, 500),

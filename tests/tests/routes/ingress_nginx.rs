@@ -52,7 +52,8 @@ fn objects() -> Vec<Value> {
         &[ALL],
     );
     by_weight["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] = json!("b");
-    let mut secure = annotated("secure.test", &[], &[ALL]);
+    let alias = ("server-alias", "also-secure.test");
+    let mut secure = annotated("secure.test", &[alias], &[ALL]);
     secure["spec"]["tls"] = json!([{"hosts": ["secure.test"]}]);
     let mut open = annotated("open.test", &[("ssl-redirect", "false")], &[ALL]);
     open["spec"]["tls"] = json!([{"hosts": ["open.test"]}]);
@@ -195,6 +196,7 @@ async fn annotations_of_nginx_decide_responses() {
         ("limited.test", 200),
         ("limited.test", 503),
         ("secure.test", 308),
+        ("also-secure.test", 308),
         ("open.test", 200),
     ] {
         checks.status(get(host, "/"), status).await;

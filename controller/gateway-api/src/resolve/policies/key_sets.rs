@@ -13,6 +13,7 @@ use crate::api::{JwksAuthorities, NamespacedName, RemoteJwks};
 use crate::resolve::context::{Options, ResolveContext};
 use crate::resolve::proxies;
 use crate::resolve::syntax::durations;
+use crate::resolve::syntax::limits::MAX_PEM_BYTES;
 use crate::world::{Kind, ObjectKey, World};
 
 /// Maximum number of key sets to fetch for the objects in one namespace.
@@ -121,7 +122,7 @@ impl<'w> RemoteKeySet<'w> {
         copy_name(&options.controller_name, self.uri, authorities)
     }
 
-    fn request(&self, world: &World) -> KeySetRequest {
+    fn request(&self, world: &World, options: &Options) -> KeySetRequest {
         let pem = self.authorities.map(|it| it.pem(world));
         KeySetRequest {
             uri: self.uri.to_owned(),
@@ -131,6 +132,7 @@ impl<'w> RemoteKeySet<'w> {
                 Some(None) => KeySetTrust::Unavailable,
             },
             interval: self.interval,
+            permits_local: options.allow_local_endpoints,
         }
     }
 
@@ -166,7 +168,13 @@ impl<'w> RemoteKeySet<'w> {
 }
 
 impl Authorities<'_> {
+    /// Returns the CA certificates, or `None` if they are missing or too large.
     fn pem(&self, world: &World) -> Option<String> {
+        let pem = self.text(world)?;
+        (pem.len() <= MAX_PEM_BYTES).then(|| pem.to_owned())
+    }
+
+    fn text<'a>(&self, world: &'a World) -> Option<&'a str> {
         let Self {
             kind,
             namespace,
@@ -175,14 +183,10 @@ impl Authorities<'_> {
         } = *self;
         if kind == Kind::Secret {
             let secret = world.secrets.get(namespace, name)?;
-            return Some(str::from_utf8(secret.get(key)?).ok()?.to_owned());
+            return str::from_utf8(secret.get(key)?).ok();
         }
-        world
-            .config_maps
-            .get(namespace, name)?
-            .data
-            .get(key)
-            .cloned()
+        let map = world.config_maps.get(namespace, name)?;
+        map.data.get(key).map(String::as_str)
     }
 }
 
@@ -241,20 +245,26 @@ impl<'w> RemoteKeySets<'w> {
 
     /// Returns the key sets to fetch within the limits, keyed by their copies' ConfigMap names.
     pub fn requests(&self) -> KeySetRequests {
-        let mut requests = KeySetRequests::new();
-        let mut by_namespace: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
+        let mut by_namespace: BTreeMap<&str, Vec<(String, RemoteKeySet<'_>)>> = BTreeMap::new();
         for (namespace, set) in &self.all {
             let name = set.name(self.options);
             let own = by_namespace.entry(namespace).or_default();
-            let has_room = own.len() < MAX_PER_NAMESPACE;
-            let is_new = !requests.contains_key(&name);
-            if !(own.contains(&name) || has_room) || (is_new && requests.len() >= MAX_KEY_SETS) {
-                continue;
+            if let Some((_, known)) = own.iter_mut().find(|(known, _)| *known == name) {
+                known.interval = known.interval.min(set.interval);
+            } else if own.len() < MAX_PER_NAMESPACE {
+                own.push((name, *set));
             }
-            own.insert(name.clone());
-            let request = set.request(self.world);
-            let known = requests.entry(name).or_insert_with(|| request.clone());
-            known.interval = known.interval.min(request.interval);
+        }
+        // One of each namespace in turn, so that no namespace displaces the first sets of another.
+        let mut requests = KeySetRequests::new();
+        for turn in 0..MAX_PER_NAMESPACE {
+            for (name, set) in by_namespace.values().filter_map(|own| own.get(turn)) {
+                if let Some(known) = requests.get_mut(name) {
+                    known.interval = known.interval.min(set.interval);
+                } else if requests.len() < MAX_KEY_SETS {
+                    requests.insert(name.clone(), set.request(self.world, self.options));
+                }
+            }
         }
         requests
     }

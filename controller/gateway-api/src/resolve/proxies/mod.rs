@@ -221,12 +221,16 @@ fn add<'w>(
         };
         read.map_err(report).ok()
     });
+    // Secrets of providers are looked up in the root's namespace, whoever owns the included routes.
+    let owner = RuleOwner::of(Kind::HttpProxy, &root.proxy.metadata);
+    let providers = TokenProviders::read(root, &mut lookup.rule_context(&owner));
+    providers.tell(&root.name, details);
+    let root = (root, policy.as_ref(), &providers);
     let mut skipped_below = None;
     for place in &parts.places {
         if skipped_below.is_some_and(|depth| place.depth > depth) {
             continue;
         }
-        let root = (root, policy.as_ref());
         let found = (position, found.clone());
         let added = add_place(lookup, root, place, parts.settings, found, details);
         skipped_below = added.is_none().then_some(place.depth);
@@ -235,18 +239,26 @@ fn add<'w>(
     }
 }
 
+/// A root with its CORS policy and its token providers.
+type ServedHost<'a, 'w> = (
+    &'a Root<'w>,
+    Option<&'a schema::Cors>,
+    &'a TokenProviders<'w>,
+);
+
 /// Adds the routes of an HTTPProxy at a place in the include tree. Returns `None` if they are
 /// withdrawn; all routes below that place are then withdrawn too.
 fn add_place<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
-    (root, policy): (&Root<'w>, Option<&schema::Cors>),
+    host: ServedHost<'_, 'w>,
     place: &Place<'w>,
     settings: Option<&IngressSettings>,
     (position, found): (usize, ListenersOfHost),
     details: &mut Details,
 ) -> Option<Vec<usize>> {
     let owner = RuleOwner::of(Kind::HttpProxy, &place.proxy.metadata);
-    let (mut rules, policed) = rules(lookup, &owner, (root, policy), place, details);
+    let (root, ..) = host;
+    let (mut rules, policed) = rules(lookup, &owner, host, place, details);
     let invalid = settings.and_then(|it| it.invalid.as_ref());
     if invalid == Some(&InvalidProxies::Withdraw) && details.withdraws(&place.name) {
         let why = "no route of this HTTPProxy or below it is served, because it has errors and \
@@ -276,7 +288,7 @@ fn add_place<'w>(
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
-    (root, policy): (&Root<'w>, Option<&schema::Cors>),
+    (root, policy, providers): ServedHost<'_, 'w>,
     place: &Place<'w>,
     details: &mut Details,
 ) -> (Vec<CheckedRule>, Vec<PolicedBackend<'w>>) {
@@ -300,8 +312,6 @@ fn rules<'w>(
     let limits = HostLimits::read(root);
     let addresses = addresses::of_host(root);
     let mut cx = lookup.rule_context(owner);
-    let providers = TokenProviders::read(root, &mut cx);
-    providers.tell(&root.name, details);
     for (index, route) in place.routes.iter().enumerate().rev() {
         let route_match = match place.inherited.route(&route.conditions, cx.regexes) {
             Ok(route_match) => one_label.applied_to(route_match),
@@ -319,7 +329,7 @@ fn rules<'w>(
         let mut read = self::rules::read(index, route, route_match, host, unknown, &mut cx);
         read.limit(&limits, place, (index, route));
         read.admit(&addresses, place, (index, route));
-        read.verify(&providers, (index, route));
+        read.verify(providers, (index, route));
         read.rule.first = place.number;
         details.of_route(&place.name, index, (read.errors, read.warnings));
         policed.extend(read.policed);

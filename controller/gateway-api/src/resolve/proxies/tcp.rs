@@ -107,9 +107,7 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
         // CORS does not apply to connections, which have no headers.
         cors_policy: _,
         rate_limit_policy,
-        // JWT providers have no effect on connections, but may be meant for requests to the
-        // plaintext port.
-        jwt_providers: _,
+        jwt_providers,
         ip_allow_policy,
         ip_deny_policy,
     } = root.virtualhost;
@@ -118,6 +116,11 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
         ("rateLimitPolicy", rate_limit_policy.is_some()),
         ("ipAllowPolicy", !ip_allow_policy.is_empty()),
         ("ipDenyPolicy", !ip_deny_policy.is_empty()),
+        // Other providers protect only the routes that name them.
+        (
+            "jwtProviders with default: true",
+            jwt_providers.iter().any(|it| it.default),
+        ),
     ];
     let set = protections.into_iter().filter(|(_, is_set)| *is_set);
     let set: Vec<&str> = set.map(|(field, _)| field).collect();

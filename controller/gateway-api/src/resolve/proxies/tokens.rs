@@ -16,11 +16,12 @@ use crate::api::{
     ProxyRemoteJwks, ProxyRoute,
 };
 use crate::resolve::context::Options;
+use crate::resolve::context::grants::{Grants, Referent, Referrer};
 use crate::resolve::context::references::CoreReference;
 use crate::resolve::ingresses::IngressClasses;
 use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
 use crate::resolve::policies::traffic::access::AccessCheck;
-use crate::resolve::policies::traffic::jwt::TokenCheck;
+use crate::resolve::policies::traffic::jwt::{TokenCheck, check_text};
 use crate::resolve::routes::rules::RuleContext;
 use crate::resolve::syntax::{durations, limits};
 use crate::status::Reason;
@@ -194,6 +195,12 @@ fn read<'w>(
     }
     limits::entries("audiences", audiences.len(), 0..=TokenPolicy::MAX_ENTRIES)
         .map_err(|why| ("AudiencesInvalid", why))?;
+    for audience in audiences {
+        check_text("audiences", audience).map_err(|why| ("AudiencesInvalid", why))?;
+    }
+    if !issuer.is_empty() {
+        check_text("issuer", issuer).map_err(|why| ("IssuerInvalid", why))?;
+    }
     let (jwks, note) = match (remote_jwks, local_jwks) {
         (Some(spec), None) => {
             let set = remote(spec, &root.name.namespace)?;
@@ -296,6 +303,25 @@ fn permitted<'w>(
     })
 }
 
+/// Returns true if the HTTPProxy may refer to the Secret with CA certificates, if any.
+fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bool {
+    spec.validation.as_ref().is_none_or(|validation| {
+        let (of, name) = secret(&validation.ca_secret);
+        let from = Referrer {
+            group: Kind::HttpProxy.group(),
+            kind: Kind::HttpProxy.as_str(),
+            namespace,
+        };
+        let to = Referent {
+            group: Kind::Secret.group(),
+            kind: Kind::Secret.as_str(),
+            namespace: of.unwrap_or(namespace),
+            name,
+        };
+        grants.check(from, to).is_ok()
+    })
+}
+
 /// Returns the key set from a Secret in the HTTPProxy's namespace.
 fn local(spec: &ProxyLocalJwks, cx: &mut RuleContext<'_, '_, '_>) -> Result<Arc<str>, String> {
     let ProxyLocalJwks { secret_name, key } = spec;
@@ -336,9 +362,13 @@ pub(crate) fn remote_key_sets<'w>(
     }
     let classes = IngressClasses::check(world, options);
     let found = FoundProxies::find(world, &classes);
+    let grants = Grants::new(world);
     let sets = providers(&found.roots).filter_map(|(root, provider)| {
         let namespace = root.proxy.metadata.namespace.as_str();
         let spec = provider.remote_jwks.as_ref()?;
+        if !delegated(spec, namespace, &grants) {
+            return None;
+        }
         Some((namespace, remote(spec, namespace).ok()?))
     });
     sets.collect()

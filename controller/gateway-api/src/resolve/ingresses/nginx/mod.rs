@@ -149,6 +149,11 @@ impl NginxSettings {
 
     /// Returns what happens to plaintext requests for this host of the Ingress.
     pub(super) fn plain_http(&self, spec: &IngressSpec, host: &Hostname) -> PlainHttp {
+        // Aliases are names of the first host, so requests for both are protected alike.
+        let first = spec.rules.iter().find(|rule| !rule.host.is_empty());
+        let first = first.filter(|_| self.names.aliases.contains(host));
+        let first = first.and_then(|rule| Hostname::parse(&rule.host).ok());
+        let host = first.as_ref().unwrap_or(host);
         let has_tls = || {
             let hosts = spec.tls.iter().flat_map(|entry| tls::hosts_of(entry, spec));
             let hosts = hosts.filter_map(|host| Hostname::parse(host).ok());

@@ -26,6 +26,8 @@ const MAX_EXEMPTIONS: usize = 16;
 const MAX_LISTS: usize = 8;
 /// Maximum number of networks per field, including those in ConfigMaps.
 const MAX_LISTED: usize = 2048;
+/// Maximum number of bytes per list of networks in a ConfigMap.
+const MAX_LIST_BYTES: usize = 128 * 1024;
 /// Default key of the networks in a ConfigMap's `data`.
 const DEFAULT_LIST: &str = "networks";
 
@@ -335,6 +337,7 @@ fn with_lists(
         let key = key.as_deref().unwrap_or(DEFAULT_LIST);
         let text = map.data.get(key);
         let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
+        limits::characters(&format!("{at}: {key:?}"), text, MAX_LIST_BYTES)?;
         let before = all.len();
         for (line, text) in text.lines().enumerate() {
             let text = text.split('#').next().unwrap_or_default().trim();
@@ -348,11 +351,11 @@ fn with_lists(
                 network: network.to_string(),
                 peer,
             });
+            limits::entries(field, all.len(), 0..=MAX_LISTED)?;
         }
         if all.len() == before {
             return Err(format!("{at}: {key:?} contains no networks"));
         }
-        limits::entries(field, all.len(), 0..=MAX_LISTED)?;
     }
     Ok(all)
 }

@@ -164,7 +164,7 @@ fn read_provider(
 }
 
 /// Fails if the text is empty or too long, or contains control characters.
-pub(super) fn check_text(field: &str, text: &str) -> Result<(), String> {
+pub(crate) fn check_text(field: &str, text: &str) -> Result<(), String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(format!(
             "{field} {text:?} is not valid; expected printable text"
