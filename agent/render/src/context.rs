@@ -50,7 +50,7 @@ pub struct RenderOptions {
     pub stand_in_tickets: Option<StandInTickets>,
     /// The destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
-    /// Additional authorities that are trusted, by the name of the trust bundle.
+    /// Additional trusted authorities, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 

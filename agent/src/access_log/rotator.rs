@@ -137,8 +137,8 @@ impl LogRotator {
     }
 
     /// Returns why Envoy cannot write to the file, or `None` if Envoy can. Asks the launcher on the
-    /// first check, and on every check while the link points elsewhere. Within `RETRY` after a
-    /// failure, returns the known reason without another attempt.
+    /// first check, and on every check while the link does not point to the file. Within `RETRY`
+    /// after a failure, returns the known reason without another attempt.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {

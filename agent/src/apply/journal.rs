@@ -165,8 +165,8 @@ impl Files {
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal. Must be called after Envoy has accepted everything. A single rename drops
-    /// all entries, because a partial journal would undo only part of a transaction.
+    /// Drops the journal. Must be called only after Envoy has accepted everything. A single rename
+    /// drops all entries, because a partial journal would undo only part of a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());

@@ -43,7 +43,7 @@ pub(crate) struct LeftOver {
     leaves: Vec<(XdsKind, Resource)>,
 }
 
-/// Writes to the CDS file: at most one before the route tables change, and one after that.
+/// Writes to the CDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 pub(super) struct ClusterWrites {
     pub(super) union: Option<Vec<Resource>>,

@@ -174,7 +174,7 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Queries the versions of all these files with the query that costs Envoy the least.
+    /// Queries the versions of all these files in the way that costs Envoy the least.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {

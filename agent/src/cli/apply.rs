@@ -124,7 +124,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
 
 /// Name of the file under which this command stores a bundle in the agent's bundle directory.
 struct AppliedName {
-    /// Prefix that the names of all applied bundles for this Gateway have in common.
+    /// Common prefix of the file names of all applied bundles for this Gateway.
     stem: String,
     name: String,
 }

@@ -1,7 +1,7 @@
 //! Detects unhealthy endpoints by health check requests and by the responses to client requests.
 //!
 //! If too few endpoints are healthy, all endpoints get requests, because a wrong check must not
-//! cause an outage. The limit is Envoy's default panic threshold of 50 %, unless the backend sets
+//! cause an outage. The limit is Envoy's default panic threshold of 50%, unless the backend sets
 //! another value.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;

@@ -169,7 +169,7 @@ fn any_value() -> MatchPattern {
     })
 }
 
-/// Returns a filter's configuration under its name.
+/// Returns a filter configuration with this name.
 pub(crate) fn filter(name: &str, config: Any) -> TypedExtensionConfig {
     TypedExtensionConfig {
         name: name.to_owned(),

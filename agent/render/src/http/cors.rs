@@ -181,8 +181,8 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
     // The omitted origins were already reported when the filter's configuration was built.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
-        // Limit the cost more strictly here: Envoy compares every request with this match, but
-        // compares the origins in the filter only for requests of this route.
+        // Limit the cost more strictly here: Envoy evaluates this match for every request, but the
+        // origins in the filter only for requests of this route.
         .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),

@@ -1,8 +1,8 @@
 //! Renders the HTTP connection manager, which processes all requests and responses of a listener.
 //!
-//! A connection manager refers to its route table by file. It contains nothing specific to a route
-//! or tenant, unless the subscription budget is used up. Its defaults suit an edge proxy, which
-//! does not trust clients.
+//! A connection manager gets its route table from a file. The manager itself contains nothing
+//! specific to a route or tenant, unless the subscription budget is used up. Its defaults suit an
+//! edge proxy, which does not trust clients.
 
 use std::iter;
 

@@ -42,7 +42,7 @@ const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
 /// Maximum number of key values that each connection manager remembers, divided among the limits.
-/// At this number, Envoy forgets the value that was seen least recently.
+/// Once it is reached, Envoy forgets the least recently seen value.
 const REMEMBERED: usize = 65_536;
 
 /// Minimum and maximum interval in milliseconds. The minimum is Envoy's; the maximum is one year.
@@ -150,7 +150,7 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
         filter_enabled: Some(always()),
         filter_enforced: Some(always()),
         response_headers_to_add: response.add,
-        // Requests that lack one of a limit's keys are not limited.
+        // A limit does not apply to requests that lack one of its keys.
         always_consume_default_token_bucket: wrappers::boolean(false),
         max_dynamic_descriptors: wrappers::uint32(u32::try_from(kept).unwrap_or(u32::MAX)),
         ..Default::default()

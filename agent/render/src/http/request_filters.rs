@@ -97,7 +97,7 @@ pub(crate) fn render(
         authorizations,
         claim_headers,
         token_headers,
-        // For explanations only.
+        // Only explanations use this field.
         exempt_from: _,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;

@@ -93,7 +93,7 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Number of bytes that are left for route tables that are not rendered yet.
+/// Number of bytes left for the route tables that are still to be rendered.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -367,7 +367,7 @@ fn filters_of_host(
     Ok(all)
 }
 
-/// Returns the configurations for the filters of a listener, and for placeholders of other filters.
+/// Returns the configurations of a listener's filters, and idle configurations of other filters.
 fn listener_filters(
     external_auth: &[ExternalAuth],
     context: &RenderContext<'_>,
@@ -391,8 +391,8 @@ fn listener_filters(
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
     // The route that is selected first decides which filters run, but headers from services may
-    // lead to a different route. Therefore, enable these filters for every route. They do nothing
-    // unless the final route configures them.
+    // lead to a different route. Therefore, enable these filters for every route. A filter does
+    // nothing unless the final route configures it.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER]);
     let places = places.chain(external_auth::FILTERS);
@@ -426,7 +426,7 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Checks that Envoy accepts the domain in a table whose domains so far are in `seen`.
+/// Checks that Envoy accepts the domain in a table that already has the domains in `seen`.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

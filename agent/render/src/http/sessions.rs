@@ -212,7 +212,7 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
             // cluster in the list.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
-                // This kind of lookup is cheaper, but would ignore the endpoint's health.
+                // A single-host lookup is cheaper, but ignores the endpoint's health.
                 single_host_per_subset: !can_fail,
                 ..Default::default()
             }],

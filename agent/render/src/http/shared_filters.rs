@@ -326,8 +326,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Returns one filter per limited direction. Each must be the last of its place in its direction,
-/// because Envoy calls no further filter of a place after one that waits.
+/// Returns one filter per limited direction. Each must be the last filter of its place in that
+/// direction, because Envoy calls no filter of a place after one that waits.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,

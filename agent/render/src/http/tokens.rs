@@ -41,7 +41,7 @@ pub(crate) fn type_url() -> String {
     JwtAuthentication::type_url()
 }
 
-/// Returns a route configuration that requires the tokens of this policy or set.
+/// Returns a route configuration that applies the requirement of this policy or set.
 pub(crate) fn required(name: &str) -> Any {
     of_route(RequirementSpecifier::RequirementName(name.to_owned()))
 }

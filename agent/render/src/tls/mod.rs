@@ -46,7 +46,7 @@ pub(crate) fn downstream(
         client_uris: _,
         client_dns_suffixes: _,
         client_uri_prefixes: _,
-        // This setting only affects a request header, which is set elsewhere.
+        // This setting only affects a request header, which the connection manager sets.
         forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
