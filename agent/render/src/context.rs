@@ -142,7 +142,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) log_output: Option<&'a LogOutput>,
     /// The names of routes with separate statistics.
     pub(crate) measured_routes: &'a [String],
-    /// The rate limits that can be applied, sorted by name.
+    /// The usable rate limits, sorted by name.
     pub(crate) rate_limits: &'a [RateLimit],
     pub(crate) filters: SnapshotFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,

@@ -106,7 +106,7 @@ impl Limits {
     }
 
     /// Returns how many bytes of a request body Envoy keeps for a retry. If more has arrived, the
-    /// request can no longer be retried. A refused connection is detected earlier than that.
+    /// request can no longer be retried. A refused connection is detected before that.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }

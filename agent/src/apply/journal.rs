@@ -159,8 +159,8 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // A marker still exists here. A saved file does too if the agent was killed before it
-        // changed the original: `rename` does nothing if both paths are links to the same inode.
+        // At this point, a marker still exists. So does a saved file if the agent was killed before
+        // it changed the original: `rename` does nothing if both paths are links to the same inode.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }

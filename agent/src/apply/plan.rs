@@ -45,7 +45,7 @@ pub enum Phase {
     Listeners,
     /// The CDS file without the removed clusters.
     Clusters,
-    /// Removal of files that nothing references any more.
+    /// Removal of unreferenced files.
     Orphans,
 }
 

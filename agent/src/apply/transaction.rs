@@ -145,7 +145,7 @@ impl Applier {
     }
 
     /// Applies the desired state to the files, and to Envoy if it is running. Do not drop the
-    /// future before it completes: the next `apply` or `open` would undo the partial transaction.
+    /// future early: the next `apply` or `open` would undo the partial transaction.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,

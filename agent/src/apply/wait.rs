@@ -23,7 +23,7 @@ use crate::xds::{Subscription, VersionTexts, XdsKind};
 /// affect correctness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Maximum duration of a step while Envoy responds.
+    /// Maximum duration of a step, as long as Envoy responds.
     pub step: Duration,
     /// Maximum time to wait for clusters and listeners to warm. The transaction then continues,
     /// although some are still warming.

@@ -145,7 +145,7 @@ impl AppliedName {
     }
 }
 
-/// What became of the bundle.
+/// Outcome of applying the bundle.
 enum Outcome {
     Accepted,
     /// The agent rejected the bundle.

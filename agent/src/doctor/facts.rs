@@ -56,7 +56,7 @@ pub struct HostFacts {
     pub certificates: Vec<(bool, String)>,
     /// Number of certificates that are served.
     pub certificate_count: usize,
-    /// The active mandatory access control, SELinux or AppArmor, with its mode or profile.
+    /// The active mandatory access control system (SELinux or AppArmor) and its mode or profile.
     pub confinement: Option<String>,
     /// State of the systemd units. `None` if the host does not run systemd.
     pub units: Option<Vec<UnitFacts>>,

@@ -51,12 +51,12 @@ pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpF
     }
 }
 
-/// Returns the type URL of the configuration in the file for a place.
+/// Returns the type URL of the configuration in a place's file.
 pub(crate) fn type_url() -> String {
     Composite::type_url()
 }
 
-/// Returns the file for a place, with these filters.
+/// Returns a place's file, which contains these filters.
 pub(crate) fn file(
     place: &str,
     filters: impl IntoIterator<Item = (String, Vec<TypedExtensionConfig>)>,

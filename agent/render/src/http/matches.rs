@@ -173,8 +173,8 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     }
 }
 
-/// Returns a matcher for a header. If a request repeats the header, Envoy compares a single value,
-/// joined by commas.
+/// Returns a matcher for a header. If a request repeats the header, Envoy joins the values with
+/// commas and compares the result.
 fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
     Ok(match kind {
         Some(string_match::Kind::Present(present)) => HeaderMatcher {

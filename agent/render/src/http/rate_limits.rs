@@ -34,7 +34,7 @@ use crate::layout::file_name;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Name of the filter, which is also the key of a route's configuration for it.
+/// Name of the filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "rate_limits";
 
 /// Keys of the entries in a request's descriptor.

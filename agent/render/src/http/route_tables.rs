@@ -29,9 +29,9 @@ use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Maximum number of bytes of all routes in a virtual host.
+/// Maximum total size of the routes in a virtual host, in bytes.
 const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
-/// Maximum number of bytes of all rendered tables. The resolver's estimate is higher than the
+/// Maximum total size of the rendered tables, in bytes. The resolver's estimate is higher than the
 /// actual size, and leaves room for responses to misdirected requests.
 #[expect(
     clippy::cast_possible_truncation,

@@ -41,7 +41,7 @@ pub(crate) struct HostOfRoutes<'h> {
 }
 
 impl HostOfRoutes<'_> {
-    /// Returns the protocols to which the match of a route with these filters is limited.
+    /// Returns the protocols that a route with these filters may match.
     fn protocol(&self, grpc: bool, own: Option<&RequestFilters>) -> MatchedProtocol {
         let translates = own.or(self.filters).is_some_and(|it| it.grpc_web);
         MatchedProtocol::new(grpc, translates)

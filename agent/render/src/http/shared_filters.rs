@@ -49,7 +49,7 @@ use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Names of the placeholder filters, which are also the keys of a route's configurations for them.
+/// Names of the placeholder filters, and the keys under which routes configure them.
 pub(crate) const BANDWIDTH: &str = "bandwidth";
 pub(crate) const RESPONSE: &str = "response";
 
@@ -103,8 +103,8 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     files.chain([tokens.into_resource()]).collect()
 }
 
-/// Returns the filters that can be used, by name. Each filter is checked on first use, because a
-/// changed route needs only a few of them.
+/// Returns the usable filters, by name. Each filter is checked on first use, because a changed
+/// route needs only a few of them.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
     let places = usable.map(|filter| {

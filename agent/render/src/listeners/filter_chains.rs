@@ -47,7 +47,7 @@ pub(super) fn render(
     chains.finish()
 }
 
-/// Returns where Envoy reads a route table of the snapshot: in its file or inline.
+/// Returns where Envoy finds a route table of the snapshot: in its file or inline.
 fn usable<'t>(route_table: &'t str, context: &RenderContext<'t>) -> Result<Table<'t>, String> {
     let table = find(context.route_tables, route_table)
         .ok_or_else(|| format!("its route table `{route_table}` is not in the snapshot"))?;

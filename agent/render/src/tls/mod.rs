@@ -180,8 +180,8 @@ pub(crate) fn upstream(
 }
 
 /// Returns the accepted names. A backend's certificate must contain at least one of them. Without
-/// names, a mesh accepts any certificate from its authority; outside a mesh, this is an error. A
-/// name that would match all other names is also an error.
+/// names, a mesh accepts any certificate from its authority; outside a mesh, missing names are an
+/// error. A name that would match all other names is also an error.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
