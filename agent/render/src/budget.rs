@@ -1,4 +1,4 @@
-//! Limits the number of files that Envoy watches (subscriptions).
+//! Limits the number of Envoy's file subscriptions, that is, of files that it watches.
 //!
 //! Each file subscription needs one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Therefore, a resource may use a file only if a subscription was

@@ -101,7 +101,7 @@ pub struct EndpointRules {
     pub local: bool,
     /// Sockets on which Envoy and the agent listen. Requests to these sockets would loop.
     pub own: BTreeSet<SocketAddr>,
-    /// Addresses of this host. Endpoints must not have them, on any port.
+    /// Addresses of this host, which no endpoint may have, on any port.
     pub host: BTreeSet<IpAddr>,
 }
 

@@ -88,7 +88,7 @@ impl LogRotator {
                 report(self.told.clone());
             }
             if self.untold {
-                // The admin connection may belong to an Envoy that has been replaced.
+                // The admin connection may lead to an Envoy that has since been replaced.
                 admin.reconnect().await;
                 // If Envoy does not respond or is just starting, try again at the next check.
                 self.untold = admin.post("/reopen_logs").await.is_err();

@@ -35,7 +35,7 @@ pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<JournalEntry>,
     next: u64,
-    /// Shares that the shares file on disk contains, or `None` if unknown.
+    /// Shares in the shares file on disk, or `None` if unknown.
     shares: Option<Bytes>,
 }
 

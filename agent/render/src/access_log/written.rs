@@ -1,6 +1,6 @@
 //! Access logs that Envoy writes on its own host, as JSON or text, to a file or to standard output.
 //!
-//! Never put a value into a text line that could end the line.
+//! Never put a value that could end the line into a text line.
 
 use std::collections::BTreeMap;
 use std::path::Path;

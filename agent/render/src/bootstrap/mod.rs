@@ -86,7 +86,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Returns the node, which Envoy requires. Nothing uses its values.
+/// Returns the node, which Envoy requires, although nothing uses its values.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
@@ -137,7 +137,7 @@ fn settings() -> RuntimeLayer {
 /// clusters with a hundred series each would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
-        // The agent uses these to verify an update.
+        // The agent uses these statistics to verify an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
         // Exclude clusters here, because Envoy would keep a series even for clusters that are never

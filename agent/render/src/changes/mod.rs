@@ -157,7 +157,7 @@ pub fn endpoints_after(
         options,
         subscriptions,
         clusters: &rendered.clusters,
-        // Endpoints do not depend on any of these.
+        // Endpoints do not depend on any of these fields.
         gateway: "",
         edge: Edge::default(),
         tracing: None,

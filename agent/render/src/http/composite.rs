@@ -83,7 +83,7 @@ pub(crate) fn file(
     }
 }
 
-/// Returns a route configuration that runs a named filter from the file.
+/// Returns a route configuration that runs a filter in a place's file, by its name.
 pub(crate) fn named(filter: &str) -> Any {
     configuration(always(ExecuteFilterAction {
         filter_chain_name: filter.to_owned(),

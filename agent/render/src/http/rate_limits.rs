@@ -48,7 +48,7 @@ const REMEMBERED: usize = 65_536;
 /// Minimum and maximum interval in milliseconds. The minimum is Envoy's; the maximum is one year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
-/// Returns the filter's file with all limits in a snapshot.
+/// Returns the filter's file, which contains all limits of a snapshot.
 pub(crate) fn render(
     all: &[RateLimit],
     context: &RenderContext<'_>,

@@ -39,9 +39,9 @@ const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
 )]
 pub(crate) const MAX_TABLE_BYTES: usize = 2 * MAX_PER_GATEWAY as usize;
 
-/// Number of the field `RouteConfiguration.virtual_hosts`.
+/// Field number of `RouteConfiguration.virtual_hosts`.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
-/// Number of the field `VirtualHost.routes`.
+/// Field number of `VirtualHost.routes`.
 const ROUTES: u32 = 3;
 /// Prefix of the names of route tables for HTTPS listeners.
 const HTTPS_TABLES: &str = "https/";

@@ -228,7 +228,7 @@ impl RouteFrame<'_> {
         self.matching(self.route_match.clone(), action)
     }
 
-    /// Returns a route with this match instead of the match in the frame.
+    /// Returns a route with this match instead of the frame's own match.
     fn matching(&self, route_match: RouteMatch, action: route::Action) -> RenderedRoute {
         RenderedRoute {
             route: EnvoyRoute {
