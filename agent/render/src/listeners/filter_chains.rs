@@ -21,8 +21,8 @@ use crate::{l4, tls, wrappers};
 
 /// Protocols that are offered to HTTPS clients, in order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Timeout of the TLS handshake in milliseconds. Without it, a client that stops after its first
-/// message would stay connected forever.
+/// Timeout of the TLS handshake in milliseconds. Without it, a client that sends nothing after its
+/// first message would stay connected forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(

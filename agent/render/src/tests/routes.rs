@@ -155,8 +155,8 @@ fn direct_answers_use_cors_headers_of_route() {
                 ("access-control-expose-headers", "x-seen"),
             ]
         );
-        // Caches must distinguish responses by origin, even responses to requests without an
-        // allowed origin.
+        // Caches must distinguish all responses by origin, even if the request has no allowed
+        // origin.
         assert_eq!(vary.0, "vary");
         assert_eq!(said_by(&routes[expected - 1]), [*vary]);
     }

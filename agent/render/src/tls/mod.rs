@@ -90,7 +90,7 @@ pub(crate) fn downstream(
 }
 
 /// Returns the listener's own session ticket keys. If they are unset or missing, returns the host's
-/// keys. Returns `None` if Envoy generates keys.
+/// keys. Returns `None` if there are none: Envoy then generates keys.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
