@@ -26,7 +26,7 @@ use super::headers;
 pub(crate) const FILTER: &str = "authorization_headers";
 
 /// Names of the filter for listeners, and of the filter that follows it. The second filter makes
-/// Envoy select the route again, because the first selection may have matched a removed header.
+/// Envoy select the route again, because the first selection may have depended on a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 

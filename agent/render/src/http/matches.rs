@@ -121,7 +121,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let Some(path) = path else {
         return Ok(PathSpecifier::Prefix("/".to_owned()));
     };
-    // A kind of path match that only a newer release knows must not match every path.
+    // An unknown kind of path match, from a newer release, must not match every path.
     let kind = path.kind.as_ref();
     let kind =
         kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
