@@ -1,4 +1,4 @@
-//! Limits the number of files that Envoy watches (subscriptions).
+//! Limits the number of Envoy's file subscriptions, that is, of files that it watches.
 //!
 //! Each file subscription needs one inotify instance, and Envoy aborts if the kernel has none left
 //! (the default is 128 per user). Therefore, a resource may use a file only if a subscription was
@@ -24,7 +24,7 @@ use crate::rendered::{Resource, find};
 /// 0.3 s.
 pub const MAX_ENDPOINT_FILES: usize = 24;
 
-/// The number of subscriptions that may be granted, and the host's preferences.
+/// The maximum number of subscriptions, and the host's preferences for granting them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SubscriptionBudget<'a> {
     pub(crate) files: usize,
@@ -131,8 +131,8 @@ pub(crate) fn plan<'a>(
         granted.endpoints = backends.iter().map(|b| b.name.as_str()).collect();
         return granted;
     }
-    // The host's preferred sets, which change most, come first. The others are ordered by hash, so
-    // that a new Service moves at most one other cluster across the limit.
+    // The host's preferred sets, which change most often, come first. The others are ordered by
+    // hash, so that a new Service moves at most one other cluster across the limit.
     let mut in_order: Vec<_> = backends
         .iter()
         .map(|backend| {

@@ -50,7 +50,7 @@ pub struct RenderOptions {
     pub stand_in_tickets: Option<StandInTickets>,
     /// The destination of access logs, or `None` to disable them.
     pub access_log: Option<AccessLogSink>,
-    /// Additional authorities that are trusted, by the name of the trust bundle.
+    /// Additional trusted authorities, by the name of the trust bundle.
     pub retained: BTreeMap<String, RetainedAuthorities>,
 }
 
@@ -101,7 +101,7 @@ pub struct EndpointRules {
     pub local: bool,
     /// Sockets on which Envoy and the agent listen. Requests to these sockets would loop.
     pub own: BTreeSet<SocketAddr>,
-    /// Addresses of this host. Endpoints must not have them, on any port.
+    /// Addresses of this host, which no endpoint may have, on any port.
     pub host: BTreeSet<IpAddr>,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct RenderContext<'a> {
     pub(crate) log_output: Option<&'a LogOutput>,
     /// The names of routes with separate statistics.
     pub(crate) measured_routes: &'a [String],
-    /// The rate limits that can be applied, sorted by name.
+    /// The usable rate limits, sorted by name.
     pub(crate) rate_limits: &'a [RateLimit],
     pub(crate) filters: SnapshotFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,

@@ -4,8 +4,8 @@
 
 use sesame_proto::field_names;
 
-/// Checks that a route may write this header field. The snapshot is not trusted, because it may
-/// contain fields that frame a message.
+/// Checks that a route may write this header field. An untrusted snapshot could try to set fields
+/// that frame a message.
 pub(crate) fn check_writable(name: &str) -> Result<(), String> {
     if let Some(why) = field_names::reserved(name) {
         return Err(format!("it {why}"));

@@ -1,8 +1,8 @@
 //! Paths of the files that one Envoy watches.
 //!
-//! Each subscription has its own directory, because any event in a directory wakes all watchers
-//! that Envoy has for it. File names are hashes, because an object's name is never used as a path.
-//! A staging directory on the same file system allows every file to be moved into place with
+//! Each subscription has its own directory, because any event in a directory wakes all of Envoy's
+//! watchers for that directory. File names are hashes, because an object's name is never used as a
+//! path. A staging directory on the same file system allows every file to be moved into place with
 //! `rename(2)`.
 
 use std::path::{Path, PathBuf};

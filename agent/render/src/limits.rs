@@ -21,8 +21,7 @@ const LEAST_BODY: u64 = 128 << 10;
 /// Divisor of the heap size. The result is the memory that a single request body may use.
 const BODIES: u64 = 8_192;
 
-/// Maximum number of file descriptors that are divided, because a host does not serve a million
-/// connections.
+/// Maximum number of file descriptors to divide. No host serves as many as a million connections.
 const MAX_FILES: u64 = 1 << 20;
 /// Minimum number of file descriptors with which an Envoy can serve.
 const FEWEST_FILES: u64 = 512;
@@ -107,7 +106,7 @@ impl Limits {
     }
 
     /// Returns how many bytes of a request body Envoy keeps for a retry. If more has arrived, the
-    /// request can no longer be retried. A refused connection is detected earlier than that.
+    /// request can no longer be retried. A refused connection is detected before that.
     pub fn body(&self) -> u64 {
         (self.heap / BODIES).clamp(LEAST_BODY, MAX_BODY)
     }

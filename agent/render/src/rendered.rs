@@ -38,8 +38,7 @@ pub struct Rendered {
     pub route_tables: Arc<[Resource]>,
     /// CDS, in one file.
     pub clusters: Arc<[Resource]>,
-    /// EDS, in one file per endpoint set. Contains only sets of clusters with a subscription for
-    /// their endpoints.
+    /// EDS, in one file per endpoint set. Contains only the endpoint sets that have a subscription.
     pub endpoints: Arc<[Resource]>,
     /// SDS, in one file per key pair or trust bundle, with mode 0600.
     pub secrets: Arc<[Resource]>,

@@ -68,7 +68,7 @@ pub(crate) fn string(pattern: string_matcher::MatchPattern) -> StringMatcher {
     }
 }
 
-/// Returns a case-insensitive matcher for every non-empty string that is not one of `words`. These
+/// Returns a case-insensitive matcher for every non-empty string that is not one of `words`, which
 /// must be in lower case.
 pub(crate) fn matching_none_of(words: &[&str]) -> StringMatcher {
     matching(format!("(?i:{})", none_of(words)))

@@ -27,7 +27,7 @@ pub(crate) fn current_of(runtime: &Path) -> Option<PathBuf> {
 pub(crate) struct LogReader {
     current: PathBuf,
     /// Files that are still to be opened, oldest first. The current file is last, unless it is
-    /// open.
+    /// already open.
     files: VecDeque<PathBuf>,
     open: Option<OpenLog>,
 }

@@ -61,6 +61,6 @@ pub struct LogBounds {
     pub files: usize,
     /// Age at which the current file is rotated.
     pub period: Duration,
-    /// Disk space in bytes that access logs must leave free, but at most a tenth of the disk.
+    /// Disk space in bytes that access logs must leave free, capped at a tenth of the disk.
     pub free_bytes: u64,
 }

@@ -88,7 +88,7 @@ impl LogRotator {
                 report(self.told.clone());
             }
             if self.untold {
-                // The admin connection may belong to an Envoy that has been replaced.
+                // The admin connection may lead to an Envoy that has since been replaced.
                 admin.reconnect().await;
                 // If Envoy does not respond or is just starting, try again at the next check.
                 self.untold = admin.post("/reopen_logs").await.is_err();
@@ -137,8 +137,8 @@ impl LogRotator {
     }
 
     /// Returns why Envoy cannot write to the file, or `None` if Envoy can. Asks the launcher on the
-    /// first check, and on every check while the link points elsewhere. Within `RETRY` after a
-    /// failure, returns the known reason without another attempt.
+    /// first check, and on every check while the link does not point to the file. Within `RETRY`
+    /// after a failure, returns the known reason without another attempt.
     fn why_unwritable(&mut self) -> Option<String> {
         let known = self.unwritable.as_ref();
         if let Some((why, _)) = known.filter(|(_, found)| found.elapsed() < RETRY) {

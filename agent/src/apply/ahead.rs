@@ -231,7 +231,7 @@ pub fn route_tables_ahead(old: &OnDisk, new: &Rendered, waiting: Waiting) -> Opt
     })
 }
 
-/// Returns the names of the endpoint files that changed or removed clusters use on disk.
+/// Returns the names of the endpoint files on disk that belong to changed or removed clusters.
 fn reformed(old: &Arc<[Resource]>, new: &Arc<[Resource]>) -> BTreeSet<String> {
     if Arc::ptr_eq(old, new) {
         return BTreeSet::new();

@@ -38,7 +38,7 @@ impl Applier {
         }
         self.on_disk.unconfirmed = unconfirmed;
         // If Envoy has never accepted any version of a list, treat the list on disk as empty. Envoy
-        // would reject a union that contains the bad list, and uses at most parts of that list.
+        // uses at most parts of a bad list, and would reject any union that contains it.
         for kind in XdsKind::LISTS {
             if versions.of(&Subscription::new(kind, ""), "") == Some("") {
                 *resources_mut(&mut self.on_disk.content, kind) = Arc::default();

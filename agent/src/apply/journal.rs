@@ -35,7 +35,7 @@ pub(crate) struct Files {
     layout: XdsLayout,
     entries: Vec<JournalEntry>,
     next: u64,
-    /// Shares that the shares file on disk contains, or `None` if unknown.
+    /// Shares in the shares file on disk, or `None` if unknown.
     shares: Option<Bytes>,
 }
 
@@ -159,14 +159,14 @@ impl Files {
         } else {
             remove_if_exists(&entry.path)?;
         }
-        // A marker still exists here. A saved file does too if the agent was killed before it
-        // changed the original: `rename` does nothing if both paths are links to the same inode.
+        // At this point, a marker still exists. So does a saved file if the agent was killed before
+        // it changed the original: `rename` does nothing if both paths are links to the same inode.
         remove_if_exists(&entry.saved)?;
         Ok(self.entries.pop())
     }
 
-    /// Drops the journal. Must be called after Envoy has accepted everything. A single rename drops
-    /// all entries, because a partial journal would undo only part of a transaction.
+    /// Drops the journal. Must be called only after Envoy has accepted everything. A single rename
+    /// drops all entries, because a partial journal would undo only part of a transaction.
     pub(crate) fn commit(&mut self) -> io::Result<()> {
         if self.entries.is_empty() {
             return Ok(());

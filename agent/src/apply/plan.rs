@@ -45,7 +45,7 @@ pub enum Phase {
     Listeners,
     /// The CDS file without the removed clusters.
     Clusters,
-    /// Removal of files that nothing references any more.
+    /// Removal of unreferenced files.
     Orphans,
 }
 
@@ -256,7 +256,7 @@ fn sorted(kind: XdsKind, resources: &[Resource]) -> Result<Vec<&Resource>, PlanE
     Ok(all)
 }
 
-/// Writes to the LDS file: at most one before the route tables change, and one after that.
+/// Writes to the LDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 struct ListenerWrites {
     union: Vec<Write>,

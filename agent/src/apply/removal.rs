@@ -43,7 +43,7 @@ pub(crate) struct LeftOver {
     leaves: Vec<(XdsKind, Resource)>,
 }
 
-/// Writes to the CDS file: at most one before the route tables change, and one after that.
+/// Writes to the CDS file: at most one before and one after the route tables change.
 #[derive(Default)]
 pub(super) struct ClusterWrites {
     pub(super) union: Option<Vec<Resource>>,
@@ -78,7 +78,7 @@ pub(super) fn clusters(
     let may_stay = is_little && !unused_now.iter().any(is_encrypted);
     if removal != Removal::AtOnce && may_stay {
         let unused = if removal == Removal::Later && is_written {
-            // Drop older leftovers: since an earlier transaction, no accepted file has used them.
+            // Drop older leftovers: no accepted file has used them since an earlier transaction.
             unused_now
         } else {
             together_all(&unused_before, &unused_now)

@@ -51,7 +51,7 @@ pub struct Desired<'a> {
 /// What an earlier agent left behind, found when the files were opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// Number of changes that were undone, because they belonged to an interrupted transaction.
+    /// Number of changes undone because they belonged to an interrupted transaction.
     pub undone: usize,
     /// Files that were removed because they are damaged or were not written by an agent.
     pub junk: Vec<PathBuf>,

@@ -24,7 +24,7 @@ pub(crate) async fn all(files: &mut Files, envoy: Option<&Admin>) -> io::Result<
             None => None,
         };
         let mut restored = Vec::new();
-        // Restore each list on its own, but consecutive leaf files in one batch.
+        // Restore each list on its own, but consecutive files of other kinds in one batch.
         while let Some(entry) = files.entries().last() {
             let together =
                 entry.kind == last.kind || !(entry.kind.is_list() || last.kind.is_list());

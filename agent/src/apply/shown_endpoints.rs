@@ -1,5 +1,5 @@
 //! Proves that Envoy applied changed endpoint sets, by comparing the endpoints that Envoy reports.
-//! For a few small sets, this is cheaper than comparing versions.
+//! For a few small sets, that is cheaper than comparing versions.
 //!
 //! Envoy's main thread iterates over all statistics for every statistics query, even if a filter is
 //! given. With 5,000 clusters, that takes 10 ms. Querying a few clusters by name takes 0.7 ms, plus

@@ -110,7 +110,7 @@ impl Applier {
         std::mem::take(&mut self.retired)
     }
 
-    /// Rereads the files. To be called after Envoy has read them outside a transaction, because
+    /// Rereads the files. Call this after Envoy has read the files outside a transaction, because
     /// another program may have changed them. Removes foreign and damaged files, and returns their
     /// paths.
     pub fn reread(&mut self) -> Result<Vec<PathBuf>, ApplyError> {
@@ -145,7 +145,7 @@ impl Applier {
     }
 
     /// Applies the desired state to the files, and to Envoy if it is running. Do not drop the
-    /// future before it completes: the next `apply` or `open` would undo the partial transaction.
+    /// future early: the next `apply` or `open` would undo the partial transaction.
     pub async fn apply(
         &mut self,
         desired: Desired<'_>,
@@ -284,8 +284,8 @@ impl Applier {
         envoy: &Admin,
         report: &mut ApplyReport,
     ) -> io::Result<Result<(), Outcome>> {
-        // New leaf files. Envoy reads them only after it has accepted a resource that refers to
-        // them, so the later steps verify them.
+        // New files from the first phase. Envoy reads them only after it has accepted a resource
+        // that refers to them, so the later steps verify them.
         let mut fresh: Vec<Expectation> = Vec::new();
         for (index, step) in plan.steps.iter().enumerate() {
             if index > 0 && !self.pace.is_zero() {

@@ -23,7 +23,7 @@ use crate::xds::{Subscription, VersionTexts, XdsKind};
 /// affect correctness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Maximum duration of a step while Envoy responds.
+    /// Maximum duration of a step, as long as Envoy responds.
     pub step: Duration,
     /// Maximum time to wait for clusters and listeners to warm. The transaction then continues,
     /// although some are still warming.
@@ -174,7 +174,7 @@ impl Watcher<'_> {
         Ok(pending(expected, &versions))
     }
 
-    /// Queries the versions of all these files with the query that costs Envoy the least.
+    /// Queries the versions of all these files in the way that costs Envoy the least.
     async fn versions(&self, expected: &[Expectation]) -> Result<VersionTexts, AdminError> {
         let has = |kind| expected.iter().any(|it| it.subscription.kind == kind);
         if has(XdsKind::Endpoints) {

@@ -48,7 +48,7 @@ pub(crate) struct AgentArgs {
     /// True if the runtime directory is set on the command line, not in an environment variable.
     #[arg(skip)]
     pub(super) runtime_dir_named: bool,
-    /// State directory in the settings file.
+    /// State directory that the settings file sets.
     #[arg(skip)]
     pub(super) state_dir_in_file: Option<PathBuf>,
 }
@@ -59,7 +59,7 @@ impl AgentArgs {
     }
 
     /// Returns the state directory of the agent with this runtime directory, or `None` if unknown.
-    /// Uses the state directory in the settings file, unless `--runtime-dir` is on the command
+    /// Uses the state directory from the settings file, unless `--runtime-dir` is on the command
     /// line. Otherwise, only the default runtime directory has a known state directory.
     pub(super) fn state_of_host(&self) -> Option<&Path> {
         let default = self.runtime_dir == Path::new(DEFAULT_RUNTIME_DIR);

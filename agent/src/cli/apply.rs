@@ -124,7 +124,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &ApplyArgs) -> anyhow::Result<u8> {
 
 /// Name of the file under which this command stores a bundle in the agent's bundle directory.
 struct AppliedName {
-    /// Prefix that the names of all applied bundles for this Gateway have in common.
+    /// Common prefix of the file names of all applied bundles for this Gateway.
     stem: String,
     name: String,
 }
@@ -145,7 +145,7 @@ impl AppliedName {
     }
 }
 
-/// What became of the bundle.
+/// Outcome of applying the bundle.
 enum Outcome {
     Accepted,
     /// The agent rejected the bundle.

@@ -15,7 +15,7 @@ use crate::run::certificates::{
 };
 use crate::run::inspect;
 
-/// Maximum number of digits of a serial number to show in the table.
+/// Maximum number of serial number digits to show in the table.
 const SERIAL: usize = 16;
 /// Maximum number of host names, and of uses, to show in the table for each certificate.
 const FEW: usize = 3;

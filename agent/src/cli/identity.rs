@@ -39,7 +39,7 @@ pub(crate) fn main(args: &IdentityArgs, loaded: &LoadedSettings) -> anyhow::Resu
     let (public_key, created) = if let Some(public_key) = state.sealed_identity()? {
         (public_key, false)
     } else {
-        // Seal the key in the way the agent does, because the agent will read it.
+        // Seal the key as the agent would, because the agent will read it.
         let seal = args.seal.settings(loaded, &args.state_dir);
         let keys = agent::runtime()?.block_on(SealingKeys::prepare(&seal));
         let (identity, created) = state.sealed_with(keys.into()).create_identity()?;

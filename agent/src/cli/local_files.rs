@@ -1,4 +1,4 @@
-//! Options that replace Secrets and ConfigMaps by files on this host.
+//! Options that replace Secrets and ConfigMaps with files on this host.
 
 use std::path::Path;
 

@@ -23,7 +23,7 @@ pub(crate) struct Offline {
     pub(crate) resolution: Resolution,
 }
 
-/// How to get the key sets that are published at URLs.
+/// How to get key sets that are published at URLs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemoteKeys {
     /// Assume that each key set can be fetched, and use a placeholder for it.

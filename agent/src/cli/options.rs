@@ -85,7 +85,7 @@ fn named(matches: &clap::ArgMatches, id: &str) -> bool {
 /// command rejects.
 fn command() -> clap::Command {
     WITHOUT_AGENT.iter().fold(Cli::command(), |command, name| {
-        // A build without the `cluster` feature does not have all of these commands.
+        // A build without the `cluster` feature lacks some of these commands.
         let Some(hidden) = command.find_subcommand(name).map(foreign) else {
             return command;
         };

@@ -38,7 +38,7 @@ pub struct HostFacts {
     pub disks: Vec<DiskFacts>,
     /// Missing directories, each with the ID of the user to whom it should belong.
     pub missing: Vec<(PathBuf, u32)>,
-    /// Files and directories of Sesame that have the wrong owner or mode.
+    /// Sesame's files and directories with the wrong owner or mode.
     pub misplaced: Vec<PathFacts>,
     /// The Envoy binary, or why it cannot be used.
     pub envoy: Result<EnvoyFacts, String>,
@@ -56,7 +56,7 @@ pub struct HostFacts {
     pub certificates: Vec<(bool, String)>,
     /// Number of certificates that are served.
     pub certificate_count: usize,
-    /// The active mandatory access control, SELinux or AppArmor, with its mode or profile.
+    /// The active mandatory access control system (SELinux or AppArmor) and its mode or profile.
     pub confinement: Option<String>,
     /// State of the systemd units. `None` if the host does not run systemd.
     pub units: Option<Vec<UnitFacts>>,
@@ -124,7 +124,7 @@ pub struct ClockFacts {
     pub last_accepted: Option<Timestamp>,
 }
 
-/// The file system on which a directory is.
+/// The file system that contains a directory.
 #[derive(Clone, Debug)]
 pub struct DiskFacts {
     /// Name of the option that sets the directory.

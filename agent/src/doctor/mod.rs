@@ -1,7 +1,7 @@
 //! Checks whether a host is ready to serve, and suggests how to fix each problem.
 //!
-//! `gather` collects facts, and `checks` derives findings from the facts. `checks` is pure. Never
-//! changes the host.
+//! `gather` collects facts, and `checks` derives findings from the facts. `checks` is pure. This
+//! module never changes the host.
 
 mod checks;
 #[cfg(feature = "cluster")]

@@ -1,4 +1,4 @@
-//! Finds files and directories of Sesame whose owner or mode gives other users access.
+//! Finds Sesame's files and directories whose owner or mode gives other users access.
 
 use std::ffi::OsStr;
 use std::fs;

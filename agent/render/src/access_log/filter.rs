@@ -1,7 +1,7 @@
 //! Envoy filters that select which lines are written to an access log.
 //!
-//! Never drop a line unless a rule excludes it. A rule does not affect kinds of traffic to which it
-//! does not apply.
+//! Never drop a line unless a rule excludes it. A rule affects only the kinds of traffic to which
+//! it applies.
 
 use envoy_types::pb::envoy::config::accesslog::v3::{
     AccessLogFilter, AndFilter, ComparisonFilter, DurationFilter, HeaderFilter, OrFilter,
@@ -54,7 +54,7 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
                 numerator: percent.min(100),
                 denominator: DenominatorType::Hundred.into(),
             }),
-            // By default, Envoy samples by request ID, which a client can choose.
+            // By default, Envoy samples by the request ID, which a client can choose.
             use_independent_randomness: true,
         })
     });
@@ -100,8 +100,8 @@ fn specified(filter: FilterSpecifier) -> AccessLogFilter {
     }
 }
 
-/// Returns a comparison with a minimum. Envoy requires a runtime key for it, but no runtime layer
-/// sets this key.
+/// Returns a comparison that accepts this value and all higher ones. Envoy requires a runtime key,
+/// but no runtime layer sets it.
 fn at_least(value: u32, key: &str) -> ComparisonFilter {
     ComparisonFilter {
         op: Op::Ge.into(),

@@ -55,7 +55,7 @@ impl LoggedValue {
     }
 }
 
-/// The facts that are known for one kind of traffic at one place in the Gateway.
+/// The known facts about one kind of traffic at one place in the Gateway.
 pub(super) struct LogLine {
     facts: BTreeMap<Fact, LoggedValue>,
     traffic: TrafficKind,

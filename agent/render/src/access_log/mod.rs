@@ -1,8 +1,8 @@
-//! Access logs: one line for each request, connection or session, on the host and to remote
-//! receivers.
+//! Access logs: one line for each request, connection or session, written on the host or sent to
+//! remote receivers.
 //!
-//! Never log anything that may be secret. Paths are logged without their query. Only headers that
-//! are listed in [`fields`] or explicitly configured are read, but never headers with credentials.
+//! Never log anything that may be secret. Paths are logged without their query. Headers are read
+//! only if listed in [`fields`] or explicitly configured, and never if they hold credentials.
 //!
 //! A client cannot inject a field or a line: Envoy escapes every value in JSON objects, and text
 //! lines contain only values that need no escaping.

@@ -61,8 +61,8 @@ pub(super) fn logs(
 /// Returns the OTLP access logs: one record per line, with the fields as attributes.
 ///
 /// Envoy would send non-UTF-8 bytes unchanged, and receivers would then reject the whole message,
-/// including other lines. Therefore, a request with a non-ASCII value in a logged header is logged
-/// by a separate log, which omits such headers. Response headers are never sent, because access log
+/// including other lines. Therefore, a request with a non-ASCII value in a logged header goes to a
+/// separate log, which omits such headers. Response headers are never sent, because access log
 /// filters cannot check whether they are ASCII.
 fn records(
     sink: &LogSink,

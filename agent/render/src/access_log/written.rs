@@ -1,6 +1,6 @@
 //! Access logs that Envoy writes on its own host, as JSON or text, to a file or to standard output.
 //!
-//! Never put a value into a text line that could end the line.
+//! Never put a value that could end the line into a text line.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -89,9 +89,9 @@ fn to_stdout(log_format: LineFormat) -> AccessLog {
     )
 }
 
-/// The fields of `FileAccessLog` that are used. This message and the messages below have the same
-/// encoding as in the Envoy API, but keep the entries of the JSON object sorted by key. Prost would
-/// write the entries of a map in random order.
+/// The fields of `FileAccessLog` that Sesame sets. This message and the messages below have the
+/// same encoding as in the Envoy API, but keep the entries of the JSON object sorted by key. Prost
+/// would write the entries of a map in random order.
 #[derive(Clone, PartialEq, Message)]
 struct LogToFile {
     #[prost(string, tag = "1")]

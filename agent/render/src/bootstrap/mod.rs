@@ -29,12 +29,12 @@ use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
 use crate::{config_sources, wrappers};
 
-/// Maximum size of a regular expression, in RE2 instructions. The largest expressions that are
-/// rendered are smaller: all origins of a route, and the longest prefix.
+/// Maximum size of a regular expression, in RE2 instructions. Even the largest rendered
+/// expressions, those for all origins of a route and for the longest prefix, are smaller.
 const MAX_OF_RE2: f64 = 20_000.0;
 
-/// Returns the bootstrap configuration for an Envoy that reads everything else from files. Its own
-/// file must have the extension `.pb`.
+/// Returns the bootstrap configuration for an Envoy that reads everything else from files. The
+/// bootstrap file must have the extension `.pb`.
 pub fn bootstrap(options: &RenderOptions) -> Bytes {
     let RenderOptions {
         addresses: _,
@@ -86,7 +86,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
     .into()
 }
 
-/// Returns the node, which Envoy requires. Nothing uses its values.
+/// Returns the node, which Envoy requires, although nothing uses its values.
 fn node() -> Node {
     Node {
         id: "sesame".to_owned(),
@@ -95,7 +95,7 @@ fn node() -> Node {
     }
 }
 
-/// Returns the runtime configuration for validating a configuration.
+/// Returns the runtime configuration of a static bootstrap, which has no shares.
 fn runtime() -> LayeredRuntime {
     LayeredRuntime {
         layers: vec![settings()],
@@ -117,9 +117,9 @@ fn shares(layout: &XdsLayout) -> RuntimeLayer {
 /// order.
 fn settings() -> RuntimeLayer {
     // Expressions are rendered only if an estimate of their size, which is never below RE2's own
-    // count, is low enough. This limit is only a safety net: a single larger expression would make
-    // Envoy reject the whole route table. Envoy's default limit of 100 rejects ordinary
-    // expressions.
+    // count, is low enough. This limit is only a safety net, because a single expression above it
+    // makes Envoy reject the whole route table. Envoy's default limit of 100 would reject ordinary
+    // ones.
     let fields = HashMap::from([(
         "re2.max_program_size.error_level".to_owned(),
         Value {
@@ -133,15 +133,15 @@ fn settings() -> RuntimeLayer {
 }
 
 /// Keep only statistics that show the state of the host, or that the agent needs to verify an
-/// update. Each cluster exports its version and, once used, a few more. Five thousand clusters with
-/// a hundred series each would take more memory than Envoy itself.
+/// update. Each cluster exports its version and, once used, a few more statistics. Five thousand
+/// clusters with a hundred series each would take more memory than Envoy itself.
 fn statistics() -> StatsConfig {
     let patterns = [
-        // The agent uses these to verify an update.
+        // The agent uses these statistics to verify an update.
         MatchPattern::Suffix(".version_text".to_owned()),
         MatchPattern::Suffix(".update_rejected".to_owned()),
-        // Exclude clusters here, because Envoy would keep a series for each cluster, even if it is
-        // never updated.
+        // Exclude clusters here, because Envoy would keep a series even for clusters that are never
+        // updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),
@@ -149,8 +149,8 @@ fn statistics() -> StatsConfig {
         MatchPattern::Prefix("server.".to_owned()),
         MatchPattern::Prefix("overload.".to_owned()),
         MatchPattern::Prefix("runtime.".to_owned()),
-        // Traffic to backends. The pattern requires that the last part of a cluster's name contains
-        // no dot, which excludes additional counters such as `80.external`.
+        // Traffic to backends. The pattern matches only if the last part of a cluster's name
+        // contains no dot, which excludes additional counters such as `80.external`.
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
         )),

@@ -27,8 +27,8 @@ use prost::{DecodeError, Message, Name};
 
 use crate::rendered::{Rendered, Resource, find};
 
-/// Returns the rendered resources as one static bootstrap. Returns an error only if `render` did
-/// not write the bytes.
+/// Returns the rendered resources as one static bootstrap. Returns an error only if the bytes do
+/// not come from `render`.
 pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
     let Rendered {
         listeners,

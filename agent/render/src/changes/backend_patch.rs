@@ -90,7 +90,7 @@ fn concerns_nobody_else(
     };
     come.iter().chain(gone).all(|backend| backend.tls.is_none())
         // An unchanged virtual host must not refer to a removed backend, and must not have referred
-        // to an added backend while it was missing.
+        // to an added backend that was still missing.
         && !gone.iter().any(|backend| is_named(backend, now))
         && !come.iter().any(|backend| is_named(backend, before))
 }

@@ -24,20 +24,20 @@ const MAX_LOOKED_FOR: usize = 16;
 
 /// Renders a Gateway if only its route tables have changed. Reuses everything else, including
 /// unchanged virtual hosts. Returns `None` if anything else might be affected; otherwise the result
-/// equals [`render`](crate::render).
+/// equals that of [`render`](crate::render).
 pub fn routes_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // After a problem, a part was left out, which may have affected how routes were rendered.
+    // Any problem means that a part was left out, which may have affected how routes were rendered.
     if !rendered.problems.is_empty() {
         return None;
     }
     let context = RenderContext {
         options,
-        // Routes do not use the name.
+        // Routes do not depend on the Gateway's name.
         gateway: "",
         edge: now.edge(),
         // Only listeners use these two fields, and the listeners have not changed.
@@ -60,14 +60,14 @@ pub fn routes_after(
 
 /// Renders a Gateway if only its route tables, backends and endpoints have changed. Reuses
 /// unchanged route tables, and the unchanged virtual hosts in the others. Returns `None` if
-/// anything else might be affected; otherwise the result equals [`render`](crate::render).
+/// anything else might be affected; otherwise the result equals that of [`render`](crate::render).
 pub fn backends_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // After a problem, a part was left out, which may have affected other resources.
+    // Any problem means that a part was left out, which may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -125,14 +125,14 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
 
 /// Renders a Gateway if only these endpoint sets have changed. Reuses everything else. `backends`
 /// are all backends that use one of the sets, in the order of the snapshot. Returns `None` if
-/// anything else might be affected; otherwise the result equals [`render`](crate::render).
+/// anything else might be affected; otherwise the result equals that of [`render`](crate::render).
 pub fn endpoints_after(
     rendered: &Rendered,
     changed: &[EndpointSet],
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    // After a problem, a part was left out, which may have affected other resources.
+    // Any problem means that a part was left out, which may have affected other resources.
     if !rendered.problems.is_empty() {
         return None;
     }
@@ -143,7 +143,7 @@ pub fn endpoints_after(
     }
     let sets = endpoints::sets(changed);
     let mut clusters = Vec::new();
-    // All backends decide together which sets get files, and the backends have not changed.
+    // Which sets get files depends only on the backends, and these have not changed.
     let mut subscriptions = Subscriptions::default();
     for backend in backends {
         let known = find(&rendered.clusters, &backend.name)?;
@@ -157,7 +157,7 @@ pub fn endpoints_after(
         options,
         subscriptions,
         clusters: &rendered.clusters,
-        // Endpoints do not depend on any of these.
+        // Endpoints do not depend on any of these fields.
         gateway: "",
         edge: Edge::default(),
         tracing: None,

@@ -58,7 +58,7 @@ fn table(
     if kept.len() != old.hosts.len() {
         return None;
     }
-    // Most changes keep every domain in its position. The domains need not be checked again then.
+    // Most changes keep every domain in its position. In that case, do not check the domains again.
     let in_place = old.domains().eq(new.domains());
     let places: HashMap<&str, usize> = if in_place {
         HashMap::new()

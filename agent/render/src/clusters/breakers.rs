@@ -1,8 +1,8 @@
 //! Circuit breakers: limits on this host's connections and requests to a backend.
 //!
-//! With Envoy's default of 1,024 requests per cluster, load would cause 503 responses. Instead, the
-//! heap size limits pending requests, and the backend's share ([`super::shares`]) limits
-//! connections. Until Envoy has read the shares file, its default connection limit applies.
+//! With Envoy's default of 1,024 requests per cluster, heavy load would cause 503 responses.
+//! Instead, the heap size limits pending requests, and the backend's share ([`super::shares`])
+//! limits connections. Until Envoy has read the shares file, its default connection limit applies.
 
 use envoy_types::pb::envoy::config::cluster::v3::CircuitBreakers;
 use envoy_types::pb::envoy::config::cluster::v3::circuit_breakers::{

@@ -29,7 +29,7 @@ pub(crate) fn render(
     sets: &Sets<'_>,
     context: &RenderContext<'_>,
 ) -> Vec<Resource> {
-    // Collect them by name, so that clusters with the same endpoint set share its file.
+    // Collect the sets by name, so that clusters with the same set share its file.
     let mut read: BTreeMap<&str, (&Backend, &[u8])> = BTreeMap::new();
     for backend in backends.iter().filter(|b| {
         context.subscriptions.endpoints.contains(b.name.as_str()) && context.has_cluster(&b.name)

@@ -1,7 +1,7 @@
-//! Detects unhealthy endpoints by health check requests and by the responses to client requests.
+//! Detects unhealthy endpoints through health checks and through responses to client requests.
 //!
 //! If too few endpoints are healthy, all endpoints get requests, because a wrong check must not
-//! cause an outage. The limit is Envoy's default panic threshold of 50 %, unless the backend sets
+//! cause an outage. The limit is Envoy's default panic threshold of 50%, unless the backend sets
 //! another value.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
@@ -120,7 +120,7 @@ fn range(range: StatusRange) -> Result<Int64Range, String> {
     })
 }
 
-/// Returns the outlier detection settings. Only the configured failures eject an endpoint.
+/// Returns the outlier detection settings. Only the configured kinds of failures eject an endpoint.
 pub(super) fn ejection(outlier: &OutlierDetection) -> Ejection {
     let OutlierDetection {
         consecutive_5xx,

@@ -59,7 +59,7 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
     all_of(backend, cluster).into_iter().map(|it| it.name)
 }
 
-/// Returns a backend's main cluster. The additional clusters for sessions, if any, come before it.
+/// Returns a backend's clusters: the additional ones for sessions, if any, then the main cluster.
 fn all_of(backend: &Backend, cluster: Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
     if !backend.session_key.is_empty() {

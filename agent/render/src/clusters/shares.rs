@@ -115,8 +115,8 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     limits.collect()
 }
 
-/// The namespaces to which a port's connections belong: those of its Gateways or, if it has none,
-/// those of its ListenerSets.
+/// The namespaces to which a port's connections belong: those of its Gateways or, for a port
+/// without Gateways, those of its ListenerSets.
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,
@@ -140,7 +140,7 @@ fn owners<'s>(ports: &'s [Port], options: &RenderOptions) -> BTreeMap<u32, Owner
     let owners = tcp.map(|port| {
         let names = port.listeners.iter().map(|it| it.name.as_str());
         let parsed: Vec<_> = names.filter_map(|it| Provenance::parse(it).ok()).collect();
-        // If Gateways and ListenerSets share a port, it belongs to the Gateways.
+        // A port that Gateways and ListenerSets share belongs to the Gateways.
         let gateways = parsed.iter().any(|it| it.kind == GATEWAY);
         let owners = parsed.iter().filter(|it| !gateways || it.kind == GATEWAY);
         let mut namespaces: Vec<&str> = owners.map(|it| it.namespace).collect();

@@ -1,5 +1,5 @@
-//! Descriptors for the types of the Envoy API that are rendered. The test `envoy_descriptors`
-//! generates them.
+//! Descriptors for the Envoy API types that are rendered. The test `envoy_descriptors` generates
+//! them.
 
 use std::sync::OnceLock;
 

@@ -16,7 +16,7 @@ use sesame_proto::schema::{AddressFilter, AddressRange};
 use super::composite;
 use crate::wrappers;
 
-/// Name of the placeholder filter, which is also the key of a route's configuration for it.
+/// Name of the placeholder filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "addresses";
 
 /// Returns the configuration for these filters, or `None` if there are none. A request must pass

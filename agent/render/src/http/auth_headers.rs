@@ -21,12 +21,12 @@ use sesame_proto::schema::{ExternalAuth, external_auth::Protocol};
 
 use super::headers;
 
-/// Name of the filter for routes in the connection manager. It is also the key of a route's
-/// configuration for the filter.
+/// Name of the filter for routes in the connection manager, and the key under which routes
+/// configure it.
 pub(crate) const FILTER: &str = "authorization_headers";
 
 /// Names of the filter for listeners, and of the filter that follows it. The second filter makes
-/// Envoy select the route again, because the first selection may have matched a removed header.
+/// Envoy select the route again, because the first selection may have depended on a removed header.
 pub(crate) const OF_LISTENERS: &str = "listener_authorization_headers";
 pub(crate) const REROUTE: &str = "listener_authorization_reroute";
 

@@ -19,7 +19,7 @@ use super::address_filters::{self, of};
 use super::{headers, matches, tokens};
 use crate::wrappers;
 
-/// Name of the placeholder filter, which is also the key of a route's configuration for it.
+/// Name of the placeholder filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "authorization";
 
 /// Returns the configuration for these authorizations, or `None` if there are none. All of them

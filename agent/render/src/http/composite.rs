@@ -51,12 +51,12 @@ pub(crate) fn in_file(name: &str, type_url: String, layout: &XdsLayout) -> HttpF
     }
 }
 
-/// Returns the type URL of the configuration in the file for a place.
+/// Returns the type URL of the configuration in a place's file.
 pub(crate) fn type_url() -> String {
     Composite::type_url()
 }
 
-/// Returns the file for a place, with these filters.
+/// Returns a place's file, which contains these filters.
 pub(crate) fn file(
     place: &str,
     filters: impl IntoIterator<Item = (String, Vec<TypedExtensionConfig>)>,
@@ -83,7 +83,7 @@ pub(crate) fn file(
     }
 }
 
-/// Returns a route configuration that runs a named filter from the file.
+/// Returns a route configuration that runs a filter in a place's file, by its name.
 pub(crate) fn named(filter: &str) -> Any {
     configuration(always(ExecuteFilterAction {
         filter_chain_name: filter.to_owned(),
@@ -169,7 +169,7 @@ fn any_value() -> MatchPattern {
     })
 }
 
-/// Returns a filter's configuration under its name.
+/// Returns a filter configuration with this name.
 pub(crate) fn filter(name: &str, config: Any) -> TypedExtensionConfig {
     TypedExtensionConfig {
         name: name.to_owned(),

@@ -25,8 +25,7 @@ use crate::l4::weights::REFUSED_CLUSTER;
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Name of the filter in the connection manager. It is also the key of a route's configuration for
-/// the filter.
+/// Name of the filter in the connection manager, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "envoy.filters.http.cors";
 
 /// Returns a route configuration with which the filter neither allows nor rejects anything.
@@ -83,8 +82,8 @@ pub(crate) fn vary() -> HeaderValueOption {
     wrappers::header("vary", value.to_owned(), action)
 }
 
-/// Returns the origins that can be used. Their cost is limited here, because the snapshot is not
-/// trusted to limit it. If Envoy itself responds, a single expression contains all origins.
+/// Returns the usable origins. Their cost is limited here, because the snapshot is not trusted to
+/// limit it. If Envoy itself responds, a single expression contains all origins.
 fn usable<'c>(
     object: &str,
     origins: &'c [CorsOrigin],
@@ -119,8 +118,8 @@ fn is_costly(origin: &cors_origin::Kind) -> bool {
     matches!(origin, cors_origin::Kind::Regex(pattern) if !expressions::is_of_origins(pattern))
 }
 
-/// Returns the exposed headers. `*` is omitted with credentials: browsers would take it as a
-/// literal header name, and Gateway API forbids it.
+/// Returns the exposed headers. If credentials are allowed, `*` is omitted: browsers would take it
+/// literally, and Gateway API forbids it.
 fn exposed(expose_headers: &[String], allow_credentials: bool) -> &[String] {
     if allow_credentials && expose_headers.iter().any(|name| name == "*") {
         &[]
@@ -181,8 +180,8 @@ pub(crate) fn from_allowed_origins(cors: &Cors, plain: &EnvoyRoute) -> Option<En
     // The omitted origins were already reported when the filter's configuration was built.
     let origins: Vec<String> = usable("", allow_origins, &mut RenderProblems::default())
         .into_iter()
-        // Limit the cost more strictly here: Envoy compares every request with this match, but
-        // compares the origins in the filter only for requests of this route.
+        // Limit the cost more strictly here: Envoy evaluates this match for every request, but the
+        // origins in the filter only for requests of this route.
         .filter(|origin| !is_costly(origin))
         .map(|origin| match origin {
             cors_origin::Kind::Exact(origin) => quote(origin),

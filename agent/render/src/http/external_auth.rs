@@ -4,9 +4,9 @@
 //! connection manager has composite filters, which do nothing by themselves. The route, or the
 //! virtual host of a listener, supplies the complete filter configuration.
 //!
-//! Each authorization of a route, and each filter of a listener, has its own composite filter: a
-//! composite filter does not call another filter after one that waits for a response. Never let a
-//! request bypass a required check.
+//! Each authorization of a route, and each filter of a listener, has its own composite filter,
+//! because a composite filter calls no other filter after one that waits for a response. Never let
+//! a request bypass a required check.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
@@ -27,7 +27,7 @@ use crate::context::RenderContext;
 use crate::wrappers;
 
 /// Names of the filters for routes in the connection manager, in the order in which a request
-/// passes through them. They are also the keys of a route's configurations for these filters.
+/// passes through them. Routes configure the filters under these names.
 pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth",
     "external_auth/1",
@@ -35,8 +35,8 @@ pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
     "external_auth/3",
 ];
 
-/// Time in milliseconds within which the service must respond. The client waits for it, and the API
-/// has no field for it.
+/// Time in milliseconds within which the service must respond. The client has to wait for the
+/// service, and the API has no field for this limit.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Headers that a service's response must never change: framing and connection headers, and `host`

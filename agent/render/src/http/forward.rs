@@ -42,7 +42,7 @@ pub(super) fn render_all(
     actions.collect()
 }
 
-/// Returns an action that forwards requests for `route`. No backend may have a rewrite.
+/// Returns an action that forwards requests for `route`. No backend may have its own rewrite.
 fn render(
     route: &Route,
     forward: &Forward,

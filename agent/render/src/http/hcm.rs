@@ -1,8 +1,8 @@
 //! Renders the HTTP connection manager, which processes all requests and responses of a listener.
 //!
-//! A connection manager refers to its route table by file. It contains nothing specific to a route
-//! or tenant, unless the subscription budget is used up. Its defaults suit an edge proxy, which
-//! does not trust clients.
+//! A connection manager gets its route table from a file. The manager itself contains nothing
+//! specific to a route or tenant, unless the subscription budget is used up. Its defaults suit an
+//! edge proxy, which does not trust clients.
 
 use std::iter;
 
@@ -190,7 +190,7 @@ fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
     }
 }
 
-/// Returns the options for client connections that are the same for all HTTP versions.
+/// Returns the client connection options that are the same for all HTTP versions.
 fn http_options(edge: Edge) -> HttpProtocolOptions {
     // Backends that turn headers into variables cannot distinguish `a_b` from `a-b`. A client could
     // use `a_b` to bypass a check of `a-b`.
@@ -274,8 +274,8 @@ pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
     edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
 }
 
-/// Values for settings that the Gateway does not set. The table in `docs/hardening.md` lists all of
-/// them.
+/// Values for settings that the Gateway does not set. The table in `docs/hardening.md` lists all
+/// such values.
 const STREAM_IDLE_MS: u64 = 300_000;
 const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;

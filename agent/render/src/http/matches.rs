@@ -121,7 +121,7 @@ fn path(path: Option<&PathMatch>) -> Result<PathSpecifier, String> {
     let Some(path) = path else {
         return Ok(PathSpecifier::Prefix("/".to_owned()));
     };
-    // A kind of path match that only a newer release knows must not match every path.
+    // An unknown kind of path match, from a newer release, must not match every path.
     let kind = path.kind.as_ref();
     let kind =
         kind.ok_or("path match: expected an exact path, a prefix or a regular expression")?;
@@ -173,8 +173,8 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
     }
 }
 
-/// Returns a matcher for a header. If a request repeats the header, Envoy compares a single value,
-/// joined by commas.
+/// Returns a matcher for a header. If a request repeats the header, Envoy joins the values with
+/// commas and compares the result.
 fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
     Ok(match kind {
         Some(string_match::Kind::Present(present)) => HeaderMatcher {

@@ -34,7 +34,7 @@ use crate::layout::file_name;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Name of the filter, which is also the key of a route's configuration for it.
+/// Name of the filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "rate_limits";
 
 /// Keys of the entries in a request's descriptor.
@@ -42,13 +42,13 @@ const LIMIT: &str = "limit";
 const CLIENT_ADDRESS: &str = "remote_address";
 
 /// Maximum number of key values that each connection manager remembers, divided among the limits.
-/// At this number, Envoy forgets the value that was seen least recently.
+/// Once it is reached, Envoy forgets the least recently seen value.
 const REMEMBERED: usize = 65_536;
 
 /// Minimum and maximum interval in milliseconds. The minimum is Envoy's; the maximum is one year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
-/// Returns the filter's file with all limits in a snapshot.
+/// Returns the filter's file, which contains all limits of a snapshot.
 pub(crate) fn render(
     all: &[RateLimit],
     context: &RenderContext<'_>,
@@ -150,7 +150,7 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
         filter_enabled: Some(always()),
         filter_enforced: Some(always()),
         response_headers_to_add: response.add,
-        // Requests that lack one of a limit's keys are not limited.
+        // A limit does not apply to requests that lack one of its keys.
         always_consume_default_token_bucket: wrappers::boolean(false),
         max_dynamic_descriptors: wrappers::uint32(u32::try_from(kept).unwrap_or(u32::MAX)),
         ..Default::default()

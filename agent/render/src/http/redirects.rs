@@ -68,13 +68,13 @@ pub(crate) fn render(
     })
 }
 
-/// Returns the redirect for requests to `domain`. If requests with a port in `Host` need a variant
-/// of it, the variant comes first.
+/// Returns the redirect for requests to `domain`. If requests with a port in `Host` need a
+/// different redirect, that one comes first.
 ///
 /// Envoy keeps the port of `Host` in `Location`, although the redirect's port may differ. For
 /// example, there may be a proxy in front of Envoy, or the redirect may change the scheme. If the
 /// domain is a single host, setting that host drops the port. Otherwise, Envoy can only replace the
-/// port. `https://example.com:443/` is longer than necessary, but correct.
+/// port. The result, such as `https://example.com:443/`, is longer than necessary, but correct.
 pub(crate) fn variants(
     redirect: &Redirect,
     domain: &str,

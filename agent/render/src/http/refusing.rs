@@ -15,7 +15,7 @@ use super::answers::answer;
 use super::matches;
 use super::routes::RenderedRoute;
 
-/// Describes, for a problem's message, what happens to a route's requests if it cannot be rendered.
+/// Describes in a problem's message what happens to requests for a route that cannot be rendered.
 pub(crate) fn consequence(route: &Route) -> &'static str {
     if protects(route) {
         "requests that it matches, or would match without its unusable matches, get 500"

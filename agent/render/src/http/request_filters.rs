@@ -31,7 +31,7 @@ use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
 use crate::wrappers;
 
-/// Names of the placeholder filters, which are also the keys of a route's configurations for them.
+/// Names of the placeholder filters, and the keys under which routes configure them.
 pub(crate) const GRPC_WEB: &str = "grpc_web";
 pub(crate) const FAULT: &str = "fault";
 pub(crate) const BODY: &str = "request_body";
@@ -97,7 +97,7 @@ pub(crate) fn render(
         authorizations,
         claim_headers,
         token_headers,
-        // For explanations only.
+        // Only explanations use this field.
         exempt_from: _,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;

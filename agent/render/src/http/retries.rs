@@ -41,8 +41,8 @@ pub(crate) fn of_connections() -> RetryPolicy {
     }
 }
 
-/// Returns an exponential backoff. Each wait is random, up to a limit that starts at `base_ms` and
-/// doubles each time, up to ten times `base_ms`.
+/// Returns an exponential backoff. Each wait is random, below a limit that starts at `base_ms` and
+/// doubles each time, but never exceeds ten times `base_ms`.
 fn backoff(base_ms: u64) -> RetryBackOff {
     RetryBackOff {
         base_interval: wrappers::milliseconds(base_ms),

@@ -29,9 +29,9 @@ use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Maximum number of bytes of all routes in a virtual host.
+/// Maximum total size of the routes in a virtual host, in bytes.
 const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
-/// Maximum number of bytes of all rendered tables. The resolver's estimate is higher than the
+/// Maximum total size of the rendered tables, in bytes. The resolver's estimate is higher than the
 /// actual size, and leaves room for responses to misdirected requests.
 #[expect(
     clippy::cast_possible_truncation,
@@ -39,9 +39,9 @@ const MAX_VIRTUAL_HOST_BYTES: u64 = sizes::MAX_PER_VIRTUAL_HOST;
 )]
 pub(crate) const MAX_TABLE_BYTES: usize = 2 * MAX_PER_GATEWAY as usize;
 
-/// Number of the field `RouteConfiguration.virtual_hosts`.
+/// Field number of `RouteConfiguration.virtual_hosts`.
 pub(crate) const VIRTUAL_HOSTS: u32 = 2;
-/// Number of the field `VirtualHost.routes`.
+/// Field number of `VirtualHost.routes`.
 const ROUTES: u32 = 3;
 /// Prefix of the names of route tables for HTTPS listeners.
 const HTTPS_TABLES: &str = "https/";
@@ -93,7 +93,7 @@ pub(crate) fn render_encoded(
     Ok(rendering.finish())
 }
 
-/// Number of bytes that are left for route tables that are not rendered yet.
+/// Number of bytes left for the route tables that are still to be rendered.
 pub(crate) struct TableRoom(usize);
 
 impl TableRoom {
@@ -367,7 +367,7 @@ fn filters_of_host(
     Ok(all)
 }
 
-/// Returns the configurations for the filters of a listener, and for placeholders of other filters.
+/// Returns the configurations of a listener's filters, and idle configurations of other filters.
 fn listener_filters(
     external_auth: &[ExternalAuth],
     context: &RenderContext<'_>,
@@ -391,8 +391,8 @@ fn listener_filters(
         filters.insert(auth_headers::REROUTE.to_owned(), auth_headers::reroute());
     }
     // The route that is selected first decides which filters run, but headers from services may
-    // lead to a different route. Therefore, enable these filters for every route. They do nothing
-    // unless the final route configures them.
+    // lead to a different route. Therefore, enable these filters for every route. A filter does
+    // nothing unless the final route configures it.
     let places = request_filters::ALL.into_iter();
     let places = places.chain([rate_limits::FILTER]);
     let places = places.chain(external_auth::FILTERS);
@@ -426,7 +426,7 @@ fn encode_into(message: &impl prost::Message, bytes: &mut Vec<u8>) {
     message.encode_raw(bytes);
 }
 
-/// Checks that Envoy accepts the domain in a table whose domains so far are in `seen`.
+/// Checks that Envoy accepts the domain in a table that already has the domains in `seen`.
 pub(crate) fn check_domain<'a>(
     domain: &'a str,
     seen: &mut BTreeSet<&'a str>,

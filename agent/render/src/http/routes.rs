@@ -41,7 +41,7 @@ pub(crate) struct HostOfRoutes<'h> {
 }
 
 impl HostOfRoutes<'_> {
-    /// Returns the protocols to which the match of a route with these filters is limited.
+    /// Returns the protocols that a route with these filters may match.
     fn protocol(&self, grpc: bool, own: Option<&RequestFilters>) -> MatchedProtocol {
         let translates = own.or(self.filters).is_some_and(|it| it.grpc_web);
         MatchedProtocol::new(grpc, translates)
@@ -228,7 +228,7 @@ impl RouteFrame<'_> {
         self.matching(self.route_match.clone(), action)
     }
 
-    /// Returns a route with this match instead of the match in the frame.
+    /// Returns a route with this match instead of the frame's own match.
     fn matching(&self, route_match: RouteMatch, action: route::Action) -> RenderedRoute {
         RenderedRoute {
             route: EnvoyRoute {

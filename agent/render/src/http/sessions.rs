@@ -44,7 +44,7 @@ use sesame_proto::schema::{Retry, SessionPersistence, session_persistence::Kind}
 use super::headers;
 use crate::wrappers;
 
-/// Name of the filter in the connection manager, and key of a route's configuration for it.
+/// Name of the filter in the connection manager, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "envoy.filters.http.header_to_metadata";
 
 /// Metadata namespace that load balancing uses, and the key of the session in it.
@@ -145,8 +145,8 @@ fn reading(request_rules: Vec<Rule>) -> Any {
     })
 }
 
-/// Returns the rule that sets the value for requests without a session. It always applies, because
-/// every request has a method.
+/// Returns the rule that sets the session value for requests without a session. It always applies,
+/// because every request has a method.
 fn no_session() -> Rule {
     rule(":method", "", NO_SESSION)
 }
@@ -212,7 +212,7 @@ pub(crate) fn clusters(all: &Cluster) -> [Cluster; 2] {
             // cluster in the list.
             subset_selectors: vec![LbSubsetSelector {
                 keys: vec![KEY.to_owned()],
-                // This kind of lookup is cheaper, but would ignore the endpoint's health.
+                // A single-host lookup is cheaper, but ignores the endpoint's health.
                 single_host_per_subset: !can_fail,
                 ..Default::default()
             }],

@@ -49,7 +49,7 @@ use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
-/// Names of the placeholder filters, which are also the keys of a route's configurations for them.
+/// Names of the placeholder filters, and the keys under which routes configure them.
 pub(crate) const BANDWIDTH: &str = "bandwidth";
 pub(crate) const RESPONSE: &str = "response";
 
@@ -103,8 +103,8 @@ pub(crate) fn render(all: &[SharedFilter], problems: &mut RenderProblems) -> Vec
     files.chain([tokens.into_resource()]).collect()
 }
 
-/// Returns the filters that can be used, by name. Each filter is checked on first use, because a
-/// changed route needs only a few of them.
+/// Returns the usable filters, by name. Each filter is checked on first use, because a changed
+/// route needs only a few of them.
 pub(crate) fn places(all: &[SharedFilter]) -> SharedPlaces<'_> {
     let usable = SharedFilter::usable(all).iter();
     let places = usable.map(|filter| {
@@ -326,8 +326,8 @@ fn compressors(compression: &Compression) -> Result<Vec<TypedExtensionConfig>, S
     libraries.collect()
 }
 
-/// Returns one filter per limited direction. Each must be the last of its place in its direction,
-/// because Envoy calls no further filter of a place after one that waits.
+/// Returns one filter per limited direction. Each must be the last filter of its place in that
+/// direction, because Envoy calls no filter of a place after one that waits.
 fn of_bandwidth(bandwidth: Bandwidth) -> Result<Vec<TypedExtensionConfig>, String> {
     let Bandwidth {
         request_bytes,

@@ -30,7 +30,7 @@ use super::{headers, request_filters};
 use crate::rendered::Resource;
 use crate::wrappers;
 
-/// Name of the filter, which is also the key of a route's configuration for it.
+/// Name of the filter, and the key under which routes configure it.
 pub(crate) const FILTER: &str = "tokens";
 
 /// Name of the filter under which Envoy stores a request's claims as metadata.
@@ -41,7 +41,7 @@ pub(crate) fn type_url() -> String {
     JwtAuthentication::type_url()
 }
 
-/// Returns a route configuration that requires the tokens of this policy or set.
+/// Returns a route configuration that applies the requirement of this policy or set.
 pub(crate) fn required(name: &str) -> Any {
     of_route(RequirementSpecifier::RequirementName(name.to_owned()))
 }

@@ -1,8 +1,8 @@
 //! Tracing: Envoy sends one span per request and one per attempt to a collector over OTLP.
 //!
 //! If a collector is slow or unavailable, spans may be lost, but requests are never delayed. Never
-//! put possible secrets into a span unless they are configured: paths are recorded without their
-//! query.
+//! put a possible secret into a span unless the user configures it. For example, paths are recorded
+//! without their query.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::trace::v3::{

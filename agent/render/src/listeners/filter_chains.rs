@@ -21,8 +21,8 @@ use crate::{l4, tls, wrappers};
 
 /// Protocols that are offered to HTTPS clients, in order of preference.
 const HTTP_ALPN: [&str; 2] = ["h2", "http/1.1"];
-/// Timeout of the TLS handshake in milliseconds. Without it, a client that stops after its first
-/// message would stay connected forever.
+/// Timeout of the TLS handshake in milliseconds. Without it, a client that sends nothing after its
+/// first message would stay connected forever.
 const HANDSHAKE_MS: u64 = 10_000;
 
 pub(super) fn render(
@@ -47,7 +47,7 @@ pub(super) fn render(
     chains.finish()
 }
 
-/// Returns where Envoy reads a route table of the snapshot: in its file or inline.
+/// Returns where Envoy finds a route table of the snapshot: in its file or inline.
 fn usable<'t>(route_table: &'t str, context: &RenderContext<'t>) -> Result<Table<'t>, String> {
     let table = find(context.route_tables, route_table)
         .ok_or_else(|| format!("its route table `{route_table}` is not in the snapshot"))?;

@@ -2,8 +2,8 @@
 //!
 //! A listener's name contains the port, the address and the transport, because a single update
 //! cannot swap ports between listener names. Each address has its own listener instead of an entry
-//! in `additional_addresses`: a new listener may not use an address that an existing listener has.
-//! The copies need no additional subscriptions, because Envoy shares route tables and secrets with
+//! in `additional_addresses`, because a new listener may not use an address of an existing one. The
+//! copies need no additional subscriptions, because Envoy shares route tables and secrets with
 //! identical sources.
 //!
 //! A listener contains nothing specific to a route or tenant, because a changed listener drains its

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
-/// Returns `$ENVOY`, or `envoy` from `PATH`. If neither exists, prints once that Envoy is skipped.
+/// Returns `$ENVOY`, or `envoy` from `PATH`. If neither exists, prints once that Envoy is not used.
 pub(crate) fn envoy() -> Option<PathBuf> {
     static SAID: Once = Once::new();
     let on_path = || {

@@ -122,7 +122,7 @@ fn what_is_wrong_is_left_out_alone() {
 }
 
 /// A newer controller may use an unknown kind of match. A wider route must not serve the requests
-/// that such a route protects.
+/// that a route with such a match protects.
 #[test]
 fn unmatchable_protective_routes_are_refused_not_omitted() {
     let (mut snapshot, keys) = everything();

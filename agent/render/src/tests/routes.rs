@@ -127,8 +127,8 @@ fn direct_answers_use_cors_headers_of_route() {
         ..Default::default()
     });
     let answer = Action::DirectResponse(DirectResponse::new(500));
-    // A redirect on all hosts becomes two routes: the first matches requests with a port in `Host`,
-    // the second matches requests without a port.
+    // A redirect on all hosts becomes two routes: the first for requests with a port in `Host`, and
+    // the second for requests without one.
     for (action, expected) in [(redirect, 5), (answer, 3)] {
         let routes = printed_routes(&[Route {
             cors: Some(Box::new(cors.clone())),
@@ -155,8 +155,8 @@ fn direct_answers_use_cors_headers_of_route() {
                 ("access-control-expose-headers", "x-seen"),
             ]
         );
-        // Caches must distinguish responses by origin, even responses to requests without an
-        // allowed origin.
+        // Caches must distinguish all responses by origin, even if the request has no allowed
+        // origin.
         assert_eq!(vary.0, "vary");
         assert_eq!(said_by(&routes[expected - 1]), [*vary]);
     }

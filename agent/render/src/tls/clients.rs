@@ -41,8 +41,7 @@ pub(super) fn validation(
     if !asks {
         return Ok(None);
     }
-    // If the trust bundle is missing, no client certificate passes validation. This fails closed,
-    // not open.
+    // If the trust bundle is missing, fail closed: no client certificate passes validation.
     let mut how = CertificateValidationContext {
         match_typed_subject_alt_names: names,
         ..Default::default()

@@ -46,7 +46,7 @@ pub(crate) fn downstream(
         client_uris: _,
         client_dns_suffixes: _,
         client_uri_prefixes: _,
-        // This setting only affects a request header, which is set elsewhere.
+        // This setting only affects a request header, which the connection manager sets.
         forward_client_certificate: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
@@ -90,7 +90,7 @@ pub(crate) fn downstream(
 }
 
 /// Returns the listener's own session ticket keys. If they are unset or missing, returns the host's
-/// keys. Returns `None` if Envoy generates keys.
+/// keys. Returns `None` if there are none: Envoy then generates keys.
 fn ticket_keys(
     name: &str,
     context: &RenderContext<'_>,
@@ -180,8 +180,8 @@ pub(crate) fn upstream(
 }
 
 /// Returns the accepted names. A backend's certificate must contain at least one of them. Without
-/// names, a mesh accepts any certificate from its authority; outside a mesh, this is an error. A
-/// name that would match all other names is also an error.
+/// names, a mesh accepts any certificate from its authority; outside a mesh, missing names are an
+/// error. A name that would match all other names is also an error.
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,

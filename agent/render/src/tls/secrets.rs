@@ -15,8 +15,8 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
 use crate::rendered::{RenderProblems, Resource, by_name};
 
-/// Returns the secrets, sorted by name: one per trust bundle, and one per key to which the snapshot
-/// refers and which this host has. The host's own session ticket keys replace missing ones.
+/// Returns the secrets, sorted by name: one per trust bundle, and one per key on this host to which
+/// the snapshot refers. The host's own session ticket keys replace missing ones.
 pub(crate) fn render(
     snapshot: &Snapshot,
     keys: &[KeyPair],

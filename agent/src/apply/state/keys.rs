@@ -33,7 +33,7 @@ impl StateDir {
         beside.ok_or(StateError::Damaged { number, reason })
     }
 
-    /// Replaces a generation's keys. After a power cut, the old or the new keys are readable.
+    /// Replaces a generation's keys. After a power cut, either old or new keys are readable.
     pub fn replace_keys(&self, number: u64, keys: &[u8]) -> Result<(), StateError> {
         self.settle_keys(number)?;
         let directory = self.of_generation(number);

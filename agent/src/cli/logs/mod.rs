@@ -201,7 +201,7 @@ fn print(agent: &AgentArgs, line: &str) -> anyhow::Result<bool> {
     if line.is_empty() {
         return Ok(true);
     }
-    // Print a line that is not JSON as text. It may have been truncated by a power failure.
+    // Print a non-JSON line, such as one truncated by a power failure, as plain text.
     let value = serde_json::from_str(line).unwrap_or_else(|_| Value::from(line));
     agent.output.write_next(&value, || sentence(&value) + "\n")
 }

@@ -1,5 +1,5 @@
-//! Converts the entries in a settings file to command-line arguments, so that the same parsers
-//! check both. Pure.
+//! Converts the entries in a settings file to command-line arguments, so that the options' own
+//! parsers also check the settings. Pure.
 
 use clap::builder::Resettable;
 use clap::{Arg, ArgAction, Command, Id};

@@ -99,7 +99,7 @@ impl Selection {
         !self.wanted.is_empty() || self.namespace.is_some()
     }
 
-    /// Returns true if this kind is selected explicitly. All problems with its objects are shown.
+    /// Returns true if this kind is selected by name, so all problems with its objects are shown.
     pub(super) fn names_kind(&self, kind: &str) -> bool {
         self.wanted
             .iter()

@@ -38,7 +38,7 @@ impl MeasuredTraffic {
         }
     }
 
-    /// Polls the agent, and reports the difference between this response and the one at the start
+    /// Polls the agent, and reports the difference between its response and the one from the start
     /// of the window. If no response is that old, uses the oldest one.
     pub(super) fn report(&mut self, now: Timestamp) -> anyhow::Result<TopReport> {
         let answer = agent::ask(&self.socket, "/metrics")?;

@@ -133,7 +133,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &TopArgs) -> anyhow::Result<u8> {
     };
     let mut traffic = if files.is_empty() {
         let mut measured = MeasuredTraffic::new(agent.socket(), agent.gateway.clone(), window);
-        // A rate is the difference between two responses, so get the first response now.
+        // A rate is computed from two responses, so get the first one now.
         measured.report(Timestamp::now())?;
         thread::sleep(if *once { window } else { interval }.unsigned_abs());
         Traffic::Measured(measured)

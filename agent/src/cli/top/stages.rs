@@ -112,8 +112,8 @@ mod tests {
     fn time_counts_before_backend_when_none_was_reached() {
         let refused = of(r#"{"status":503,"duration_ms":900,"authorization_us":"300000"}"#);
         assert_eq!(refused.longest(), Some(("before backend", 66)));
-        // A passed-through connection may stay open for any time, so its duration counts for no
-        // stage.
+        // A passed-through connection may stay open for any length of time, so its duration counts
+        // for no stage.
         assert_eq!(of(r#"{"duration_ms":9000}"#).longest(), None);
     }
 }

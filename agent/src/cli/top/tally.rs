@@ -37,10 +37,10 @@ pub(super) struct TopCounts {
     /// Number of requests by duration. The key is in milliseconds, rounded down to three
     /// significant digits. Empty if durations are unknown.
     pub(super) durations: BTreeMap<u64, u64>,
-    /// Time that the requests spent in each stage, in total.
+    /// Total time that the requests spent in each stage.
     pub(super) stages: StageTimes,
-    /// Number of requests by Envoy's response flag. If the counts come from metrics, by kind of
-    /// failure.
+    /// Number of requests by Envoy's response flag, or by kind of failure if the counts come from
+    /// metrics.
     pub(super) flags: BTreeMap<String, u64>,
 }
 
@@ -203,7 +203,7 @@ pub(super) struct TopRow {
     pub(super) p99_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) longest_ms: Option<u64>,
-    /// Time per stage in milliseconds, in total. `None` if no stage was measured.
+    /// Total time per stage in milliseconds. `None` if no stage was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stages_ms: Option<StageTimes>,
     pub(super) flags: BTreeMap<String, u64>,

@@ -104,7 +104,7 @@ fn chmod(open: &[&PathFacts]) -> String {
 /// Returns the severity of the finding about these paths. A directory that others can read but not
 /// write is a lesser problem, because the files in it have their own modes.
 fn weight(open: &[&PathFacts]) -> FindingSeverity {
-    /// Expected mode of most directories, but of no file.
+    /// Mode that most directories should have, but no file.
     const DIRECTORY: u32 = 0o700;
     let harmless = |path: &&PathFacts| path.wanted_mode == DIRECTORY && path.mode & 0o022 == 0;
     if open.iter().all(harmless) {

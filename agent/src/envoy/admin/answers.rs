@@ -57,7 +57,7 @@ impl AdminError {
 pub enum Readiness {
     /// Serving. Does not mean that Envoy has accepted its dynamic configuration.
     Live,
-    /// Failing its health check on request.
+    /// Failing its health check because a client of the admin interface requested it.
     Draining,
     /// Loading the clusters in its bootstrap.
     PreInitializing,

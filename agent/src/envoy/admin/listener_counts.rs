@@ -18,9 +18,9 @@ pub struct ListenerCounts {
 }
 
 impl ListenerCounts {
-    /// Returns true if every worker has taken over every listener that changed since `before`, or
-    /// failed to. This may never happen, because a listener that is replaced while warming never
-    /// reaches the workers.
+    /// Returns true if every worker has taken over, or failed to take over, every listener that
+    /// changed since `before`. This may never happen, because a listener that is replaced while
+    /// warming never reaches the workers.
     #[must_use]
     pub const fn all_taken_since(&self, before: &Self) -> bool {
         let Self {

@@ -1,7 +1,7 @@
 //! Starts Envoys that outlive the agent, including Envoys that take over in a hot restart.
 //!
-//! With hot restart enabled, Envoy makes the kernel send it a signal when its parent thread exits,
-//! and would then exit. The parent must therefore exit before Envoy starts. The agent starts a
+//! With hot restart enabled, Envoy asks the kernel for a signal when its parent thread exits, and
+//! exits on that signal. The parent must therefore exit before Envoy starts. The agent starts a
 //! *launcher* process, which starts a second launcher process and exits. Once its parent has
 //! exited, the second launcher executes Envoy. The first launcher exits only after the agent has
 //! recorded the second launcher's PID.
@@ -142,7 +142,7 @@ pub(super) fn own(
             launcher.display()
         )));
     };
-    // The second launcher cannot exit before the first, which waits, so the PID is valid.
+    // The PID is valid, because the second launcher does not exit before the first, which waits.
     Ok(WaitingEnvoy {
         process: Process::hold(pid)?,
         gate: Gate::Own(child, gate),

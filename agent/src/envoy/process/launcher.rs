@@ -277,7 +277,7 @@ impl Server {
         self.answered().await;
     }
 
-    /// Waits until no request is in progress, at most for `HELD`.
+    /// Waits until no request is in progress, for at most `HELD`.
     pub async fn answered(&self) {
         // All permits are available only if no request is in progress.
         let _ = timeout(HELD, self.callers.acquire_many(MAX_CALLERS)).await;
