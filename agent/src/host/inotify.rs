@@ -64,8 +64,8 @@ impl Budget {
     /// use. Otherwise, an agent that starts while few instances are free would change listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // If few instances are free, leave fewer of them for later processes, because the listeners
-        // need them.
+        // If few instances are free, leave fewer of them to later processes: listeners take
+        // precedence.
         let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
     }

@@ -24,7 +24,7 @@ pub(crate) struct Owner {
 }
 
 /// Returns the owner of the state directory if this process is root and the owner is not.
-/// Otherwise, returns `None`, because this process can write to the directory itself. If the
+/// Otherwise, returns `None`, because this process needs no child to write to the directory. If the
 /// directory is missing and the service's user exists, creates the directory for that user.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {

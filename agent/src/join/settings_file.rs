@@ -30,7 +30,7 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the names and values of the settings with which `run` uses the credential.
+/// Returns the names and values of the settings that make `run` use the credential.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,

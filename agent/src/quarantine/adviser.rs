@@ -240,8 +240,8 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Makes a piece a culprit solely because of Envoy's message. Returns `false` if the target
-    /// does not contain the piece, or if it already is a culprit.
+    /// Records a piece as a culprit solely because of Envoy's message. Returns `false` if the
+    /// target does not contain the piece, or if it already is a culprit.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);

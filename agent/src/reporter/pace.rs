@@ -20,7 +20,7 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(300);
 /// changing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a revision must be in progress before this is reported.
+/// How long a revision must have been in progress before its progress is reported.
 const APPLYING: Duration = Duration::from_secs(2);
 
 /// Rate limit for a host's reports.

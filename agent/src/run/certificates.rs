@@ -19,7 +19,7 @@ use super::observed::{AllObserved, Observed, newest};
 use super::target::RetainedCertificate;
 use crate::envoy::admin::{Admin, serial};
 
-/// Path of certificate reports on the agent's socket.
+/// HTTP path of certificate reports on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
 /// Timeout for an Envoy's response to the query for its certificates.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,8 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct CertificateReport {
     /// The Gateway, as `namespace/name`.
     pub(crate) gateway: String,
-    /// Object that provides the certificate: `Secret/namespace/name`, or ConfigMaps with `+`
-    /// between them.
+    /// Object that provides the certificate: `Secret/namespace/name`, or ConfigMaps joined by `+`.
     pub(crate) object: String,
     /// Files that define this object, if it comes from manifests or local files.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -46,10 +46,10 @@ pub(super) struct SourceState {
     /// Each Gateway's configuration.
     pub(super) gateways: Targets,
     /// The objects that were resolved last; `None` until the manifests have been read. Readers
-    /// compute the statuses from the world when needed, because stored statuses would take more
+    /// compute the statuses from these objects when needed, because stored statuses would take more
     /// memory than everything else.
     pub(super) world: Option<World>,
-    /// Number of worlds published so far.
+    /// Number of times that `world` was published.
     pub(super) worlds: u64,
     /// When each condition last changed its status.
     pub(super) transitions: Arc<Transitions>,
@@ -169,7 +169,7 @@ impl Engine {
     }
 
     /// Requests the key sets that the world needs, unless configurations are held, because the
-    /// manifests may have vanished by mistake. Publishes the present copies.
+    /// manifests may have vanished by mistake. Publishes the existing copies.
     fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
         if self.known.borrow().held.is_none() {
             let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);
@@ -306,7 +306,7 @@ impl Engine {
         )
     }
 
-    /// Publishes the resolved world, and when each of its conditions last changed.
+    /// Publishes the resolved objects, and when each of their conditions last changed.
     fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
         match statuses {

@@ -110,8 +110,8 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// Returns true if the launcher stops its Envoys. Waits a moment for that, because in a Pod the
-/// launcher gets its signal at about the same time as the agent.
+/// Returns true if the launcher is stopping its Envoys. Checks repeatedly for a moment, because in
+/// a Pod the launcher may get its signal slightly later than the agent.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;

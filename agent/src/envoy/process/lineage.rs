@@ -6,8 +6,8 @@
 //! Envoy's own directory, because every user of the host could connect to abstract sockets.
 //!
 //! The first Envoy in a lineage chooses the base ID and writes it to a file. If the base ID were on
-//! its command line, any user of the host could create the shared memory first, and Envoy would
-//! abort.
+//! Envoy's command line, any user of the host could read it and create the shared memory first, and
+//! Envoy would abort.
 
 use std::ffi::OsString;
 use std::fs;
@@ -57,9 +57,9 @@ impl Lineage {
         Ok(Self::NEW)
     }
 
-    /// Returns true if this place follows `earlier` in the same lineage. The base ID of `earlier`
-    /// may be missing if that is the first place. The ID is then read from the base ID file, which
-    /// is valid until a new lineage begins.
+    /// Returns true if this place follows `earlier` in the same lineage. If `earlier` is the first
+    /// place, its base ID may be missing. It is then read from the base ID file, which is valid
+    /// until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier

@@ -48,7 +48,7 @@ pub(crate) enum SharedMemoryError {
         path: String,
         /// Size in bytes.
         size: u64,
-        /// Layout version that the file contains.
+        /// Layout version recorded in the file.
         version: u64,
     },
 }

@@ -1,4 +1,4 @@
-//! Gathers the facts, about Envoy and the host, on which restart decisions are based.
+//! Gathers the facts about Envoy and the host on which restart decisions are based.
 
 use std::path::Path;
 use std::process::Output;
@@ -64,7 +64,7 @@ pub(crate) fn moves_connections() -> bool {
 }
 
 /// Returns the hot restart protocol of the Envoy to start. Asks the launcher if possible, because
-/// its program may have a different version from the agent's.
+/// its Envoy binary may have a different version than the agent's.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),

@@ -86,7 +86,7 @@ impl Parked {
         }
     }
 
-    /// Waits until a connection is waiting at a parked socket, and then for `SETTLED`.
+    /// Waits until a connection arrives at a parked socket, and then for the duration `SETTLED`.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;

@@ -34,7 +34,7 @@ pub(crate) struct Retiring {
 
 impl Retiring {
     /// Starts a task that retires the first Envoy. After a handover, `steering` directs new
-    /// connections to the successor. It is `None` if nothing does.
+    /// connections to the successor. If it is `None`, the kernel distributes them.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,

@@ -5,10 +5,10 @@
 //! may have been busy when the second one died, and may reply later. To keep the first Envoy alive,
 //! the agent opens a socket in place of the dead Envoy's socket and reads the replies.
 //!
-//! The next second Envoy must not get a late reply, because it would mistake that reply for one to
-//! its own request. That Envoy would then match all later replies to the wrong requests, and
-//! terminate once it serves. The next attempt therefore starts only after the reply has arrived, or
-//! is no longer expected.
+//! The second Envoy of the next attempt must not get a late reply, because it would mistake it for
+//! the reply to its own first request. It would then match all later replies to the wrong requests,
+//! and terminate once it serves. The next attempt therefore starts only after the reply has
+//! arrived, or is no longer expected.
 
 use std::fs;
 use std::io;
@@ -36,7 +36,7 @@ const ANSWER: Duration = Duration::from_secs(4);
 /// Number of admin requests that must be answered. A single one does not suffice, because the main
 /// thread handles a new connection and its request as separate events.
 const ROUNDS: usize = 3;
-/// Time allowed for a reply's remaining messages after the first.
+/// Time allowed for a reply's remaining messages after the first message.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {

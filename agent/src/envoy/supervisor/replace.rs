@@ -147,7 +147,7 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Cleans up after a replacement of which only one Envoy is still running.
+    /// Cleans up after a replacement if only one of its two Envoys is still running.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =

@@ -45,7 +45,7 @@ impl Persister {
         self.newest.send_replace(Some(Arc::clone(wanted)));
     }
 
-    /// Waits until the newest target is stored, and stops.
+    /// Waits until the newest target is stored, then stops the task.
     pub(super) async fn finish(self) {
         drop(self.newest);
         // Ignore a panic in the task: it is already logged, and nothing more can be stored.

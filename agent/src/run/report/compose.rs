@@ -43,7 +43,7 @@ pub(in crate::run) struct ReportFacts<'a> {
     /// True if the kernel moves pending connections of a closing socket to another socket that
     /// listens on the same port.
     pub(in crate::run) moves_connections: bool,
-    /// Time of the report, which determines which certificates will expire soon.
+    /// Time of the report, which determines which certificates count as expiring soon.
     pub(in crate::run) now: Timestamp,
 }
 

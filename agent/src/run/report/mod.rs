@@ -237,7 +237,7 @@ pub struct GatewayReport {
     /// not watch more files. Changes to inlined endpoints cost more.
     #[serde(default, skip_serializing_if = "is_none_inline")]
     pub inline_backends: usize,
-    /// Progress of the drain in progress, if any.
+    /// Progress of the current drain, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.

@@ -59,7 +59,7 @@ impl Publisher {
             let missing = lacking.needed - lacking.free;
             if !is_clean {
                 is_clean = true;
-                // Unused clusters have files that occupy some of the missing instances.
+                // The files of unused clusters occupy some of the missing instances.
                 if self.has_left_over() {
                     self.remove_left_over().await;
                     self.await_closing(lacking.needed).await;

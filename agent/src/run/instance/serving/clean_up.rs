@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until then, connections of removed listeners may still use clusters that nothing else uses.
+    /// Time until which connections to removed listeners may use clusters that nothing else uses.
     draining: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ struct LeftOver {
 }
 
 impl CleanUp {
-    /// Returns when the current change should remove unused resources: at once, later, or not yet.
+    /// Returns when resources that the current change leaves unused should be removed.
     pub(super) fn removal(self, now: Instant) -> Removal {
         if self.draining.is_some_and(|until| now < until) {
             return Removal::Hold;
