@@ -86,7 +86,7 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns the number of free instances, minus those that are left for later processes.
+/// Returns the number of free instances, minus those reserved for later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)

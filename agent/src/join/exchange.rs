@@ -21,8 +21,8 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// How long to retry while the API server is unavailable, or while new permissions have not taken
-/// effect.
+/// How long to retry while the API server is unavailable, or new permissions have not taken effect
+/// yet.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 

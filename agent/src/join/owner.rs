@@ -1,7 +1,7 @@
 //! Determines the agent's user for commands that are run as root.
 //!
 //! Root never writes to a directory to which another user can write, because a link in it could
-//! redirect the write. Instead, root starts a child process as that user.
+//! redirect the write. Instead, root starts a child process as the directory's owner.
 
 use std::fs;
 use std::io::{self, Write as _};

@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Waits until the source or the host changes, or a held withdrawal may be decided.
+    /// Waits until the source or the host changes, or a held withdrawal is due for a decision.
     fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
             withdrawal,
@@ -168,8 +168,8 @@ impl Engine {
         })
     }
 
-    /// Requests the key sets that the world needs, unless configurations are held, because the
-    /// manifests may have vanished by mistake. Publishes the existing copies.
+    /// Requests the key sets that the objects need. Requests none while configurations are held:
+    /// the manifests may have vanished by mistake. Publishes the existing copies.
     fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
         if self.known.borrow().held.is_none() {
             let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);

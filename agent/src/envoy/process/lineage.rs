@@ -2,8 +2,8 @@
 //! takes over from the previous one by hot restart. All of them share a base ID, and their epochs
 //! are numbered from 0.
 //!
-//! Envoy derives the shared memory's name from the base ID. The sockets for hot restart are in the
-//! Envoy's own directory, because every user of the host could connect to abstract sockets.
+//! Envoy derives the shared memory's name from the base ID. The hot restart sockets are files in
+//! the Envoy's own directory, because any user of the host could connect to abstract sockets.
 //!
 //! The first Envoy in a lineage chooses the base ID and writes it to a file. If the base ID were on
 //! Envoy's command line, any user of the host could read it and create the shared memory first, and
@@ -177,7 +177,7 @@ impl Lineage {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Returns the socket paths for these roles. Empty if the base ID is unknown.
+    /// Returns the socket paths for these roles, or none if the base ID is unknown.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();

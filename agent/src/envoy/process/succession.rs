@@ -1,5 +1,5 @@
-//! Tracks the replacement of one launcher by another on the same host. The agents replace the old
-//! launcher's Envoys with Envoys of the new launcher. The old launcher outlives its last Envoy.
+//! Tracks how one launcher replaces another on the same host. The agents replace the old launcher's
+//! Envoys with Envoys of the new launcher. The old launcher exits once its last Envoy has exited.
 //!
 //! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous: even
 //! containers with the same image have different files, because each has its own file system.

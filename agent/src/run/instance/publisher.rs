@@ -111,8 +111,7 @@ impl Publisher {
     }
 
     /// Records Envoy's state. Returns true if the target must be published again. A new process has
-    /// read the files without the agent, and they may have been modified, so its state must be
-    /// verified.
+    /// read files that may have been modified, so its state must be verified.
     pub(super) async fn follow(
         &mut self,
         before: &State,
