@@ -232,7 +232,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges the whole configuration, and finds pieces that conflict with other ones.
+    /// Judges the whole configuration, and finds pieces that conflict with each other.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(pace.waits_until(ReportChange::Applying, start), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(1500)), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2000)), None);
-        // The first revision is being served, and another one is being applied.
+        // The first revision is being served, and another revision is being applied.
         assert_eq!(pace.waits_until(ReportChange::Progress, at(2100)), None);
         let next = Some(at(2200) + APPLYING);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2200)), next);

@@ -287,8 +287,8 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // These Gateways have no target: merged ones share another Gateway's target, and the
-            // others are not served.
+            // These Gateways have no target: merged Gateways share another Gateway's target, and
+            // the others are not served.
             unserved: _,
             merged: _,
             // Only a controller uses these: it maintains Services, fleets and ConfigMaps.

@@ -27,8 +27,8 @@ use crate::host::processes;
 
 /// Maximum time for an agent to exit after its Envoys have exited.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// In a Pod, the agent and the launcher start at most this far apart, and get their stop signals at
-/// most this far apart.
+/// Maximum time in a Pod between the starts of the agent and the launcher, and between their stop
+/// signals.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 

@@ -1,4 +1,4 @@
-//! Envoy processes, whether started by this agent or adopted from an earlier one.
+//! Envoy processes, whether started by this agent or adopted from an earlier agent.
 //!
 //! Dropping a [`Process`] does not affect the Envoy. An Envoy that can be hot-restarted is never a
 //! child of the agent. See `launch` for the reason.

@@ -48,8 +48,8 @@ impl Sink {
             let socket = bind(&path)?;
             let answers = answers.clone();
             tasks.spawn(async move {
-                // This call does not request file descriptors, so the kernel closes any that the
-                // message contains.
+                // This call does not request file descriptors, so the kernel closes any descriptors
+                // in the message.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
                     tracing::debug!(length, "received a reply addressed to a dead Envoy");

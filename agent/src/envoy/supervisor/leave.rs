@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(50);
 enum Part {
     /// This Envoy is serving, and no replacement is in progress.
     Serves,
-    /// This Envoy is taking over from another one, or another one is taking over from it.
+    /// This Envoy is taking over from another Envoy, or is being replaced by one.
     Changes,
     /// Another Envoy has taken over, and this one may drain for the given time.
     Retires(Duration),

@@ -95,8 +95,8 @@ impl Publisher {
         self.keeper.finish().await;
     }
 
-    /// Records that a running Envoy was replaced on purpose, so that this is not counted as a
-    /// restart after a crash.
+    /// Records that a running Envoy was replaced on purpose, so that the replacement is not counted
+    /// as a crash.
     pub(super) fn record_replaced(&mut self, restarted: Restarted) {
         self.replaced = Some(restarted);
     }

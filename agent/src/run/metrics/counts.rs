@@ -167,7 +167,7 @@ impl ApplyCounts {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
     /// Upper bounds in ascending order, each with the number of durations above the previous bound
-    /// and not above this one.
+    /// and up to this bound.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }

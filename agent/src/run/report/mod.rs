@@ -37,7 +37,7 @@ pub struct Report {
     /// Possible improvements to this host. Hints are not problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Warnings, one sentence each, such as about certificates that expire soon.
+    /// Warnings, one sentence each, for example about certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Names of Gateways whose instance has not started yet.
@@ -198,7 +198,7 @@ pub struct GatewayReport {
     pub gateway: String,
     /// State of the Gateway.
     pub state: AgentState,
-    /// Explanation in one sentence, if the state needs one.
+    /// Explanation in one sentence, if the state needs explaining.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Addresses on which the Gateway listens.
