@@ -92,8 +92,8 @@ pub(crate) fn room() -> usize {
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns the number of inotify instances of a process, which for Envoy is the number of files
-/// that it watches. Returns zero if the process's descriptors cannot be read.
+/// Returns the number of inotify instances of a process. For Envoy, this is the number of watched
+/// files. Returns zero if the process's descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }

@@ -47,7 +47,7 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// Returns true if a piece is removed, which means that it is a culprit without a replacement.
+    /// Returns true if a piece is removed because it is a culprit without a replacement.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())

@@ -1,4 +1,4 @@
-//! Reports the certificates and trust bundles that Envoys use: their contents, sources and users.
+//! Reports the certificates and trust bundles that Envoys use: their contents, sources and uses.
 //!
 //! A report must never contain any part of a private key.
 
@@ -97,7 +97,7 @@ impl CertificatesSource {
         self.list(&observed, served)
     }
 
-    /// Like [`Self::report`], but without queries to Envoys.
+    /// Like [`Self::report`], but does not query Envoys.
     pub(super) fn unasked(&self) -> Vec<CertificateReport> {
         let observed = newest(&self.observed);
         let served = vec![None; observed.len()];

@@ -40,7 +40,7 @@ use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// The latest state of the source, for everything that reports or serves it.
+/// The latest state of the source, which instances and reports use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
     /// Each Gateway's configuration.

@@ -50,8 +50,8 @@ impl Lineage {
     };
 
     /// Returns the first place in a new lineage. Empties the base ID file, so that an earlier
-    /// lineage's ID is not mistaken for the new one. Envoy then also writes to this file, whose
-    /// mode is 0600, instead of creating one that other users can read.
+    /// lineage's ID is not mistaken for the new one. Envoy then writes to this file, which has mode
+    /// 0600, instead of creating a file that other users can read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)

@@ -44,9 +44,9 @@ const DRAIN_TIME: &str = "--drain-time-s";
 /// Drain times below this minimum use the `immediate` strategy.
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// Returns the drain strategy: when Envoy asks clients to close their connections. A gradual drain
-/// prevents all clients from reconnecting at the same time. However, Envoy counts whole seconds,
-/// and asks no client during the first second. A short gradual drain would therefore close
+/// Returns the drain strategy, which determines when Envoy asks clients to disconnect. A gradual
+/// drain prevents all clients from reconnecting at the same time. However, Envoy counts whole
+/// seconds, and asks no client during the first second. A short gradual drain would therefore close
 /// connections without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
@@ -131,7 +131,7 @@ pub enum Exit {
     Code(i32),
     /// The process was killed by a signal.
     Signal(i32),
-    /// The process is gone, but only its parent can learn how it exited.
+    /// The process is gone. How it exited is unknown, because only its parent can learn this.
     Unknown,
 }
 
@@ -302,7 +302,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // Ignore errors, which mean that the process is already gone.
+        // Ignore errors: the process is already gone.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }

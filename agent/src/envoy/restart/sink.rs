@@ -78,7 +78,7 @@ impl Sink {
         };
         let settled = async {
             tokio::select! {
-                // Ignore an error, which means that no task reads from the sockets any more.
+                // Ignore an error: no task reads from the sockets any more.
                 _ = self.answered.wait_for(|answered| *answered) => {}
                 () = came_to_it => {}
             }

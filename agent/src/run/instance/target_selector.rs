@@ -15,7 +15,7 @@ use crate::run::target::Target;
 use crate::run::{accepted, history, kept_keys};
 use crate::seal::SealingKeys;
 
-/// The target that is selected for one Gateway, and the reason.
+/// The target that is selected for one Gateway, and why.
 pub(super) struct TargetSelector {
     gateway: NamespacedName,
     known: watch::Receiver<SourceState>,

@@ -230,7 +230,7 @@ pub struct GatewayReport {
     /// Envoy's reasons for rejecting the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
-    /// Certificates that rotations removed from trust bundles, but that are still trusted.
+    /// Certificates that are still trusted, although rotations removed them from trust bundles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<RetainedReport>,
     /// Number of backends whose endpoints are inlined in the list of clusters, because Envoy may
@@ -252,7 +252,7 @@ fn is_none_inline(count: &usize) -> bool {
     *count == 0
 }
 
-/// A certificate that a rotation removed from a trust bundle, but that is still trusted.
+/// A certificate that is still trusted, although a rotation removed it from a trust bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RetainedReport {

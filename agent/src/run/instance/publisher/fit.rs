@@ -163,8 +163,8 @@ impl Publisher {
         }
     }
 
-    /// Takes the least valuable files from Envoy until enough instances are free, or until a
-    /// timeout. Returns true if Envoy watches fewer files than before.
+    /// Takes the least valuable files from Envoy until enough instances are free or the time is up.
+    /// Returns true if Envoy watches fewer files than before.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return false;
