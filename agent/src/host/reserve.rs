@@ -287,7 +287,7 @@ impl HeldInstances {
         }
     }
 
-    /// Acquires or releases placeholders until as many are held as wanted, if possible.
+    /// Acquires or releases placeholders until, if possible, the wanted number is held.
     fn settle(&mut self) {
         let wanted = self.wanted().saturating_sub(self.lent);
         if self.lent == 0 {

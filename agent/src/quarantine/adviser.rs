@@ -80,7 +80,7 @@ impl Quarantine {
     }
 
     /// Sets the configuration that an earlier agent's Envoy accepted. If Envoy rejects newer
-    /// versions of the keys in it, they are replaced with the accepted versions.
+    /// versions of its keys, the accepted versions are served instead.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {

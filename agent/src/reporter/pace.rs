@@ -2,9 +2,9 @@
 //! served. Pure.
 //!
 //! A single change is reported once, when the new revision is being served. A revision that is
-//! still being applied is reported only if applying it takes long. While revisions keep changing,
-//! reports become less frequent, because each report costs one write per host. Problems are
-//! reported immediately.
+//! still being applied is reported only if applying it takes a long time. While revisions keep
+//! changing, reports become less frequent, because each report costs one write per host. Problems
+//! are reported immediately.
 
 use std::time::Duration;
 

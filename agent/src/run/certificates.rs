@@ -144,7 +144,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     admin.certificate_serials().await.ok()
 }
 
-/// Reports the certificates in accepted configurations, without a running agent.
+/// Reports the certificates in accepted configurations. Requires no running agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
         of_gateway(&ReportInputs {

@@ -49,7 +49,7 @@ pub(super) struct Observed {
     pub(super) left: bool,
     /// True if Envoy has accepted its listeners and clusters. Until then, it serves nothing.
     pub(super) loaded: bool,
-    /// Revision that is stored for the next cold start; empty if none was stored yet.
+    /// Revision that is stored for the next cold start; empty if none has been stored yet.
     pub(super) stored: String,
     /// Why the accepted state could not be stored for the next cold start.
     pub(super) unkept: Option<String>,

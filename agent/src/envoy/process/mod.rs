@@ -46,8 +46,8 @@ const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
 /// Returns the drain strategy, which determines when Envoy asks clients to disconnect. A gradual
 /// drain prevents all clients from reconnecting at the same time. However, Envoy counts whole
-/// seconds, and asks no client during the first second. A short gradual drain would therefore close
-/// connections without warning.
+/// seconds, and asks no client to disconnect during the first second. A short gradual drain would
+/// therefore close connections without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"

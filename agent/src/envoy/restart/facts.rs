@@ -1,4 +1,4 @@
-//! Gathers the facts about Envoy and the host on which restart decisions are based.
+//! Gathers facts about Envoy and the host, as input for restart decisions.
 
 use std::path::Path;
 use std::process::Output;

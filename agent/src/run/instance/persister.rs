@@ -121,8 +121,8 @@ async fn run(
 }
 
 /// Waits for further changes if only endpoints have changed since the last write. Returns the
-/// newest target, and its digest without endpoints. `last` contains that digest of the last stored
-/// target, and when it was stored.
+/// newest target, and its digest without endpoints. `last` contains the same digest for the last
+/// stored target, and when that target was stored.
 async fn gathered(
     newest: &mut watch::Receiver<Option<Arc<Target>>>,
     mut wanted: Arc<Target>,

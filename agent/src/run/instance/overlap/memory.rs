@@ -153,7 +153,7 @@ impl RememberedBundle {
 
     /// Returns the removed certificates that are still trusted. If a bundle has any revocation
     /// list, Envoy rejects certificates from each CA that has none. A removed CA certificate
-    /// therefore stays trusted only if all CAs, including this one, have lists, or if none has.
+    /// therefore stays trusted only if both it and the bundle have lists, or neither has one.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {

@@ -44,7 +44,7 @@ impl CleanUp {
         }
     }
 
-    /// Returns when unused clusters should be removed, unless a change is waiting then.
+    /// Returns when unused clusters should be removed if no change is waiting.
     pub(super) fn due(self) -> Option<Instant> {
         let quiet = self.left?.last_change + QUIET;
         Some(self.draining.map_or(quiet, |until| until.max(quiet)))
@@ -85,8 +85,7 @@ impl Serving {
         }
     }
 
-    /// Reduces the number of files that Envoy watches until its successor has enough inotify
-    /// instances.
+    /// Makes Envoy watch fewer files, so that its successor has enough inotify instances.
     pub(super) async fn prepare_replacement(&mut self) {
         self.clean_up().await;
         if self.state.is_live() {
