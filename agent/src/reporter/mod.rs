@@ -31,8 +31,8 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Provides the reports of a host.
 pub trait HostReports: Send {
-    /// Adopts the current Gateways and settings. Returns the interval between reports while nothing
-    /// changes.
+    /// Switches to the current Gateways and settings. Returns the interval between reports while
+    /// nothing changes.
     fn follow(&mut self) -> Duration;
 
     /// Returns one report per Gateway, without the time of writing. `before` contains the last

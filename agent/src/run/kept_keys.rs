@@ -95,7 +95,7 @@ pub(super) fn replace(snapshot: &mut Snapshot, pairs: &mut Vec<KeyPair>, present
     }
 }
 
-/// Makes a reference refer to this pair.
+/// Updates a reference to refer to this pair.
 pub(super) fn refer_to(key: &mut KeyRef, pair: &KeyPair) {
     let digest = pair.digest();
     if key.digest == digest {

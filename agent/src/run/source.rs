@@ -57,7 +57,7 @@ pub(super) struct EngineInputs {
 }
 
 impl Source {
-    /// Returns the part of the source's report in `status` that never changes.
+    /// Returns the constant part of the source's report in `status`.
     pub(super) fn report(&self) -> SourceReport {
         let nothing = SourceReport::default();
         match self {

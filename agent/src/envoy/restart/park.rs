@@ -150,7 +150,7 @@ impl Parked {
 }
 
 /// Opens an additional listening socket at the address, and makes the BPF program exclude it.
-/// Returns `None` unless `process` is the only other process listening at it.
+/// Returns `None` unless `process` is the only other process that listens at the address.
 fn park(
     process: &Process,
     address: SocketAddr,

@@ -83,7 +83,7 @@ impl Sink {
                 () = came_to_it => {}
             }
         };
-        // Ignore a timeout, because the first Envoy may not owe a reply.
+        // Ignore a timeout, because the first Envoy may have no reply to send.
         let _ = timeout(ANSWER, settled).await;
         sleep(REST).await;
     }

@@ -50,7 +50,7 @@ struct Member {
 }
 
 /// Why new connections cannot be steered to the new Envoy. The kernel then distributes them between
-/// both Envoys.
+/// the two Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {

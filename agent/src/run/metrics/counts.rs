@@ -98,7 +98,7 @@ pub(super) struct PhaseTime {
 #[derive(Clone, Debug)]
 pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
-    /// Times from a change until Envoy was verified to serve it.
+    /// Time from each change until Envoy was verified to serve it.
     pub(super) durations: Durations,
     /// How long accepted steps took, in the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
