@@ -88,7 +88,7 @@ impl ReserveLevel {
     }
 }
 
-/// What users can do about a shortage, for use in messages.
+/// What users can do about a shortage, as text for messages.
 pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
 
 /// Too few inotify instances are free.

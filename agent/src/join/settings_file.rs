@@ -21,7 +21,7 @@ const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
 /// Maximum size of the settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// Settings that select another source or specific Gateways, and therefore conflict with joining.
+/// Settings that conflict with joining, because they select another source or specific Gateways.
 const OTHERS: [&str; 5] = [
     "manifests",
     "snapshot-dir",

@@ -296,7 +296,7 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
 }
 
 /// Returns a virtual host for the same domain with a single route, which returns 500. This route
-/// has the same name as the first original route.
+/// takes the name of the original's first route.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {

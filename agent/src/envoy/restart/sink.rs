@@ -5,10 +5,10 @@
 //! may have been busy when the second one died, and may reply later. To keep the first Envoy alive,
 //! the agent opens a socket in place of the dead Envoy's socket and reads the replies.
 //!
-//! The second Envoy of the next attempt must not get a late reply, because it would mistake it for
-//! the reply to its own first request. It would then match all later replies to the wrong requests,
-//! and terminate once it serves. The next attempt therefore starts only after the reply has
-//! arrived, or is no longer expected.
+//! The second Envoy of the next attempt must not get a late reply, because it would mistake that
+//! reply for the answer to its own request. It would then match all later replies to the wrong
+//! requests, and terminate once it serves. The next attempt therefore starts only after the reply
+//! has arrived, or is no longer expected.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
 //! Selects the target of a Gateway's Envoy: the source's newest target, unless that is held or the
-//! Gateway was rolled back. Adds the certificates that stay trusted after a rotation.
+//! Gateway was rolled back. Adds the CA certificates that stay trusted after a rotation.
 
 use std::path::PathBuf;
 use std::sync::Arc;

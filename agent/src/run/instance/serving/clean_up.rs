@@ -85,7 +85,7 @@ impl Serving {
         }
     }
 
-    /// Makes Envoy watch fewer files, so that its successor has enough inotify instances.
+    /// Makes Envoy watch fewer files if its successor would lack inotify instances.
     pub(super) async fn prepare_replacement(&mut self) {
         self.clean_up().await;
         if self.state.is_live() {
