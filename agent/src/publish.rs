@@ -9,8 +9,8 @@ use crate::envoy::Admin;
 use crate::quarantine::{Advice, Configuration, Quarantine, Reduced, let_down_by_host};
 use crate::xds::XdsKind;
 
-/// Maximum number of transactions per publication. Each one excludes or replaces more parts than
-/// the previous one.
+/// Maximum number of transactions per publication. Each transaction excludes or replaces more parts
+/// than the previous one.
 const MAX_ROUNDS: usize = 12;
 
 /// Outcome of a publication. Unless it is [`Published::Accepted`], Envoy keeps serving the last

@@ -75,7 +75,7 @@ pub struct SupervisorConfig {
     pub replace_grace: Duration,
     /// Time limit for a takeover.
     pub takeover: Duration,
-    /// True if Envoy shares its launcher's standard output, or this process's if it has none.
+    /// True if Envoy shares the standard output of its launcher, or else of this process.
     pub has_stdout: bool,
     /// Launcher that starts Envoys. If `None`, Envoy is a child of this process and cannot be
     /// hot-restarted.
@@ -150,9 +150,9 @@ impl SupervisorConfig {
     }
 
     /// Returns true if a new Envoy would run a different program than this Envoy. Call this only if
-    /// the file at the agent's path differs from this Envoy's program. With a launcher service, the
-    /// launcher's program counts, which may be in another container. If the launcher does not
-    /// report its program, returns false to avoid an unnecessary restart.
+    /// the file at the agent's path differs from this Envoy's program. With a launcher service, a
+    /// new Envoy runs the launcher's program, which may be in another container. If the launcher
+    /// does not report its program, returns false to avoid an unnecessary restart.
     pub(super) fn starts_another(&self, identity: &Identity) -> bool {
         let Some(Launcher::Socket(socket)) = &self.launcher else {
             return true;

@@ -115,8 +115,8 @@ impl RecordingVerifier {
         let mut schemes = algorithms.supported_schemes();
         schemes.retain(of_kind);
         if proof.kind == ShownKind::Other {
-            // Envoy supports this scheme, but rustls cannot verify it. Offering it suffices,
-            // because the server presents its certificate before it signs.
+            // Envoy supports this scheme, but rustls cannot verify its signatures. Offering it
+            // suffices, because the server presents its certificate before it signs.
             schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
             schemes.dedup();
         }

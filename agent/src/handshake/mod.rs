@@ -40,7 +40,7 @@ pub(crate) struct CertificateProof {
     leaves: Vec<CertificateDer<'static>>,
 }
 
-/// A handshake in which the listener presented no certificate, or an unexpected one.
+/// A handshake in which the listener presented no certificate or an unexpected certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unproven {
     pub(crate) proof: CertificateProof,

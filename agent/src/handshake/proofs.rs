@@ -20,7 +20,7 @@ const MAX_PROOFS: usize = 256;
 /// Label that replaces the `*` of a wildcard hostname. Chosen so that no listener's hostname
 /// contains it.
 const BELOW_WILDCARD: &str = "certificate-proof";
-/// Substrings by which to recognize TLS 1.2 cipher suites that the client supports.
+/// Substrings in the names of the TLS 1.2 cipher suites that the client supports.
 const OFFERED: [&str; 2] = ["GCM", "CHACHA20"];
 
 /// Names of key pairs that have changed.

@@ -6,8 +6,8 @@ use sesame_proto::schema::Transport;
 use socket2::{Domain, Socket, Type};
 
 /// Returns true if the address can be bound with the socket options that Envoy uses. Never listens,
-/// because the test socket would receive connections. If no socket can be created, assumes that the
-/// address is free.
+/// because a listening test socket would receive connections. If no socket can be created, assumes
+/// that the address is free.
 pub(crate) fn can_bind(transport: Transport, address: SocketAddr) -> bool {
     let kind = match transport {
         Transport::Tcp => Type::STREAM,

@@ -64,8 +64,8 @@ impl Budget {
     /// use. Otherwise, an agent that starts while few instances are free would change listeners.
     pub fn subscriptions(self, envoys: usize) -> usize {
         let free = self.limit.saturating_sub(self.others);
-        // If few instances are free, leave fewer of them for later processes, because the listeners
-        // need them.
+        // If few instances are free, leave fewer of them to later processes: listeners take
+        // precedence.
         let fair = free.saturating_sub(RESERVE.min(free / 4 + SPARE)) / envoys.max(1);
         fair.max(self.own)
     }
@@ -86,14 +86,14 @@ fn used_by_others(proc: &Path, user: u32, own_envoys: &[u32]) -> usize {
         .sum()
 }
 
-/// Returns the number of free instances, minus those that are left for later processes.
+/// Returns the number of free instances, minus those reserved for later processes.
 pub(crate) fn room() -> usize {
     let Budget { limit, others, .. } = Budget::read(&[]);
     limit.saturating_sub(others + RESERVE)
 }
 
-/// Returns the number of inotify instances of a process, which for Envoy is the number of files
-/// that it watches. Returns zero if the process's descriptors cannot be read.
+/// Returns the number of inotify instances of a process. For Envoy, this is the number of watched
+/// files. Returns zero if the process's descriptors cannot be read.
 pub fn watched_by(pid: u32) -> usize {
     instances(Path::new(&format!("/proc/{pid}/fd")))
 }

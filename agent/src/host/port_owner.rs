@@ -13,7 +13,7 @@ use super::listening;
 /// A process that owns a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOwner {
-    /// Process id.
+    /// Process ID.
     pub pid: u32,
     /// Command name, truncated to 15 characters by the kernel.
     pub name: String,

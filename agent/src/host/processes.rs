@@ -41,7 +41,7 @@ pub(crate) fn main_thread_time(pid: u32) -> Option<Duration> {
     Some(thread_times(pid, &pid.to_string())?.ran)
 }
 
-/// Scheduling times of one or more threads. The times of each thread count from its start.
+/// Scheduling times of one or more threads. Each thread's times are counted from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessorTimes {
     /// Time spent running on a CPU.

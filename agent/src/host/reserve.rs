@@ -88,7 +88,7 @@ impl ReserveLevel {
     }
 }
 
-/// What users can do about a shortage, for use in messages.
+/// What users can do about a shortage, as text for messages.
 pub(crate) const REMEDY: &str = "raise fs.inotify.max_user_instances, or user.max_inotify_instances of its user namespace, or end the processes that hold them";
 
 /// Too few inotify instances are free.
@@ -287,7 +287,7 @@ impl HeldInstances {
         }
     }
 
-    /// Acquires or releases placeholders until as many are held as wanted, if possible.
+    /// Acquires or releases placeholders until, if possible, the wanted number is held.
     fn settle(&mut self) {
         let wanted = self.wanted().saturating_sub(self.lent);
         if self.lent == 0 {

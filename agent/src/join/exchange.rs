@@ -21,8 +21,8 @@ use super::credentials::kubeconfig;
 use super::{JoinError, client};
 use crate::source::cluster::describe_error;
 
-/// How long to retry while the API server is unavailable, or while new permissions have not taken
-/// effect.
+/// How long to retry while the API server is unavailable, or new permissions have not taken effect
+/// yet.
 const TIMEOUT: Duration = Duration::from_secs(20);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -116,8 +116,8 @@ async fn claim(client: &Client, token: &JoinToken) -> kube::Result<String> {
     Ok(secret.metadata.uid.unwrap_or_default())
 }
 
-/// Returns true if a retry may succeed, because the API server is unavailable or permissions have
-/// not taken effect yet.
+/// Returns true if a retry may succeed: the API server is unavailable, or permissions have not
+/// taken effect yet.
 fn again(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 403 || status.code >= 500 || status.code == 429,

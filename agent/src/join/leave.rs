@@ -31,7 +31,7 @@ pub(crate) async fn leave(state: &Path, sealed: &StoredToken) -> anyhow::Result<
     let reports: Api<GatewayAgent> = Api::namespaced(client.clone(), &namespace);
     let found = match reports.list(&ListParams::default()).await {
         // An administrator has revoked this host's access, so this host cannot remove its reports.
-        // The administrator is responsible for them.
+        // The administrator is responsible for removing them.
         Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => return Ok(()),
         result => result.map_err(|error| refused("list the reports of this host", &error))?,
     };

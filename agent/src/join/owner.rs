@@ -1,7 +1,7 @@
 //! Determines the agent's user for commands that are run as root.
 //!
 //! Root never writes to a directory to which another user can write, because a link in it could
-//! redirect the write. Instead, root starts a child process as that user.
+//! redirect the write. Instead, root starts a child process as the directory's owner.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -24,7 +24,7 @@ pub(crate) struct Owner {
 }
 
 /// Returns the owner of the state directory if this process is root and the owner is not.
-/// Otherwise, returns `None`, because this process can write to the directory itself. If the
+/// Otherwise, returns `None`, because this process needs no child to write to the directory. If the
 /// directory is missing and the service's user exists, creates the directory for that user.
 pub(crate) fn of(state: &Path) -> anyhow::Result<Option<Owner>> {
     if !geteuid().is_root() {

@@ -21,7 +21,7 @@ const ASIDE: &str = "# Set aside by `sesame-agent join`: ";
 const DEFAULT_MANIFESTS: &str = "/etc/sesame/manifests";
 /// Maximum size of the settings file in bytes.
 const MAX_BYTES: u64 = 64 << 10;
-/// Settings that select another source or specific Gateways, and therefore conflict with joining.
+/// Settings that conflict with joining, because they select another source or specific Gateways.
 const OTHERS: [&str; 5] = [
     "manifests",
     "snapshot-dir",
@@ -30,7 +30,7 @@ const OTHERS: [&str; 5] = [
     "fleet",
 ];
 
-/// Returns the names and values of the settings with which `run` uses the credential.
+/// Returns the names and values of the settings that make `run` use the credential.
 pub(crate) fn settings(
     token: &JoinToken,
     kubeconfig: &Path,

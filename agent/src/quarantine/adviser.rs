@@ -80,7 +80,7 @@ impl Quarantine {
     }
 
     /// Sets the configuration that an earlier agent's Envoy accepted. If Envoy rejects newer
-    /// versions of the keys in it, they are replaced with the accepted versions.
+    /// versions of its keys, the accepted versions are served instead.
     #[must_use]
     pub fn with_last_good_keys(self, of: Option<Arc<EncodedSnapshot>>) -> Self {
         Self {
@@ -240,8 +240,8 @@ impl Quarantine {
         advice(learned)
     }
 
-    /// Makes a piece a culprit solely because of Envoy's message. Returns `false` if the target
-    /// does not contain the piece, or if it already is a culprit.
+    /// Records a piece as a culprit solely because of Envoy's message. Returns `false` if the
+    /// target does not contain the piece, or if it already is a culprit.
     fn blame(&mut self, target: Configuration<'_>, piece: Piece, envoy_words: String) -> bool {
         let snapshot = target.encoded.snapshot();
         let pieces = Pieces::new(&snapshot);

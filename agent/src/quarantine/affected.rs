@@ -194,8 +194,8 @@ fn not_open(
     }
 }
 
-/// Records the effects on the match of a rule that `name` identifies. Keeps only the first reason
-/// of each kind.
+/// Records the effects on the rule match that `name` identifies. Keeps only the first reason of
+/// each kind.
 fn note(
     routes: &mut BTreeMap<String, AffectedRoute>,
     name: &str,

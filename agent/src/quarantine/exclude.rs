@@ -47,7 +47,7 @@ impl<'a> Gone<'a> {
         gone
     }
 
-    /// Returns true if a piece is removed, which means that it is a culprit without a replacement.
+    /// Returns true if a piece is removed because it is a culprit without a replacement.
     fn has(&self, piece: &Piece) -> bool {
         let culprit = self.culprits.get(piece);
         culprit.is_some_and(|culprit| culprit.put_back.is_none())
@@ -296,7 +296,7 @@ fn without_routes_of(table: &str, host: &VirtualHost, gone: &Gone<'_>) -> Option
 }
 
 /// Returns a virtual host for the same domain with a single route, which returns 500. This route
-/// has the same name as the first original route.
+/// takes the name of the original's first route.
 pub(super) fn refusing_all(host: &VirtualHost) -> VirtualHost {
     let first = host.routes.first();
     VirtualHost {

@@ -319,7 +319,7 @@ impl ProbeBuilder {
     }
 }
 
-/// Returns an L4 route to no backend.
+/// Returns an L4 route without a backend.
 fn nowhere(name: &str) -> L4Route {
     L4Route {
         name: name.to_owned(),

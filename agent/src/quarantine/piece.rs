@@ -80,8 +80,8 @@ impl Piece {
     }
 }
 
-/// Order in which pieces are judged. Pieces to which others refer come first, so that culprits are
-/// already excluded when the pieces that refer to them are judged.
+/// Order in which pieces are judged. Referenced pieces come first, so that culprits among them are
+/// already excluded when the referring pieces are judged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Secrets,

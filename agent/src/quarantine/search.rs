@@ -1,5 +1,5 @@
-//! Searches for culprits in two phases. The first finds pieces that Envoy rejects individually, by
-//! bisection. The second finds pieces that conflict with other pieces.
+//! Searches for culprits in two phases. The first phase uses bisection to find pieces that Envoy
+//! rejects individually. The second phase finds pieces that conflict with other pieces.
 //!
 //! The number of Envoy runs is roughly the number of culprits times the logarithm of the number of
 //! suspects. A search can be interrupted before each run. The next search uses the findings.
@@ -167,7 +167,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         self.search_whole(wanted, &known, start).await
     }
 
-    /// Finds the pieces in `group` that Envoy rejects individually, and makes them culprits.
+    /// Finds the pieces in `group` that Envoy rejects individually, and records them as culprits.
     async fn bad_ones(
         &mut self,
         pieces: &Pieces<'_>,
@@ -232,7 +232,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
             .await
     }
 
-    /// Judges the whole configuration, and finds pieces that conflict with other ones.
+    /// Judges the whole configuration, and finds pieces that conflict with each other.
     async fn search_whole(
         &mut self,
         wanted: &Snapshot,
@@ -243,8 +243,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         let Some(mut words) = self.ask_whole(wanted, &[], None, start).await? else {
             return Ok(SearchEnd::Clean);
         };
-        // Pieces that Envoy already serves come first, so that a new piece is blamed if they
-        // conflict.
+        // Pieces that Envoy already serves come first, so that new pieces are blamed for conflicts.
         let (old, new): (Vec<_>, Vec<_>) = pieces
             .of
             .iter()

@@ -209,7 +209,7 @@ async fn bad_match_drops_route_and_others_answer_500() {
     assert_eq!(*routes, [route(0), answering_500(&route(1)), route(3)]);
 }
 
-/// Runs searches until one finishes. Each of the others is interrupted at the first opportunity.
+/// Runs searches until one finishes. All earlier searches are interrupted at the first opportunity.
 async fn search_in_parts(judge: &KnowsAll, wanted: &Snapshot) -> Culprits {
     let (mut culprits, mut good) = (Culprits::new(), HashSet::new());
     for _ in 0..200 {

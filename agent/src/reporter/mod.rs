@@ -31,8 +31,8 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Provides the reports of a host.
 pub trait HostReports: Send {
-    /// Adopts the current Gateways and settings. Returns the interval between reports while nothing
-    /// changes.
+    /// Switches to the current Gateways and settings. Returns the interval between reports while
+    /// nothing changes.
     fn follow(&mut self) -> Duration;
 
     /// Returns one report per Gateway, without the time of writing. `before` contains the last
@@ -45,11 +45,11 @@ pub trait HostReports: Send {
     /// Records that the cluster has accepted a report.
     fn taken(&mut self, gateway: &NamespacedName, status: &GatewayAgentStatus);
 
-    /// Returns when the content of any report may have changed.
+    /// Waits until the content of any report may have changed.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Returns when the cluster becomes reachable again after an outage. Does not return while the
-    /// cluster is reachable.
+    /// Waits until the cluster becomes reachable again after an outage. Waits forever if there is
+    /// no outage.
     fn back(&mut self) -> impl Future<Output = ()> + Send;
 }
 

@@ -2,9 +2,9 @@
 //! served. Pure.
 //!
 //! A single change is reported once, when the new revision is being served. A revision that is
-//! still being applied is reported only if that takes long. While revisions keep changing, reports
-//! become less frequent, because each report costs one write per host. Problems are reported
-//! immediately.
+//! still being applied is reported only if applying it takes a long time. While revisions keep
+//! changing, reports become less frequent, because each report costs one write per host. Problems
+//! are reported immediately.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) const SHORTEST: Duration = Duration::from_millis(300);
 /// changing.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// How long a revision must be in progress before this is reported.
+/// How long a revision must have been in progress before its progress is reported.
 const APPLYING: Duration = Duration::from_secs(2);
 
 /// Rate limit for a host's reports.
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(pace.waits_until(ReportChange::Applying, start), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(1500)), until);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2000)), None);
-        // The first revision is being served, and another one is being applied.
+        // The first revision is being served, and another revision is being applied.
         assert_eq!(pace.waits_until(ReportChange::Progress, at(2100)), None);
         let next = Some(at(2200) + APPLYING);
         assert_eq!(pace.waits_until(ReportChange::Applying, at(2200)), next);

@@ -66,8 +66,8 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
                 again: after,
             } = directory.scan();
             again = after.map(|after| Instant::now() + after);
-            // Publish targets first, so that a reader that sees an accepted bundle also finds the
-            // bundle's target.
+            // Publish targets first, so that readers of an accepted bundle's report also find its
+            // target.
             engine.take(update, seen);
             publish(&engine.known, files);
             record_polling(&engine.known, &watch);

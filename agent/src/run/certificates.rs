@@ -1,4 +1,4 @@
-//! Reports the certificates and trust bundles that Envoys use: their contents, sources and users.
+//! Reports the certificates and trust bundles that Envoys use: their contents, sources and uses.
 //!
 //! A report must never contain any part of a private key.
 
@@ -19,7 +19,7 @@ use super::observed::{AllObserved, Observed, newest};
 use super::target::RetainedCertificate;
 use crate::envoy::admin::{Admin, serial};
 
-/// Path of certificate reports on the agent's socket.
+/// HTTP path of certificate reports on the agent's socket.
 pub(crate) const CERTIFICATES_PATH: &str = "/certificates";
 /// Timeout for an Envoy's response to the query for its certificates.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,8 +30,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct CertificateReport {
     /// The Gateway, as `namespace/name`.
     pub(crate) gateway: String,
-    /// Object that provides the certificate: `Secret/namespace/name`, or ConfigMaps with `+`
-    /// between them.
+    /// Object that provides the certificate: `Secret/namespace/name`, or ConfigMaps joined by `+`.
     pub(crate) object: String,
     /// Files that define this object, if it comes from manifests or local files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,7 +97,7 @@ impl CertificatesSource {
         self.list(&observed, served)
     }
 
-    /// Like [`Self::report`], but without queries to Envoys.
+    /// Like [`Self::report`], but does not query Envoys.
     pub(super) fn unasked(&self) -> Vec<CertificateReport> {
         let observed = newest(&self.observed);
         let served = vec![None; observed.len()];
@@ -145,7 +144,7 @@ async fn serials(observed: &Observed) -> Option<Vec<String>> {
     admin.certificate_serials().await.ok()
 }
 
-/// Reports the certificates in accepted configurations, without a running agent.
+/// Reports the certificates in accepted configurations. Requires no running agent.
 pub(crate) fn of_accepted(accepted: &[InspectedGateway]) -> Vec<CertificateReport> {
     let reports = accepted.iter().flat_map(|it| {
         of_gateway(&ReportInputs {

@@ -76,7 +76,7 @@ pub(super) struct QueuedCommand {
     pub(super) replies: ReplySink,
 }
 
-/// Sends the replies to one command. The receiver may already be dropped.
+/// Sends the replies to one command. The receiver may already have been dropped.
 #[derive(Clone, Debug)]
 pub(super) struct ReplySink {
     pub(super) gateway: String,

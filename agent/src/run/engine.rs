@@ -40,16 +40,16 @@ use crate::source::problem::{Severity, SourceProblem};
 use crate::source::update::{GatewayRevision, IncompleteRevision};
 use crate::source::watch::{Change, Watch};
 
-/// The latest state of the source, for everything that reports or serves it.
+/// The latest state of the source, which instances and reports use.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SourceState {
     /// Each Gateway's configuration.
     pub(super) gateways: Targets,
     /// The objects that were resolved last; `None` until the manifests have been read. Readers
-    /// compute the statuses from the world when needed, because stored statuses would take more
+    /// compute the statuses from these objects when needed, because stored statuses would take more
     /// memory than everything else.
     pub(super) world: Option<World>,
-    /// Number of worlds published so far.
+    /// Number of times that `world` was published.
     pub(super) worlds: u64,
     /// When each condition last changed its status.
     pub(super) transitions: Arc<Transitions>,
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Waits until the source or the host changes, or a held withdrawal may be decided.
+    /// Waits until the source or the host changes, or a held withdrawal is due for a decision.
     fn next(&mut self, watch: &mut Watch, runtime: &Runtime) -> Option<Change> {
         let Self {
             withdrawal,
@@ -168,8 +168,8 @@ impl Engine {
         })
     }
 
-    /// Requests the key sets that the world needs, unless configurations are held, because the
-    /// manifests may have vanished by mistake. Publishes the present copies.
+    /// Requests the key sets that the objects need. Requests none while configurations are held:
+    /// the manifests may have vanished by mistake. Publishes the existing copies.
     fn request_key_sets(&self, copies: Arc<KeySetCopies>) {
         if self.known.borrow().held.is_none() {
             let sets = RemoteKeySets::of(self.manifests.world(), &self.resolve);
@@ -287,8 +287,8 @@ impl Engine {
             uncovered,
             last_good,
             served_together,
-            // These Gateways have no target: merged ones share another Gateway's target, and the
-            // others are not served.
+            // These Gateways have no target: merged Gateways share another Gateway's target, and
+            // the others are not served.
             unserved: _,
             merged: _,
             // Only a controller uses these: it maintains Services, fleets and ConfigMaps.
@@ -306,7 +306,7 @@ impl Engine {
         )
     }
 
-    /// Publishes the resolved world, and when each of its conditions last changed.
+    /// Publishes the resolved objects, and when each of their conditions last changed.
     fn note(&mut self, statuses: ResolvedStatuses, now: Timestamp) {
         let world = Some(self.manifests.world().clone());
         match statuses {

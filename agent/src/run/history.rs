@@ -1,7 +1,7 @@
 //! Lists a Gateway's accepted generations, compares two of them, and rolls back to one of them.
 //!
-//! A rolled-back Gateway keeps the selected generation until it is resumed, even across restarts of
-//! the agent.
+//! A rolled-back Gateway keeps the selected generation until an operator ends the rollback, even if
+//! the agent restarts.
 
 use std::collections::BTreeMap;
 use std::io;

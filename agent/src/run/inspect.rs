@@ -42,8 +42,8 @@ impl InspectedGateway {
             gateway: resolved.gateway.clone(),
             ports: encoded.ports().clone(),
             addresses: Vec::new(),
-            // Listeners and clusters have one file each. There is also one route table per
-            // listener, one secret per key, and one endpoint file per backend.
+            // One file lists all listeners, and another lists all clusters. Each listener has a
+            // route table file, each key a secret file, and each backend an endpoint file.
             files: 2
                 + counts.listeners
                 + resolved.keys.len()

@@ -14,7 +14,7 @@ use sesame_gateway_api::api::NamespacedName;
 
 use super::addresses::overlap;
 
-/// The state of this host's Gateways from which a plan is made.
+/// State of this host's Gateways, from which a plan is made.
 #[derive(Debug, Default)]
 pub(super) struct LifecycleFacts<'a> {
     /// The Gateways in the source, with their addresses.

@@ -49,7 +49,7 @@ pub(super) struct Observed {
     pub(super) left: bool,
     /// True if Envoy has accepted its listeners and clusters. Until then, it serves nothing.
     pub(super) loaded: bool,
-    /// Revision that is stored for the next cold start; empty if none was stored yet.
+    /// Revision that is stored for the next cold start; empty if none has been stored yet.
     pub(super) stored: String,
     /// Why the accepted state could not be stored for the next cold start.
     pub(super) unkept: Option<String>,
@@ -59,7 +59,7 @@ pub(super) struct Observed {
     pub(super) outdated: Option<String>,
     /// Why the source's newest target is held instead of being applied.
     pub(super) held: Option<String>,
-    /// Progress of the drain in progress, if any.
+    /// Progress of the current drain, if any.
     pub(super) draining: Option<String>,
     /// The Envoy process. Its field `serves` is not set here, because it follows from the other
     /// fields.
@@ -75,8 +75,7 @@ pub(super) struct Observed {
     /// Listeners with at least one accepted certificate that they do not present, each with the
     /// result of its handshakes.
     pub(super) unshown: BTreeMap<String, String>,
-    /// Listeners that need certificates that no file on this host provides, each with an
-    /// explanation.
+    /// Listeners with certificates that no file on this host provides, each with an explanation.
     pub(super) without_files: BTreeMap<String, String>,
     /// Listeners in `without_files` that are closed, because they have no other certificate.
     pub(super) without_certificate: BTreeSet<String>,
@@ -135,7 +134,7 @@ impl Observed {
         self.addresses.is_empty() || self.applied_for.as_ref().is_some_and(problems)
     }
 
-    /// Returns why no Envoy is running, in case no error was recorded.
+    /// Returns the reason to report for a missing Envoy if no error was recorded.
     pub(super) fn why_not_running(&self) -> &'static str {
         if self.envoy.state == STOPPED {
             "the agent was stopped"
@@ -225,8 +224,8 @@ impl Observed {
     }
 }
 
-/// Returns the listeners that need certificates that no file on this host provides, each with an
-/// explanation. The second value contains those of the listeners that have no other certificate.
+/// Returns the listeners with certificates that no file on this host provides, each with an
+/// explanation. The second value lists only the listeners without any other certificate.
 fn without_files(encoded: &EncodedSnapshot) -> (BTreeMap<String, String>, BTreeSet<String>) {
     let (mut described, mut bare) = (BTreeMap::new(), BTreeSet::new());
     let missing = encoded.missing_on_host();

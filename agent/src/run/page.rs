@@ -121,7 +121,7 @@ fn summary(page: &mut Page, report: &Report, now: Timestamp) {
     ));
 }
 
-/// Returns the revision in short form, or the digest in short form if there is no revision.
+/// Returns the short form of the revision, or of the digest if there is no revision.
 fn revision<'a>(revision: &'a str, digest: &'a str) -> &'a str {
     short(if revision.is_empty() {
         digest

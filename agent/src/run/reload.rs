@@ -174,7 +174,7 @@ fn waits_for_restart(keys: &[String]) -> String {
     )
 }
 
-/// The channel through which the caller of a reload gets its outcome.
+/// The channel through which the caller of a reload gets the outcome.
 pub(super) type ReloadRequest = oneshot::Sender<Result<Reloaded, String>>;
 
 /// The task that rereads settings.

@@ -99,7 +99,7 @@ pub(super) async fn serve(
     sesame_http_server::serve(listener, answer).await;
 }
 
-/// The channels to the agent's tasks that handle requests.
+/// The channels to the tasks that handle requests in the agent.
 #[derive(Clone)]
 pub(super) struct Doors {
     pub(super) queues: watch::Receiver<CommandQueues>,

@@ -69,7 +69,7 @@ pub(super) struct Services {
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Listens on the address of `/metrics`. Retries until the address is free, because two agents on
-/// one node may be set to the same port by mistake. Gateways are served in the meantime.
+/// one node may be configured with the same port by mistake. Gateways are served in the meantime.
 async fn metrics_listener(address: SocketAddr) -> TcpListener {
     loop {
         let error = match TcpListener::bind(address).await {

@@ -27,8 +27,8 @@ use crate::host::processes;
 
 /// Maximum time for an agent to exit after its Envoys have exited.
 const LAST_WORDS: Duration = Duration::from_secs(15);
-/// In a Pod, the agent and the launcher start at most this far apart, and get their stop signals at
-/// most this far apart.
+/// Maximum time in a Pod between the starts of the agent and the launcher, and between their stop
+/// signals.
 const TOLD_AS_WELL: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 
@@ -110,8 +110,8 @@ pub(super) async fn signalled(
     Ending::Drain(drain)
 }
 
-/// Returns true if the launcher stops its Envoys. Waits a moment for that, because in a Pod the
-/// launcher gets its signal at about the same time as the agent.
+/// Returns true if the launcher is stopping its Envoys. Checks repeatedly for a moment, because in
+/// a Pod the launcher may get its signal slightly later than the agent.
 async fn ends_them(launcher: &Launcher) -> bool {
     let Launcher::Socket(socket) = launcher else {
         return false;

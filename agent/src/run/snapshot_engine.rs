@@ -1,8 +1,8 @@
 //! The snapshot engine: turns a source's updates into targets. Like the manifest engine, it runs on
 //! one thread.
 //!
-//! A Gateway is never withdrawn merely because it is missing from an update. Only an update that
-//! lists all Gateways withdraws the Gateways that it does not list.
+//! A Gateway that is missing from an update is withdrawn only if the update is declared to list all
+//! Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub(super) struct EngineInputs {
 }
 
 impl Source {
-    /// Returns the part of the source's report in `status` that never changes.
+    /// Returns the constant part of the source's report in `status`.
     pub(super) fn report(&self) -> SourceReport {
         let nothing = SourceReport::default();
         match self {
@@ -171,7 +171,7 @@ fn start_snapshots(dir: &Path, trusted: Trusted, inputs: EngineInputs) -> anyhow
 }
 
 /// Starts the engine's thread with a runtime of its own. The agent's runtime shuts down before the
-/// engine, and timers of a runtime that has shut down panic.
+/// engine, and timers panic once their runtime has shut down.
 pub(super) fn thread(run: impl FnOnce(&Runtime) + Send + 'static) -> anyhow::Result<()> {
     let (started, outcome) = std::sync::mpsc::sync_channel(1);
     std::thread::Builder::new()

@@ -136,7 +136,7 @@ impl TargetTimes {
         ChangeTrace::new(id, &self.host, &gateway, revision)
     }
 
-    /// Returns the parent of the span for this host's part of the change.
+    /// Returns the parent span for this host's part of the change.
     fn parent(&self, trace: &ChangeTrace) -> SpanId {
         match self.version {
             Some(_) => trace.span_id("host", self.seen),

@@ -244,8 +244,8 @@ pub(super) fn render_all(
         .collect()
 }
 
-/// Keeps the targets from `before` for these Gateways, if their addresses are the same. If they
-/// were replaced, restored configurations would count as changes.
+/// Keeps the targets from `before` for these Gateways, if their addresses are the same. Replacing
+/// these targets would make restored configurations count as changes.
 pub(super) fn keep(gateways: &BTreeSet<NamespacedName>, before: &Targets, targets: &mut Targets) {
     for name in gateways {
         if let (Some(old), Some(new)) = (before.get(name), targets.get_mut(name))

@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Intervals between checks: until the host is ready, and afterwards.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const LATER: Duration = Duration::from_secs(5);
-/// Time after which the engine counts as stuck. Resolving the largest worlds takes seconds.
+/// Time after which the engine counts as stuck. Resolving the largest configurations takes seconds.
 const LONGEST_RESOLUTION: Duration = Duration::from_secs(300);
 /// Time after which an instance counts as stuck, unless it drains. Searching thousands of objects
 /// for rejected parts takes minutes.

@@ -1,8 +1,7 @@
 //! Decides whether to withdraw Gateways that were not deleted individually. A Gateway that was
-//! deleted individually is always withdrawn. But if the manifests suddenly contain no Gateway, that
-//! may be an accident, and a missing GatewayClass would withdraw all of its Gateways. Both kinds of
-//! withdrawal are held until an operator accepts them, or until the manifests have stayed the same
-//! for a while.
+//! deleted individually is always withdrawn. But if the manifests suddenly contain no Gateway, or a
+//! GatewayClass with Gateways is missing, that may be an accident. Both kinds of withdrawal are
+//! held until an operator accepts them, or until the manifests have stayed the same for a while.
 
 use std::time::{Duration, Instant};
 

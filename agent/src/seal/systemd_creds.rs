@@ -2,7 +2,7 @@
 //!
 //! If the agent's unit passes the decrypted key, the agent uses that key. The agent also calls
 //! `systemd-creds` at startup to decrypt or create a key file. Never wait for a TPM without a time
-//! limit, and never replace a file of another program.
+//! limit, and never replace another program's file.
 
 use std::path::Path;
 use std::process::Stdio;

@@ -2,12 +2,12 @@
 //! takes over from the previous one by hot restart. All of them share a base ID, and their epochs
 //! are numbered from 0.
 //!
-//! Envoy derives the shared memory's name from the base ID. The sockets for hot restart are in the
-//! Envoy's own directory, because every user of the host could connect to abstract sockets.
+//! Envoy derives the shared memory's name from the base ID. The hot restart sockets are files in
+//! the Envoy's own directory, because any user of the host could connect to abstract sockets.
 //!
 //! The first Envoy in a lineage chooses the base ID and writes it to a file. If the base ID were on
-//! its command line, any user of the host could create the shared memory first, and Envoy would
-//! abort.
+//! Envoy's command line, any user of the host could read it and create the shared memory first, and
+//! Envoy would abort.
 
 use std::ffi::OsString;
 use std::fs;
@@ -50,16 +50,16 @@ impl Lineage {
     };
 
     /// Returns the first place in a new lineage. Empties the base ID file, so that an earlier
-    /// lineage's ID is not mistaken for the new one. Envoy then also writes to this file, whose
-    /// mode is 0600, instead of creating one that other users can read.
+    /// lineage's ID is not mistaken for the new one. Envoy then writes to this file, which has mode
+    /// 0600, instead of creating a file that other users can read.
     pub(crate) fn begin(directory: &Path) -> io::Result<Self> {
         durable::replace_file(&directory.join(BASE_ID_FILE), b"")?;
         Ok(Self::NEW)
     }
 
-    /// Returns true if this place follows `earlier` in the same lineage. The base ID of `earlier`
-    /// may be missing if that is the first place. The ID is then read from the base ID file, which
-    /// is valid until a new lineage begins.
+    /// Returns true if this place follows `earlier` in the same lineage. If `earlier` is the first
+    /// place, its base ID may be missing. It is then read from the base ID file, which is valid
+    /// until a new lineage begins.
     pub(crate) fn continues(self, earlier: Option<Self>, directory: &Path) -> bool {
         let earlier = earlier.and_then(|line| line.resolve(directory).base_id);
         self.epoch > 0 && self.base_id.is_some() && self.base_id == earlier
@@ -177,7 +177,7 @@ impl Lineage {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Returns the socket paths for these roles. Empty if the base ID is unknown.
+    /// Returns the socket paths for these roles, or none if the base ID is unknown.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Envoy processes, whether started by this agent or adopted from an earlier one.
+//! Envoy processes, whether started by this agent or adopted from an earlier agent.
 //!
 //! Dropping a [`Process`] does not affect the Envoy. An Envoy that can be hot-restarted is never a
 //! child of the agent. See `launch` for the reason.
@@ -44,10 +44,10 @@ const DRAIN_TIME: &str = "--drain-time-s";
 /// Drain times below this minimum use the `immediate` strategy.
 const SHORTEST_GRADUAL_DRAIN: Duration = Duration::from_secs(5);
 
-/// Returns the drain strategy: when Envoy asks clients to close their connections. A gradual drain
-/// prevents all clients from reconnecting at the same time. However, Envoy counts whole seconds,
-/// and asks no client during the first second. A short gradual drain would therefore close
-/// connections without warning.
+/// Returns the drain strategy, which determines when Envoy asks clients to disconnect. A gradual
+/// drain prevents all clients from reconnecting at the same time. However, Envoy counts whole
+/// seconds, and asks no client to disconnect during the first second. A short gradual drain would
+/// therefore close connections without warning.
 fn drain_strategy(drain_time: Duration) -> &'static str {
     if drain_time < SHORTEST_GRADUAL_DRAIN {
         "immediate"
@@ -131,7 +131,7 @@ pub enum Exit {
     Code(i32),
     /// The process was killed by a signal.
     Signal(i32),
-    /// The process is gone, but only its parent can learn how it exited.
+    /// The process is gone. How it exited is unknown, because only its parent can learn this.
     Unknown,
 }
 
@@ -302,7 +302,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // Ignore errors, which mean that the process is already gone.
+        // Ignore errors: the process is already gone.
         let _ = pidfd_send_signal(&self.handle, signal);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! A second Envoy sets the INITIALIZING bit when it attaches to the shared memory, and clears the
 //! bit after the takeover. If the takeover fails, the bit remains set, and every later hot restart
-//! fails. A caller that knows that no restart is in progress may clear the bit. Never write to
-//! shared memory with an unknown layout.
+//! fails. A caller may clear the bit only if it knows that no restart is in progress. Never write
+//! to shared memory with an unknown layout.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -48,7 +48,7 @@ pub(crate) enum SharedMemoryError {
         path: String,
         /// Size in bytes.
         size: u64,
-        /// Layout version that the file contains.
+        /// Layout version recorded in the file.
         version: u64,
     },
 }

@@ -1,5 +1,5 @@
-//! Tracks the replacement of one launcher by another on the same host. The agents replace the old
-//! launcher's Envoys with Envoys of the new launcher. The old launcher exits after its last Envoy.
+//! Tracks how one launcher replaces another on the same host. The agents replace the old launcher's
+//! Envoys with Envoys of the new launcher. The old launcher exits once its last Envoy has exited.
 //!
 //! An Envoy belongs to the launcher whose program it runs. In containers this is unambiguous: even
 //! containers with the same image have different files, because each has its own file system.
@@ -11,7 +11,7 @@ use super::identity::{Executable, Identity, PID_FILE};
 use super::launcher::{self, LAUNCHER_SOCKET};
 use crate::host::{entries, processes};
 
-/// Returns why another launcher may still be serving the runtime directory. Returns `None` if the
+/// Returns why another launcher may still be using the runtime directory. Returns `None` if the
 /// launcher that runs `binary` owns the socket and all serving Envoys.
 pub fn pending(runtime: &Path, binary: &Path) -> io::Result<Option<String>> {
     let own = Executable::at(binary)?;

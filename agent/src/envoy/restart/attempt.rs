@@ -79,8 +79,8 @@ impl Attempt<'_> {
 
     /// Continues an attempt that a crashed agent had started.
     pub(crate) async fn resume(&self, child: RunningEnvoy) -> Result<RunningEnvoy, Failed> {
-        // The first Envoy's original number of sockets is unknown. Assume one: after handing over
-        // its sockets, the first Envoy has none, which is fewer.
+        // The first Envoy's original number of sockets is unknown. Assume one: if the first Envoy
+        // has none left, it has handed over its sockets.
         let (listened, mark) = (1, self.config.log().mark());
         let bootstrap = fs::read(self.config.command(None).bootstrap);
         self.finish(child, bootstrap, listened, mark).await
@@ -181,7 +181,7 @@ impl Attempt<'_> {
         self.way == RestartMethod::Handover || info.lineage() == child.identity.lineage
     }
 
-    /// Makes the second Envoy the serving one, by replacing the first Envoy's PID file.
+    /// Records the second Envoy as the serving one by replacing the first Envoy's PID file.
     fn commit(&self, mut child: RunningEnvoy) -> RunningEnvoy {
         child.identity.refresh(&self.config.runtime_dir);
         let noted = child

@@ -40,10 +40,10 @@ pub struct RestartFacts {
     pub free_watches: usize,
 }
 
-/// Plan of a restart.
+/// Plan for a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestartPlan {
-    /// Methods to try in this order, until one succeeds.
+    /// Methods to try, in this order, until one succeeds.
     pub ways: Vec<RestartMethod>,
     /// True if the INITIALIZING bit in the shared memory must be cleared first.
     pub repair: bool,
@@ -105,8 +105,8 @@ pub fn decide(strategy: Strategy, facts: &RestartFacts) -> Result<RestartPlan, R
             repair: false,
             not_hot: Some("the new Envoy has fewer workers".to_owned()),
         }),
-        // After a failed hot restart, the first Envoy may have lost its admin socket, and then a
-        // handover cannot drain it. Try hot restart a second time before resorting to handover.
+        // After a failed hot restart, the first Envoy may have lost its admin socket, and then no
+        // handover can drain it. Try a hot restart again before resorting to a handover.
         (Strategy::Auto, Ok(repair)) => Ok(RestartPlan {
             ways: vec![
                 RestartMethod::Hot,

@@ -1,4 +1,4 @@
-//! Gathers the facts, about Envoy and the host, on which restart decisions are based.
+//! Gathers facts about Envoy and the host, as input for restart decisions.
 
 use std::path::Path;
 use std::process::Output;
@@ -64,7 +64,7 @@ pub(crate) fn moves_connections() -> bool {
 }
 
 /// Returns the hot restart protocol of the Envoy to start. Asks the launcher if possible, because
-/// its program may have a different version from the agent's.
+/// its Envoy binary may differ from the agent's in version.
 async fn next_protocol(config: &SupervisorConfig) -> Result<String, String> {
     let told = match &config.launcher {
         Some(Launcher::Socket(socket)) => launcher::hot_restart_version(socket),

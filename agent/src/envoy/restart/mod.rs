@@ -76,7 +76,7 @@ pub struct Request {
     /// Configuration that Envoy serves, as static resources. It is validated with the new Envoy
     /// before the restart.
     pub served: Option<Bytes>,
-    /// Channel that receives progress messages.
+    /// Channel for progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }
 
@@ -125,7 +125,7 @@ pub enum RestartError {
     /// All attempts failed.
     #[error("{}", .0.join("; "))]
     Failed(Vec<String>),
-    /// No live Envoy is running that could be replaced.
+    /// There is no live Envoy to replace.
     #[error("no Envoy is live; it starts automatically")]
     NotLive,
     /// The supervisor is stopping.

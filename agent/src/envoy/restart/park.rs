@@ -1,7 +1,7 @@
 //! Parked sockets: the agent's listening sockets that hold new connections while no Envoy runs.
 //!
 //! At each of Envoy's addresses, the agent opens a listening socket in the same SO_REUSEPORT group
-//! as Envoy's sockets. A BPF program makes the group choose only Envoy's sockets, so the agent's
+//! as Envoy's sockets. A BPF program makes the kernel choose only Envoy's sockets, so the agent's
 //! socket gets no connections while Envoy is alive. When Envoy dies, only the agent's socket is
 //! left in the group. The kernel moves waiting connections to the agent's socket and queues new
 //! ones there. Once the next Envoy listens at the address, the agent closes its socket. The kernel
@@ -86,7 +86,7 @@ impl Parked {
         }
     }
 
-    /// Waits until a connection is waiting at a parked socket, and then for `SETTLED`.
+    /// Waits until a connection arrives at a parked socket, and then for the duration `SETTLED`.
     pub(crate) async fn is_awaited(&self) {
         if self.sockets.is_empty() {
             std::future::pending::<()>().await;
@@ -150,7 +150,7 @@ impl Parked {
 }
 
 /// Opens an additional listening socket at the address, and makes the BPF program exclude it.
-/// Returns `None` unless `process` is the only other process that listens there.
+/// Returns `None` unless `process` is the only other process that listens at the address.
 fn park(
     process: &Process,
     address: SocketAddr,

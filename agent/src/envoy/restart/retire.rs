@@ -12,7 +12,7 @@ use crate::envoy::admin::Admin;
 use crate::envoy::process::identity::RunningEnvoy;
 use crate::envoy::process::{Lineage, Process};
 
-/// Grace period beyond the usual time for the first Envoy to exit after a hot restart.
+/// Extra time for the first Envoy to exit after a hot restart, beyond the usual time.
 const LATE: Duration = Duration::from_secs(10);
 /// Extra time after the drain for the remaining connections to finish.
 const LAST_CONNECTIONS: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ pub(crate) struct Retiring {
 
 impl Retiring {
     /// Starts a task that retires the first Envoy. After a handover, `steering` directs new
-    /// connections to the successor. It is `None` if nothing does.
+    /// connections to the successor. If it is `None`, the kernel distributes them.
     pub(crate) fn start(
         parent: RunningEnvoy,
         successor: &Process,

@@ -26,7 +26,7 @@ pub(super) struct SocketGroup {
     pub(super) before: u32,
     /// Number of sockets that belong to the second process.
     pub(super) after: u32,
-    /// Number of sockets that are held by neither process or by both. Their indexes are unknown.
+    /// Number of sockets that neither process holds, or that both hold. Their indexes are unknown.
     pub(super) others: u32,
 }
 

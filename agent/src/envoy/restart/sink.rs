@@ -5,10 +5,10 @@
 //! may have been busy when the second one died, and may reply later. To keep the first Envoy alive,
 //! the agent opens a socket in place of the dead Envoy's socket and reads the replies.
 //!
-//! The next second Envoy must not get a late reply, because it would mistake that reply for one to
-//! its own request. That Envoy would then match all later replies to the wrong requests, and
-//! terminate once it serves. The next attempt therefore starts only after the reply has arrived, or
-//! is no longer expected.
+//! The second Envoy of the next attempt must not get a late reply, because it would mistake that
+//! reply for the answer to its own request. It would then match all later replies to the wrong
+//! requests, and terminate once it serves. The next attempt therefore starts only after the reply
+//! has arrived, or is no longer expected.
 
 use std::fs;
 use std::io;
@@ -36,7 +36,7 @@ const ANSWER: Duration = Duration::from_secs(4);
 /// Number of admin requests that must be answered. A single one does not suffice, because the main
 /// thread handles a new connection and its request as separate events.
 const ROUNDS: usize = 3;
-/// Time allowed for a reply's remaining messages after the first.
+/// Time allowed for a reply's remaining messages after the first message.
 const REST: Duration = Duration::from_millis(100);
 
 impl Sink {
@@ -48,8 +48,8 @@ impl Sink {
             let socket = bind(&path)?;
             let answers = answers.clone();
             tasks.spawn(async move {
-                // This call does not request file descriptors, so the kernel closes any that the
-                // message contains.
+                // This call does not request file descriptors, so the kernel closes any descriptors
+                // in the message.
                 let mut message = vec![0; 1 << 16];
                 while let Ok(length) = socket.recv(&mut message).await {
                     tracing::debug!(length, "received a reply addressed to a dead Envoy");
@@ -78,12 +78,12 @@ impl Sink {
         };
         let settled = async {
             tokio::select! {
-                // Ignore an error, which means that no task reads from the sockets any more.
+                // Ignore an error: no task reads from the sockets any more.
                 _ = self.answered.wait_for(|answered| *answered) => {}
                 () = came_to_it => {}
             }
         };
-        // Ignore a timeout, because the first Envoy may not owe a reply.
+        // Ignore a timeout, because the first Envoy may have no reply to send.
         let _ = timeout(ANSWER, settled).await;
         sleep(REST).await;
     }

@@ -50,7 +50,7 @@ struct Member {
 }
 
 /// Why new connections cannot be steered to the new Envoy. The kernel then distributes them between
-/// both Envoys.
+/// the two Envoys.
 #[derive(Debug, thiserror::Error)]
 #[error("new connections to {address} cannot be steered to the new Envoy: {source}")]
 pub(crate) struct SteerError {
@@ -98,7 +98,7 @@ impl Steering {
 
     /// Narrows each group's choice to a single socket. Call this immediately before the first
     /// process closes its sockets, because closing changes the indexes of other sockets. If a group
-    /// has changed since the start, the kernel chooses its socket.
+    /// has changed since steering began, the kernel chooses its socket.
     pub(crate) fn narrow(self) -> Narrowed {
         let sight = Sight::steady(Some(&self.before), &self.after);
         let now = sight.groups();
@@ -365,8 +365,8 @@ mod tests {
         matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Returns the number of connections at each server's sockets once all have arrived. Polls,
-    /// because a client may be connected before the kernel queues its connection.
+    /// Returns the number of connections at each server's sockets once all connections have
+    /// arrived. Polls, because a client may be connected before the kernel queues its connection.
     fn settled(all: u32, waiting: impl Fn() -> (u32, u32)) -> (u32, u32) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -379,8 +379,8 @@ mod tests {
         }
     }
 
-    /// Checks which process gets connections before, during and after steering. Also checks that
-    /// none is lost when the first process exits.
+    /// Checks which process gets connections before, during and after steering. Also checks that no
+    /// connection is lost when the first process exits.
     fn steered(address: IpAddr, sockets_before: usize, sockets_after: usize) {
         let mut before = Server::start(address, sockets_before);
         let address = before.address;

@@ -304,8 +304,8 @@ impl Actor {
         }
     }
 
-    /// Records that Envoy is stopping, so that an agent that starts during the drain does not adopt
-    /// it.
+    /// Records that Envoy is stopping, so that a new agent that starts during the drain does not
+    /// adopt it.
     pub(super) fn record_stopping(&self, identity: Identity) {
         self.note(&Identity {
             stopping: true,

@@ -1,5 +1,5 @@
-//! Pauses before Envoy is restarted, either after it died or while too few inotify instances are
-//! free.
+//! The pauses before Envoy is restarted, either after it died or while too few inotify instances
+//! are free.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

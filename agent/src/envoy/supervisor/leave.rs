@@ -2,7 +2,7 @@
 //!
 //! The launcher may stop only an Envoy that is serving. While an Envoy is taking over or being
 //! replaced, the agent is responsible for it. After a hot restart, the second Envoy keeps querying
-//! the first, and finally makes the first exit. The second Envoy aborts if it gets no reply, so the
+//! the first, and finally tells it to exit. The second Envoy aborts if it gets no reply, so the
 //! first one must not be stopped earlier. How long the first Envoy drains depends on the second
 //! Envoy's command line, not on the launcher's settings.
 
@@ -30,7 +30,7 @@ const POLL: Duration = Duration::from_millis(50);
 enum Part {
     /// This Envoy is serving, and no replacement is in progress.
     Serves,
-    /// This Envoy is taking over from another one, or another one is taking over from it.
+    /// This Envoy is taking over from another Envoy, or is being replaced by one.
     Changes,
     /// Another Envoy has taken over, and this one may drain for the given time.
     Retires(Duration),

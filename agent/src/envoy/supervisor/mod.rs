@@ -164,8 +164,8 @@ impl Supervisor {
         });
     }
 
-    /// Stops parking at all addresses except these. When a port is about to be closed, it must
-    /// refuse connections and not make them wait.
+    /// Stops parking at all addresses except these. A port that is about to be closed must refuse
+    /// connections instead of making them wait.
     pub fn park_only(&self, addresses: &BTreeSet<SocketAddr>) {
         let left = self
             .ports

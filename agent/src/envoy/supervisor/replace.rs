@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 4;
 impl Actor {
     /// Adopts an earlier agent's Envoy if it responds. If it has lost its admin socket, replaces it
     /// with a new Envoy. Otherwise, stops it and returns `None`. If two Envoys are running, first
-    /// continues the replacement of one by the other.
+    /// continues the interrupted takeover.
     pub(super) async fn take_over(&mut self, mut found: Vec<RunningEnvoy>) -> Option<RunningEnvoy> {
         let Some(mut running) = found.pop() else {
             self.sweep();
@@ -44,7 +44,7 @@ impl Actor {
                 return Some(running);
             }
             // A failed hot restart took away this Envoy's admin socket. The Envoy is still serving,
-            // and another one can take over from it.
+            // and another Envoy can take over from it.
             Err(AdminError::Connect { .. }) if !stopping && running.identity.lineage.is_some() => {
                 self.note(&running.identity);
                 let request = restart::Request::default();
@@ -147,7 +147,7 @@ impl Actor {
         let _ = fs::remove_file(directory.join(OLD_ADMIN));
     }
 
-    /// Cleans up after a replacement of which only one Envoy is still running.
+    /// Cleans up after a replacement if only one of its two Envoys is still running.
     fn tidy(&mut self, running: &RunningEnvoy) {
         let old = self.config.runtime_dir.join(OLD_ADMIN);
         let answers =

@@ -1,10 +1,10 @@
 //! Finds the interfaces of this host that lead to other hosts.
 //!
-//! Clients cannot reach every address of a node: not those of container bridges, the host ends of
-//! Pod links, or tunnels. An interface leads to other hosts if it is hardware (real or virtual), if
-//! it has a default route, or if it is stacked on hardware (a bond, a VLAN, or a bridge with a
-//! network card). Non-loopback addresses on `lo` also count as reachable, because they are assigned
-//! for clients.
+//! Clients cannot reach a node's addresses on container bridges, tunnels, or the host ends of Pod
+//! links. An interface leads to other hosts if it is hardware (real or virtual), if it has a
+//! default route, or if it is stacked on hardware (a bond, a VLAN, or a bridge with a network
+//! card). Non-loopback addresses on `lo` also count as reachable, because they are assigned for
+//! clients.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -29,7 +29,7 @@ pub(super) struct AddressRequest {
     pub requested: Vec<IpAddr>,
     /// Addresses on which the Gateway is currently served.
     pub held: Vec<IpAddr>,
-    /// Ports that the Gateway binds, after applying the port map. A TCP port does not conflict with
+    /// Ports that the Gateway binds according to the port map. A TCP port does not conflict with
     /// the UDP port of the same number.
     pub ports: BTreeSet<(Transport, u32)>,
 }

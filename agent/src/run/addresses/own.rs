@@ -1,4 +1,4 @@
-//! Tracks this host's addresses, and decides whether endpoints may have them.
+//! Tracks this host's addresses, and decides whether endpoints may use them.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -89,8 +89,8 @@ pub(super) fn seal_anew(kubeconfig: &Path, stored: &StoredToken) {
     }
 }
 
-/// Returns true once half of the credential's lifetime has passed since it was issued, by the
-/// host's clock, or since the last renewal. `renewed` is the time since that renewal. Returns false
+/// Returns true once half of the credential's lifetime has passed since its issue (according to the
+/// host's clock) or since the last renewal. `renewed` is the time since that renewal. Returns false
 /// during the first quarter of the lifetime after a renewal, whatever the clock shows.
 fn is_due(credential: &Credential, now: Timestamp, renewed: Option<Duration>) -> bool {
     let life = credential.lifetime_seconds();

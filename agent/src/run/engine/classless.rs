@@ -1,5 +1,5 @@
 //! Finds Gateways that are still declared although their GatewayClass is gone from the manifests.
-//! Such Gateways are withdrawn only once the removal is known to be intentional. Pure.
+//! Such Gateways are withdrawn only once it is known that the class was removed on purpose. Pure.
 
 use std::collections::BTreeSet;
 

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub(super) use self::recorder::Recorder;
 pub(crate) use self::store::list;
 
-/// Path of the events on the agent's socket.
+/// HTTP path of the events on the agent's socket.
 pub(crate) const EVENTS_PATH: &str = "/events";
 
 /// An event in this host's history.

@@ -20,7 +20,7 @@ use crate::run::report::ReportSource;
 /// Delay between a change and the comparison, so that several changes share one comparison.
 /// Conditions that end sooner may be missed.
 const GATHER: Duration = Duration::from_secs(1);
-/// Interval between comparisons without a change: warnings about expiry depend on the time.
+/// Interval between comparisons while nothing changes, because expiry depends on the time.
 const LATER: Duration = Duration::from_secs(60);
 
 /// Records events. Remembers the facts of the last comparison.

@@ -43,7 +43,7 @@ impl Handshakes {
     /// Starts to verify the key pairs that have changed since the previous target.
     pub(super) fn begin(&mut self, served: &Arc<Target>) {
         let Some(before) = self.known.replace(Arc::clone(served)) else {
-            // A new Envoy has only new key pairs, so comparing their serial numbers is sufficient.
+            // In a new Envoy, all key pairs are new, so comparing serial numbers is sufficient.
             return;
         };
         if before.encoded.keys() == served.encoded.keys() {

@@ -77,7 +77,7 @@ pub(super) struct InstanceSettings {
 }
 
 impl Instance {
-    /// Returns this Gateway's part of the inotify instances.
+    /// Returns this Gateway's access to the reserve of inotify instances.
     fn instances(&self) -> EnvoyInstances {
         self.settings.reserve.envoy(self.gateway.to_string())
     }

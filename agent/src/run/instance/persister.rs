@@ -45,7 +45,7 @@ impl Persister {
         self.newest.send_replace(Some(Arc::clone(wanted)));
     }
 
-    /// Waits until the newest target is stored, and stops.
+    /// Waits until the newest target is stored, then stops the task.
     pub(super) async fn finish(self) {
         drop(self.newest);
         // Ignore a panic in the task: it is already logged, and nothing more can be stored.
@@ -121,8 +121,8 @@ async fn run(
 }
 
 /// Waits for further changes if only endpoints have changed since the last write. Returns the
-/// newest target, and its digest without endpoints. `last` contains that digest of the last stored
-/// target, and when it was stored.
+/// newest target, and its digest without endpoints. `last` contains the same digest for the last
+/// stored target, and when that target was stored.
 async fn gathered(
     newest: &mut watch::Receiver<Option<Arc<Target>>>,
     mut wanted: Arc<Target>,

@@ -95,8 +95,8 @@ impl Publisher {
         self.keeper.finish().await;
     }
 
-    /// Records that a running Envoy was replaced on purpose, so that this is not counted as a
-    /// restart after a crash.
+    /// Records that a running Envoy was replaced on purpose, so that the replacement is not counted
+    /// as a crash.
     pub(super) fn record_replaced(&mut self, restarted: Restarted) {
         self.replaced = Some(restarted);
     }
@@ -111,8 +111,7 @@ impl Publisher {
     }
 
     /// Records Envoy's state. Returns true if the target must be published again. A new process has
-    /// read the files without the agent, and they may have been modified, so its state must be
-    /// verified.
+    /// read files that may have been modified, so its state must be verified.
     pub(super) async fn follow(
         &mut self,
         before: &State,

@@ -1,6 +1,6 @@
-//! Holds revisions that are probably a mistake because they remove much of the configuration. A
-//! held revision waits until an operator accepts it, or until the source has kept it for a while.
-//! Pure: the time is an argument.
+//! Holds revisions that are probably a mistake because they remove a large part of the
+//! configuration. A held revision waits until an operator accepts it, or until the source has kept
+//! it for a while. Pure: the time is an argument.
 
 use std::time::{Duration, Instant};
 

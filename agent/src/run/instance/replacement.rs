@@ -14,7 +14,7 @@ use crate::run::commands::ReplySink;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Minimum time between attempts that no command requested.
+/// Minimum time between automatic attempts.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Decides when an Envoy is replaced, and replaces it.

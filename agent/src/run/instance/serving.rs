@@ -358,8 +358,8 @@ impl Serving {
     }
 }
 
-/// Applies the current settings to held revisions and overlaps. Returns true if that selected
-/// another target.
+/// Applies the current settings to held revisions and overlaps. Returns true if this changes the
+/// selected target.
 fn take_settings(selector: &mut TargetSelector, live: &mut watch::Receiver<LiveSettings>) -> bool {
     let (most_removed, hold, overlap) = {
         let live = live.borrow_and_update();

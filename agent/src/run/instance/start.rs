@@ -46,7 +46,7 @@ impl Instance {
         let instances = self.instances();
         let mut applier = applier.with_instances(instances.clone());
         let there = applier.on_disk().subscriptions();
-        // Write the shares again: the file may be damaged, or this agent may have a different
+        // Write the shares file again: it may be damaged, or this agent may have a different
         // open-file limit.
         applier.share_out(&first.rendered.shares)?;
         let mut from_files = first.restored && opened.junk.is_empty() && has_files(&applier);

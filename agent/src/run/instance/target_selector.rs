@@ -1,5 +1,5 @@
 //! Selects the target of a Gateway's Envoy: the source's newest target, unless that is held or the
-//! Gateway was rolled back. Adds the certificates that stay trusted after a rotation.
+//! Gateway was rolled back. Adds the CA certificates that stay trusted after a rotation.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::run::target::Target;
 use crate::run::{accepted, history, kept_keys};
 use crate::seal::SealingKeys;
 
-/// The target that is selected for one Gateway, and the reason.
+/// The target that is selected for one Gateway, and why.
 pub(super) struct TargetSelector {
     gateway: NamespacedName,
     known: watch::Receiver<SourceState>,

@@ -44,8 +44,8 @@ pub(super) struct Budgets {
 }
 
 impl Budgets {
-    /// Reads the use of resources by the Envoys with these PIDs. Blocks while the kernel lists
-    /// their open files.
+    /// Reads the resource usage of the Envoys with these PIDs. Blocks while the kernel lists their
+    /// open files.
     pub(super) fn read(envoys: BTreeMap<String, u32>, reserve: ReserveLevel) -> Self {
         let pids: Vec<u32> = envoys.values().copied().collect();
         let Budget {

@@ -98,7 +98,7 @@ pub(super) struct PhaseTime {
 #[derive(Clone, Debug)]
 pub(in crate::run) struct ApplyCounts {
     outcomes: [u64; ApplyOutcome::ALL.len()],
-    /// How long changes took until Envoy was verified to serve them.
+    /// Time from each change until Envoy was verified to serve it.
     pub(super) durations: Durations,
     /// How long accepted steps took, in the order of [`Phase`].
     phases: [PhaseTime; Phase::ALL.len()],
@@ -167,7 +167,7 @@ impl ApplyCounts {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Durations {
     /// Upper bounds in ascending order, each with the number of durations above the previous bound
-    /// and not above this one.
+    /// and up to this bound.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
 }

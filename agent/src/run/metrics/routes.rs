@@ -20,7 +20,7 @@ const CLASSES: [(&str, &str); 5] = [
     ("5", "5xx"),
 ];
 
-/// Counts of one route, over all virtual hosts.
+/// Counts of one route, summed over all virtual hosts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RouteTraffic {
     /// Number of backend responses, in the order of [`CLASSES`].
@@ -58,7 +58,7 @@ impl RouteTraffic {
         }
     }
 
-    /// Completes the counts after those of all virtual hosts have been added.
+    /// Completes the counts once the counts of all virtual hosts have been added.
     pub(super) fn finish(&mut self) {
         self.durations.differences();
     }

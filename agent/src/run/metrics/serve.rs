@@ -26,7 +26,7 @@ use crate::host::reserve::InotifyReserve;
 use crate::run::observed::{AllObserved, Observed, newest};
 use crate::run::report::ReportSource;
 
-/// Path of the metrics.
+/// HTTP path of the metrics.
 pub(in crate::run) const METRICS_PATH: &str = "/metrics";
 
 /// Timeout for an Envoy's statistics. It must be below Prometheus's own timeout, which is ten

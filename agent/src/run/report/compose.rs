@@ -43,15 +43,15 @@ pub(in crate::run) struct ReportFacts<'a> {
     /// True if the kernel moves pending connections of a closing socket to another socket that
     /// listens on the same port.
     pub(in crate::run) moves_connections: bool,
-    /// Time of the report, which determines which certificates will expire soon.
+    /// Time of the report, which determines which certificates count as expiring soon.
     pub(in crate::run) now: Timestamp,
 }
 
 /// Hint for a host whose kernel does not move pending connections.
 const NOT_PARKED: &str = "if Envoy died, new connections would be refused until the next Envoy listens; set net.ipv4.tcp_migrate_req to 1 to let them wait instead";
 
-/// Composes the report. The objects are optional, because computing the statuses of many objects
-/// takes long. If they are omitted, their conditions do not affect the reported health.
+/// Composes the report. The objects are optional, because computing the statuses of many objects is
+/// slow. If they are omitted, their conditions do not affect the reported health.
 pub(in crate::run) fn report(facts: &ReportFacts<'_>, with_objects: bool) -> Report {
     let ReportFacts {
         agent,

@@ -16,7 +16,7 @@ use crate::run::observed::{AllObserved, Observed, newest};
 /// Interval between checks.
 const TICK: Duration = Duration::from_secs(5);
 
-/// Returns, by Gateway, a warning for each certificate that an Envoy serves and that expires soon.
+/// Returns a warning for each served certificate that expires soon, by Gateway.
 pub(in crate::run) fn warnings<'a>(
     observed: impl IntoIterator<Item = (&'a NamespacedName, &'a Observed)>,
     now: Timestamp,
@@ -33,7 +33,7 @@ pub(in crate::run) fn warnings<'a>(
     found
 }
 
-/// Adds to the statuses warnings about expiring listener certificates and expired trust bundles.
+/// Adds warnings about expiring listener certificates and expired trust bundles to the statuses.
 pub(super) fn with_expiry(mut resolution: Resolution, now: Timestamp) -> Resolution {
     let expiries = resolution.listener_expiries();
     let gateways = resolution.statuses.gateways.iter_mut();

@@ -37,7 +37,7 @@ pub struct Report {
     /// Possible improvements to this host. Hints are not problems.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<String>,
-    /// Warnings, one sentence each, such as about certificates that expire soon.
+    /// Warnings, one sentence each, for example about certificates that expire soon.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Names of Gateways whose instance has not started yet.
@@ -198,7 +198,7 @@ pub struct GatewayReport {
     pub gateway: String,
     /// State of the Gateway.
     pub state: AgentState,
-    /// Explanation in one sentence, if the state needs one.
+    /// Explanation in one sentence, if the state needs explaining.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// Addresses on which the Gateway listens.
@@ -230,14 +230,14 @@ pub struct GatewayReport {
     /// Envoy's reasons for rejecting the newest change as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusal: Vec<String>,
-    /// Certificates that rotations removed from trust bundles, but that are still trusted.
+    /// Certificates that are still trusted, although rotations removed them from trust bundles.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retained: Vec<RetainedReport>,
     /// Number of backends whose endpoints are inlined in the list of clusters, because Envoy may
     /// not watch more files. Changes to inlined endpoints cost more.
     #[serde(default, skip_serializing_if = "is_none_inline")]
     pub inline_backends: usize,
-    /// Progress of the drain in progress, if any.
+    /// Progress of the current drain, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining: Option<String>,
     /// The Envoy.
@@ -252,7 +252,7 @@ fn is_none_inline(count: &usize) -> bool {
     *count == 0
 }
 
-/// A certificate that a rotation removed from a trust bundle, but that is still trusted.
+/// A certificate that is still trusted, although a rotation removed it from a trust bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RetainedReport {

@@ -20,7 +20,7 @@ pub(super) fn objects(
     transitions: &Transitions,
     observed: &BTreeMap<NamespacedName, Observed>,
 ) -> Vec<ObjectReport> {
-    // Conditions that were not set by resolution get the time at which Envoy last accepted a
+    // Conditions that resolution did not set get the time at which Envoy last accepted a
     // configuration.
     let applied_at = |gateway: &NamespacedName| {
         observed

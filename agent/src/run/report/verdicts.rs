@@ -1,4 +1,4 @@
-//! Adds to the statuses whether this host's Envoys have accepted each object. Pure.
+//! Records in the statuses whether this host's Envoys have accepted each object. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
 use crate::run::target::Target;
 
-/// Adds to the statuses whether this host's Envoys have accepted each object. The statuses describe
-/// the newest targets, but an Envoy may still serve an older target.
+/// Records in the statuses whether this host's Envoys have accepted each object. The statuses
+/// describe the newest targets, but an Envoy may still serve an older target.
 pub(super) fn with_hosts(
     mut statuses: Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,
@@ -79,7 +79,7 @@ pub(super) fn with_hosts(
     statuses
 }
 
-/// Adds the route parts that Envoys reject to the statuses of the routes.
+/// Adds rejected route parts to the statuses of their routes.
 fn refuse_routes(
     statuses: &mut Statuses,
     merged: &BTreeMap<NamespacedName, MergedGateway>,

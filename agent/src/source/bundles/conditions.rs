@@ -17,7 +17,7 @@ use crate::source::snapshots::read_keys;
 pub(super) struct Conditions {
     pub(super) trusted: TrustedKeys,
     pub(super) identity: Option<HostIdentity>,
-    /// Key pairs from the key file that is separate from the bundles.
+    /// Key pairs from the separate key file, not from the bundles.
     pub(super) keys: Vec<KeyPair>,
     keys_stamp: Option<Stamp>,
     /// Errors, each with the affected file.

@@ -25,7 +25,7 @@ pub(super) struct BundleRules<'a> {
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
 }
 
-/// A valid bundle that was not compared with other bundles yet.
+/// A valid bundle that has not been compared with other bundles yet.
 #[derive(Debug)]
 pub(super) struct GoodBundle {
     pub(super) gateway: NamespacedName,

@@ -2,9 +2,9 @@
 //! apply`.
 //!
 //! For each Gateway, the source serves the valid bundle with the highest sequence number, but never
-//! a bundle that is older than one already applied, unless an operator allows it. Removing a file
-//! changes nothing, because a USB stick is eventually unplugged. Only files named `*.bundle` are
-//! read. An incomplete file counts as an error if nothing is written to it for a while.
+//! a bundle older than one already applied, unless an operator allows it. Removing a file changes
+//! nothing, because a USB stick is eventually unplugged. Only files named `*.bundle` are read. An
+//! incomplete file counts as an error if nothing is written to it for a while.
 
 mod choose;
 mod conditions;

@@ -107,7 +107,7 @@ impl BundleMemory {
         all.collect()
     }
 
-    /// Returns when trust in a certificate ends next, or when one is forgotten next.
+    /// Returns when trust in any certificate next ends, or any certificate is next forgotten.
     pub(super) fn next(&self, time: Timestamp) -> Option<Timestamp> {
         let lost = self.bundles.values().flat_map(|bundle| &bundle.lost);
         let times = lost.flat_map(|lost| [lost.until, lost.remembered_until]);
@@ -152,8 +152,8 @@ impl RememberedBundle {
     }
 
     /// Returns the removed certificates that are still trusted. If a bundle has any revocation
-    /// list, Envoy rejects certificates from each CA that has none. A removed certificate is
-    /// therefore trusted only if either all or none of the CAs, including its own, have lists.
+    /// list, Envoy rejects certificates from each CA that has none. A removed CA certificate
+    /// therefore stays trusted only if both it and the bundle have lists, or neither has one.
     fn trusted(&self, time: Timestamp) -> impl Iterator<Item = &LostCertificate> {
         let lost = self.lost.iter();
         lost.filter(move |lost| {

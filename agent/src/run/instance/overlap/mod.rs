@@ -70,8 +70,8 @@ impl Overlap {
         }
     }
 
-    /// Returns true if an earlier agent stored retained certificates, some of which may have
-    /// expired in Envoy's files since then.
+    /// Returns true if an earlier agent stored retained certificates. Envoy's files may contain
+    /// some in which trust has ended since then.
     pub(super) fn was_there(&self) -> bool {
         self.stored.is_some()
     }

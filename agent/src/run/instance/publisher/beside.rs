@@ -13,13 +13,13 @@ use crate::run::instance::pacing::Queue;
 use crate::run::target::Target;
 
 impl Publisher {
-    /// Returns which parts of a target Envoy does not have yet.
+    /// Returns the parts of `wanted` that Envoy does not have yet.
     pub(in crate::run::instance) fn waiting(&self, wanted: &Target) -> Waiting {
         Waiting::of(self.applier.on_disk(), &wanted.rendered)
     }
 
-    /// Returns the part in this queue, if it can be applied before the rest of the change. Returns
-    /// `None` if the part depends on the rest.
+    /// Returns this queue's part of the target if it can be applied before the rest of the change,
+    /// or `None` if it depends on the rest.
     pub(in crate::run::instance) fn ahead(
         &self,
         wanted: &Target,

@@ -59,7 +59,7 @@ impl Publisher {
             let missing = lacking.needed - lacking.free;
             if !is_clean {
                 is_clean = true;
-                // Unused clusters have files that occupy some of the missing instances.
+                // The files of unused clusters occupy some of the missing instances.
                 if self.has_left_over() {
                     self.remove_left_over().await;
                     self.await_closing(lacking.needed).await;
@@ -163,8 +163,8 @@ impl Publisher {
         }
     }
 
-    /// Takes the least valuable files from Envoy until enough instances are free, or until a
-    /// timeout. Returns true if Envoy watches fewer files than before.
+    /// Takes the least valuable files from Envoy until enough instances are free or the time is up.
+    /// Returns true if Envoy watches fewer files than before.
     async fn make_room(&mut self, fewer: usize, free: usize) -> bool {
         let Some(served) = self.observed.borrow().applied.clone() else {
             return false;

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CleanUp {
     left: Option<LeftOver>,
-    /// Until then, connections of removed listeners may still use clusters that nothing else uses.
+    /// Time until which connections to removed listeners may use clusters that nothing else uses.
     draining: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ struct LeftOver {
 }
 
 impl CleanUp {
-    /// Returns when the current change should remove unused resources: at once, later, or not yet.
+    /// Returns when resources that the current change leaves unused should be removed.
     pub(super) fn removal(self, now: Instant) -> Removal {
         if self.draining.is_some_and(|until| now < until) {
             return Removal::Hold;
@@ -44,7 +44,7 @@ impl CleanUp {
         }
     }
 
-    /// Returns when unused clusters should be removed, unless a change is waiting then.
+    /// Returns when unused clusters should be removed if no change is waiting.
     pub(super) fn due(self) -> Option<Instant> {
         let quiet = self.left?.last_change + QUIET;
         Some(self.draining.map_or(quiet, |until| until.max(quiet)))
@@ -85,8 +85,7 @@ impl Serving {
         }
     }
 
-    /// Reduces the number of files that Envoy watches until its successor has enough inotify
-    /// instances.
+    /// Makes Envoy watch fewer files if its successor would lack inotify instances.
     pub(super) async fn prepare_replacement(&mut self) {
         self.clean_up().await;
         if self.state.is_live() {

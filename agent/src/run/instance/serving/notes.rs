@@ -7,7 +7,7 @@ use crate::envoy::restart::Restarted;
 use crate::run::observed::Observed;
 
 impl Serving {
-    /// Records that the Envoy was replaced, or why not.
+    /// Records that the Envoy was replaced, or why it was not.
     pub(super) fn record_replaced(&mut self, replaced: Result<Restarted, String>) {
         match &replaced {
             Ok(restarted) => self.publisher.record_replaced(*restarted),
