@@ -83,7 +83,7 @@ pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
-/// Encodes the runtime file (RTDS) with the shares. `runtime` is its only resource.
+/// Encodes the runtime file (RTDS), which contains traffic shares. `runtime` is its only resource.
 pub(crate) fn encode_shares(runtime: &Bytes) -> EncodedFile {
     let resource = Resource {
         name: String::new(),

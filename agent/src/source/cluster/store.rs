@@ -31,9 +31,9 @@ pub(super) struct ClusterStore {
     /// Requests and pauses that are in progress. Each future returns its result.
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
-    /// True once all objects were listed.
+    /// True once all objects have been listed.
     listed: bool,
-    /// Problems with objects of Gateways beyond the maximum number.
+    /// Problems with objects that are ignored because there are too many Gateways.
     refused: Vec<SourceProblem>,
     /// Labels of Gateways whose pieces have changed.
     touched: BTreeSet<String>,

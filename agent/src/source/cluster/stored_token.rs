@@ -128,7 +128,7 @@ impl StoredToken {
                 config.auth_info = user.map_err(|_| format!("{}: not a token", path.display()))?;
                 return Ok(());
             }
-            // Use the copy of an agent that can unseal the token.
+            // Use the copy that an agent with the sealing keys has written.
             Err(_) if self.copy.exists() => {}
             Err(error) => return Err(error),
         }

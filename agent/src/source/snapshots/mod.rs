@@ -28,7 +28,7 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Maximum number of directories under the root, and of files in each. Valid ones have fewer.
+/// Maximum number of directories under the root, and of files in each. Valid sources have fewer.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 

@@ -93,7 +93,7 @@ pub(super) fn location(
                 UrlScheme::Http => "80",
                 UrlScheme::Https => "443",
             };
-            // Envoy leaves out the default port of the request's own scheme.
+            // Envoy omits a port that is the default for the request's own scheme.
             if scheme != request.scheme.as_str() && digits == implied {
                 before.to_owned()
             } else {

@@ -295,7 +295,7 @@ fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     before.is_none()
 }
 
-/// Returns the field that belongs to a filter type, or `None` for an unknown type.
+/// Returns the field that a filter of this type must set, or `None` for an unknown type.
 fn member(type_: &FilterType) -> Option<&'static str> {
     Some(match type_ {
         FilterType::RequestHeaderModifier => "requestHeaderModifier",

@@ -89,8 +89,8 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         }
     }
 
-    /// Adds a route that contains these rules and attaches to listeners of the Gateway at this
-    /// index. Returns the route's index, or `None` if no request could reach the route.
+    /// Adds a route with these rules, attached to listeners of the Gateway at this index. Returns
+    /// the route's index, or `None` if no request could reach the route.
     pub(crate) fn push(
         &mut self,
         owner: &RuleOwner<'w>,

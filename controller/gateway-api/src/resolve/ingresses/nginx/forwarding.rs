@@ -105,8 +105,8 @@ impl Forwarding {
     }
 }
 
-/// Reads `proxy-next-upstream`. Only with `non_idempotent` do statuses cause retries, because Envoy
-/// would also retry POST requests.
+/// Reads `proxy-next-upstream`. Response statuses cause retries only if `non_idempotent` is listed,
+/// because Envoy retries POST requests, too.
 fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
     let tries = from.read("proxy-next-upstream-tries", |text| {
         number(text, 1..=Retry::MAX_ATTEMPTS + 1)
