@@ -21,8 +21,8 @@ use crate::xds::{XdsKind, response};
 const FILE: &str = "session-ticket-keys";
 /// Maximum size of the file in bytes.
 const MAX_FILE: u64 = 4096;
-/// Maximum interval between checks whether a rotation is due. It is limited because the clock may
-/// be adjusted.
+/// Maximum interval between checks for a due rotation. It is limited because the clock may be
+/// adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Error for keys that cannot be stored.
@@ -77,7 +77,7 @@ impl TicketRotator {
         Ok(rotator)
     }
 
-    /// Returns a handle through which one Envoy gets the current keys, including later ones.
+    /// Returns a handle through which one Envoy gets the keys, and later the rotated keys.
     pub(crate) fn tickets(&self) -> Tickets {
         Tickets(self.newest.subscribe())
     }

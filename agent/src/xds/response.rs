@@ -142,7 +142,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns a listener's encoded addresses. Returns none if the listener cannot be decoded.
+/// Returns a listener's encoded addresses. If the listener cannot be decoded, returns no addresses.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,

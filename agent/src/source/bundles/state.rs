@@ -127,7 +127,7 @@ impl BundleState {
         self
     }
 
-    /// Returns the directory itself.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -249,7 +249,7 @@ impl BundleState {
         })
     }
 
-    /// Records the bundle applied for a Gateway. The record is on disk when this returns.
+    /// Records the bundle applied for a Gateway. The record is on disk when this function returns.
     pub fn take(
         &self,
         gateway: &NamespacedName,

@@ -237,7 +237,7 @@ impl ClusterStore {
         }));
     }
 
-    /// Reads a manifest by name before its Gateway may be withdrawn.
+    /// Reads a manifest by name, as required before its Gateway is withdrawn.
     fn doubt(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;

@@ -65,7 +65,7 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// Describes the string that was expected: `text`, or what the field's type says that it expects.
+/// Describes the string that was expected: as `text`, unless the type has a better description.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {

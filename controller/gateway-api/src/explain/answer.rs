@@ -40,8 +40,7 @@ pub(super) fn explain(
     };
 }
 
-/// Returns the route's CORS response if the request is a preflight that CORS handles, or `None`
-/// otherwise.
+/// If the request is a preflight that CORS handles, returns the route's CORS response.
 fn preflight_answer(
     snapshot: &Snapshot,
     winner: Taker<'_>,

@@ -60,8 +60,8 @@ pub(super) enum HeaderValue {
     Unknown,
 }
 
-/// Prepares a request for comparison with routes, or returns Envoy's response if it does not route
-/// the request.
+/// Prepares a request for comparison with routes, or returns Envoy's response if Envoy does not
+/// route the request.
 pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     let mut headers = request.headers.clone();
     let underscored = headers.iter().position(|it| it.name.contains('_'));

@@ -255,7 +255,7 @@ pub enum ExplainedOutcome {
         host: String,
         /// Path and query that the backends receive.
         path: String,
-        /// Timeout in milliseconds for the request with all retries. `None` for no limit.
+        /// Timeout in milliseconds for the request, including all retries. `None` for no limit.
         request_timeout_ms: Option<u64>,
         /// Timeout in milliseconds for one attempt. `None` for no limit.
         backend_timeout_ms: Option<u64>,
@@ -300,6 +300,6 @@ pub struct ExplainedTls {
     pub sni: String,
     /// Names of which the backend's certificate must contain at least one.
     pub names: Vec<String>,
-    /// Name of the CA certificates for validating the backend. Empty for the system's CAs.
+    /// Name of the trust bundle for validating the backend. Empty for the system's CAs.
     pub authorities: String,
 }

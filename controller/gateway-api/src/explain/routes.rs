@@ -116,7 +116,7 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // If Envoy itself responds, check for a preflight before other matches. Otherwise, check last.
+    // If Envoy itself responds, check for a preflight first. Otherwise, check for it last.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

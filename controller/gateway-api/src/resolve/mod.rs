@@ -91,7 +91,7 @@ pub struct Resolution {
     pub statuses: Statuses,
     /// Gateways that are not served because their class serves only one Gateway.
     pub unserved: BTreeSet<NamespacedName>,
-    /// Gateways published together with others of their class, including Gateways not accepted.
+    /// Gateways published together with others of their class, including unaccepted Gateways.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
     /// Names under which nothing can be published now, because parameters are invalid. The last
     /// publication under these names remains in effect.

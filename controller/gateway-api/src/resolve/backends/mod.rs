@@ -302,7 +302,7 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// Returns the Backend with this name, which [`Self::resolve`] returned, and its endpoints.
+    /// Returns the Backend with this name, and its endpoints. [`Self::resolve`] returns such names.
     /// Endpoints are not cached, because they take as much memory as everything else combined and
     /// nearly every Backend is in only one snapshot.
     pub(crate) fn named(

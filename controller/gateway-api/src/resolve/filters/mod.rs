@@ -232,8 +232,7 @@ pub(crate) struct BackendFilters {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
 }
 
-/// Reads the filters of a backend reference. Only header modifiers and rewrites are supported
-/// there.
+/// Reads the filters of a backend reference. Only header modifiers and rewrites are supported.
 pub(crate) fn read_backend(
     filters: &[Filter],
     rewrites: BackendRewrites,

@@ -297,7 +297,7 @@ fn check<'w>(
     }
 }
 
-/// Returns the hostnames of listeners whose certificates do not cover their hostname.
+/// Returns the listener hostnames that the listener's own certificates do not cover.
 pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
     let by_owner = gateways.iter().flat_map(CheckedGateway::listeners_by_owner);
     listeners::uncovered::collect(by_owner)

@@ -20,7 +20,7 @@ use crate::world::{Kind, ObjectKey, World};
 /// Previous versions of changed Services. `None` if the Service did not exist.
 pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 
-/// Services whose users all count as changed routes.
+/// Services that are used only by routes that count as changed.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
 /// A function that returns the endpoint sets of Services, and the problems found in their
@@ -29,7 +29,7 @@ pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
 /// Adds unchanged routes to `routes` if they use a Service that changed, or that a changed route
-/// started or stopped using. Returns those of these Services whose users are now all in `routes`.
+/// started or stopped using. Of these Services, returns those whose users are now all in `routes`.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,

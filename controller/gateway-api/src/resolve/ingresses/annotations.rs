@@ -1,4 +1,4 @@
-//! Annotations on Ingresses, for Sesame and for other controllers.
+//! Annotations on Ingresses: Sesame's own, and those of other controllers.
 
 use super::contour;
 use super::nginx::{self, NginxSettings};

@@ -35,7 +35,7 @@ pub(crate) struct LayeredLookup<'a, 'w, 'o> {
 /// The HTTPProxy or Ingress whose rules are being checked.
 pub(crate) struct RuleOwner<'w> {
     object: ObjectKey,
-    /// Prefix of the names of rules: the object as `Kind/namespace/name`.
+    /// Prefix of rule names: the object as `Kind/namespace/name`.
     provenance: String,
     pub(crate) metadata: &'w Metadata,
 }

@@ -326,7 +326,7 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
-    /// Returns rules that redirect requests with the same matches to HTTPS, with this status.
+    /// Returns rules with the same matches that redirect requests to HTTPS, with this status.
     pub(super) fn redirects(&self, status: u32) -> Vec<CheckedRule> {
         let to = RedirectTo {
             status,

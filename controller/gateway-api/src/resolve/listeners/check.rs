@@ -160,8 +160,8 @@ fn check_hostname(
     Some(host)
 }
 
-/// Returns the protocol and the route kinds that may attach. The protocol is `None` if it supports
-/// none.
+/// Returns the protocol and the route kinds that may attach. The protocol is `None` if it is
+/// unsupported.
 fn check_kinds(
     protocol: &Protocol,
     asked: &[RouteGroupKind],

@@ -226,7 +226,7 @@ fn load_balancer(from: &mut Annotations<'_>) -> Option<LoadBalancer> {
     })
 }
 
-/// Returns the part of a request to hash for this nginx variable.
+/// Returns the part of a request that this nginx variable selects for hashing.
 fn hashed(variable: &str) -> Result<hash_policy::Kind, String> {
     use hash_policy::Kind;
     let named = |name: &str| {

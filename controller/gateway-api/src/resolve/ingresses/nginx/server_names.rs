@@ -16,7 +16,7 @@ const TO_OTHER_NAME: u32 = 308;
 /// Names that an Ingress serves besides the hosts of its rules.
 #[derive(Default)]
 pub(in super::super) struct ServerNames {
-    /// Hosts that get the rules of the first host.
+    /// Hosts to which the Ingress's first rule that has a host also applies.
     pub(in super::super) aliases: Vec<Hostname>,
     redirects_www: bool,
 }
