@@ -78,7 +78,7 @@ impl FetchedKeySets {
     }
 }
 
-/// The files with copies in a directory.
+/// The files in one directory that contain copies of key sets.
 struct CopyFiles {
     directory: PathBuf,
 }

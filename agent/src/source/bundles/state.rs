@@ -75,7 +75,7 @@ pub struct TakenBundle {
     pub digest: String,
 }
 
-/// The directory of this state.
+/// The bundle state in one state directory.
 #[derive(Clone, Debug)]
 pub struct BundleState {
     root: PathBuf,
