@@ -18,7 +18,7 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 /// Suffix of each file's name.
 const SUFFIX: &str = ".json";
 
-/// The key sets that are fetched for an engine.
+/// The remote key sets that this agent fetches.
 #[derive(Debug)]
 pub(crate) struct FetchedKeySets {
     requests: watch::Sender<Option<Arc<KeySetRequests>>>,
@@ -31,7 +31,7 @@ impl FetchedKeySets {
         let store = CopyFiles { directory };
         let (requests, requested) = watch::channel(None);
         let (observed, copies) = watch::channel(Arc::new(store.read()));
-        // Agents always fetch. The channel must stay open.
+        // An agent is always active. The sender is kept, because the channel must stay open.
         let (always, active) = watch::channel(true);
         let keeper = KeySetKeeper {
             store,
@@ -78,7 +78,7 @@ impl FetchedKeySets {
     }
 }
 
-/// The files with copies in a directory.
+/// The files in one directory that contain copies of key sets.
 struct CopyFiles {
     directory: PathBuf,
 }

@@ -8,9 +8,9 @@ use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 /// Maximum number of keys: the current key, and previous keys whose tickets are still accepted.
 const KEPT: usize = 3;
-/// First byte of the file. It identifies the format.
+/// First byte of the file, which identifies the format.
 const FORMAT: u8 = 1;
-/// Length of the header in bytes. It contains the format and the creation time of the current key.
+/// Length in bytes of the header: the format, and the creation time of the current key.
 const HEAD: usize = 1 + size_of::<i64>();
 
 type TicketKey = [u8; TICKET_KEY_BYTES];

@@ -2,8 +2,8 @@
 //! Envoys of the host.
 //!
 //! With these keys, clients can resume sessions after a certificate rotation or a restart of Envoy.
-//! The keys decrypt recorded connections, so they must be kept private, and only in memory that a
-//! reboot clears.
+//! The keys decrypt recorded connections, so they must be kept private, and stored only in memory
+//! that a reboot clears.
 
 mod keys;
 mod rotator;

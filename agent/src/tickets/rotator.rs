@@ -21,7 +21,7 @@ use crate::xds::{XdsKind, response};
 const FILE: &str = "session-ticket-keys";
 /// Maximum size of the file in bytes.
 const MAX_FILE: u64 = 4096;
-/// Maximum interval between checks for whether a rotation is due, because the clock may be
+/// Maximum interval between checks for a due rotation. It is limited because the clock may be
 /// adjusted.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -77,12 +77,12 @@ impl TicketRotator {
         Ok(rotator)
     }
 
-    /// Returns a handle through which one Envoy gets the current keys, including later ones.
+    /// Returns a handle through which one Envoy gets the keys, and later the rotated keys.
     pub(crate) fn tickets(&self) -> Tickets {
         Tickets(self.newest.subscribe())
     }
 
-    /// Rotates the keys whenever that is due. Never returns.
+    /// Rotates the keys whenever a rotation is due. Never returns.
     pub(crate) async fn run(self) {
         loop {
             let rests = self.newest.borrow().rests(Timestamp::now(), self.period);
@@ -126,7 +126,7 @@ impl Tickets {
         Ok(Self(watch::Sender::new(keys).subscribe()))
     }
 
-    /// Returns the keys in the form in which they replace missing keys.
+    /// Returns the keys, to replace session ticket keys that are missing from a Secret.
     pub(crate) fn stand_in(&self) -> StandInTickets {
         let keys = self.0.borrow();
         StandInTickets(keys.keys().flatten().copied().collect())

@@ -1,5 +1,5 @@
-//! Models the files that Envoy watches: the subscription of each file, its bytes, and the version
-//! that Envoy reports once it has accepted the file.
+//! Models the files that Envoy watches: Envoy's subscription to each file, the file's bytes, and
+//! the version that Envoy reports once it has accepted the file.
 //!
 //! Pure: no code here opens a file. `sesame_render::layout` defines the paths.
 

@@ -83,7 +83,7 @@ pub(crate) fn encode(kind: XdsKind, resources: &[Resource]) -> EncodedFile {
     response(kind.type_url(), version(kind, resources), resources)
 }
 
-/// Encodes the runtime file (RTDS) with the shares. `runtime` is its only resource.
+/// Encodes the runtime file (RTDS), which contains traffic shares. `runtime` is its only resource.
 pub(crate) fn encode_shares(runtime: &Bytes) -> EncodedFile {
     let resource = Resource {
         name: String::new(),
@@ -142,7 +142,7 @@ pub(crate) fn decode(kind: XdsKind, file: &Bytes) -> Option<DecodedFile> {
     (version == self::version(kind, &resources)).then_some(DecodedFile { version, resources })
 }
 
-/// Returns a listener's encoded addresses. Returns none if the listener cannot be decoded.
+/// Returns a listener's encoded addresses. If the listener cannot be decoded, returns no addresses.
 pub(crate) fn listener_addresses(listener: &Bytes) -> Vec<Bytes> {
     let ListenerAddresses {
         address,

@@ -108,9 +108,9 @@ impl Subscription {
         }
     }
 
-    /// Returns the prefix of the names of the subscription's statistics, which end in
-    /// `.version_text` or `.update_rejected`. Returns `None` for a route table, because the prefix
-    /// also contains the stat prefix of a listener.
+    /// Returns the prefix of the subscription's statistics. Their full names end in `.version_text`
+    /// or `.update_rejected`. Returns `None` for a route table, because the prefix also contains
+    /// the stat prefix of a listener.
     pub fn stat_scope(&self) -> Option<String> {
         match self.kind {
             XdsKind::Listeners => Some("listener_manager.lds".to_owned()),

@@ -12,8 +12,8 @@ pub struct VersionTexts {
 
 impl VersionTexts {
     /// Returns the version that Envoy has accepted; empty if it has not accepted any version yet.
-    /// Returns `None` if Envoy does not have the subscription. If the subscription has several
-    /// statistics, prefers one that reports `wanted`.
+    /// Returns `None` if Envoy does not have the subscription. If several statistics report the
+    /// subscription's version, prefers one that reports `wanted`.
     pub fn of(&self, subscription: &Subscription, wanted: &str) -> Option<&str> {
         if let Some(scope) = subscription.stat_scope() {
             return self.by_scope.get(&scope).map(String::as_str);

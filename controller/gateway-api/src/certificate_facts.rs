@@ -75,7 +75,7 @@ pub struct RevocationListFacts {
     pub issuer: String,
     /// Time of issue, as a Unix timestamp.
     pub this_update: i64,
-    /// Time by which the next list is due. `None` if the list does not state it.
+    /// When the next list is due, as a Unix timestamp. `None` if the list does not state it.
     pub next_update: Option<i64>,
 }
 

@@ -110,7 +110,7 @@ impl Expiry {
     }
 
     /// Returns the expiry of each CA certificate and revocation list in a trust bundle. Skips
-    /// malformed ones, and revocation lists that state no next update.
+    /// malformed ones, and revocation lists without a time for the next update.
     pub fn of_bundle(bundle: &TrustBundle) -> Vec<Self> {
         let facts = CertificateFacts::from_pem(bundle.pem.as_bytes()).into_iter();
         let authorities = facts.map(|facts| Self {

@@ -18,8 +18,8 @@ pub const MAX_BYTES: usize = 16 * 1024;
 const BASIC: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x01, 0x01];
 const SHA1_ID: &[u8] = &[0x2b, 0x0e, 0x03, 0x02, 0x1a];
 const SHA256_ID: &[u8] = &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x01];
-/// The certificate extension that requires a staple, and the only value of it that Envoy
-/// recognizes: a list that contains just `status_request`.
+/// The certificate extension that requires a staple, and the only value that Envoy recognizes: a
+/// list that contains just `status_request`.
 const TLS_FEATURE: &str = "1.3.6.1.5.5.7.1.24";
 const STATUS_REQUEST: &[u8] = &[0x30, 0x03, 0x02, 0x01, 0x05];
 
@@ -104,7 +104,7 @@ impl OcspResponse {
         single(response).ok_or(OcspResponseError::Malformed)?
     }
 
-    /// Checks that the response states that this certificate is good.
+    /// Returns an error unless the response states that this certificate is good.
     pub fn check_for(&self, certificate: &X509Certificate<'_>) -> Result<(), OcspResponseError> {
         let Self {
             serial,

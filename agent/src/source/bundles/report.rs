@@ -10,7 +10,7 @@ use super::examine::BadBundle;
 pub struct BundleReport {
     /// Name of the file.
     pub file: String,
-    /// State of the file.
+    /// Whether the bundle in the file is served, and if not, why.
     pub state: BundleFileState,
     /// Why the bundle cannot be served; empty if it is served or superseded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -34,7 +34,7 @@ pub struct BundleReport {
 }
 
 impl BundleReport {
-    /// Returns a report on an invalid bundle. The file may be `unfinished`.
+    /// Returns a report on a bundle that is invalid, or `unfinished`: possibly still being written.
     pub(super) fn of_bad(file: String, bad: &BadBundle, unfinished: bool) -> Self {
         Self {
             file,
@@ -63,7 +63,7 @@ pub enum BundleFileState {
     Superseded,
     /// The bundle is valid, but older than a bundle that was already applied.
     Older,
-    /// The file is incomplete, and may still be being written.
+    /// The file is incomplete, possibly because it is still being written.
     Unfinished,
     /// The bundle is not trusted, or cannot be used.
     Refused,

@@ -33,10 +33,10 @@ const KEY_SUFFIX: &str = ".pem";
 const ALLOWANCE_SUFFIX: &str = ".allow";
 const IDENTITY: &str = "identity";
 const PUBLIC: &str = "identity.pub";
-/// Name that the sealed identity is bound to.
+/// Name to which the sealed identity is bound.
 const PLACE: &str = "bundles/identity";
 
-/// Reasons why this state cannot be used.
+/// Why this state cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleStateError {
     /// A system error.
@@ -47,7 +47,7 @@ pub enum BundleStateError {
         /// The system error.
         source: io::Error,
     },
-    /// A file is not safe to read.
+    /// It would be unsafe to read a file.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file has unexpected content.
@@ -75,7 +75,7 @@ pub struct TakenBundle {
     pub digest: String,
 }
 
-/// The directory of this state.
+/// The bundle state in one state directory.
 #[derive(Clone, Debug)]
 pub struct BundleState {
     root: PathBuf,
@@ -120,14 +120,14 @@ impl BundleState {
         })
     }
 
-    /// Uses these keys to read a sealed identity, and to seal an unsealed one.
+    /// Uses these sealing keys to read a sealed identity, and to seal an unsealed one.
     #[must_use]
     pub fn sealed_with(mut self, sealing: Arc<SealingKeys>) -> Self {
         self.sealing = sealing;
         self
     }
 
-    /// Returns the directory itself.
+    /// Returns the path of the directory.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -192,7 +192,7 @@ impl BundleState {
         Ok(Some(identity))
     }
 
-    /// Stores the public key, and then the identity in the configured form.
+    /// Stores the public key, and then the identity: sealed if sealing is configured.
     fn seal(&self, identity: &HostIdentity) -> Result<(), BundleStateError> {
         let path = self.root.join(PUBLIC);
         let public = format!("{}\n", identity.public());
@@ -249,7 +249,7 @@ impl BundleState {
         })
     }
 
-    /// Records the bundle applied for a Gateway. The record is on disk when this returns.
+    /// Records the bundle applied for a Gateway. The record is on disk when this function returns.
     pub fn take(
         &self,
         gateway: &NamespacedName,
@@ -260,7 +260,7 @@ impl BundleState {
         durable::replace_file(&path, &bytes).map_err(at(&path))
     }
 
-    /// Returns the digests of the bundles that may be applied even if they are older.
+    /// Returns the digests of the bundles that may be applied even if a newer bundle already was.
     pub fn allowed(&self) -> Result<BTreeSet<String>, BundleStateError> {
         let files = self.files("allowed", ALLOWANCE_SUFFIX)?;
         let names = files.iter().filter_map(|path| path.file_name()?.to_str());
@@ -268,13 +268,13 @@ impl BundleState {
         Ok(digests.map(str::to_owned).collect())
     }
 
-    /// Allows the bundle with this hexadecimal digest to be applied even if it is older.
+    /// Allows the bundle with this hexadecimal digest, even if a newer bundle was already applied.
     pub fn allow(&self, digest: &str) -> Result<(), BundleStateError> {
         let path = self.allowance(digest);
         durable::replace_file(&path, b"").map_err(at(&path))
     }
 
-    /// Revokes the allowance for a bundle.
+    /// Undoes [`Self::allow`] for a bundle.
     pub fn disallow(&self, digest: &str) -> Result<(), BundleStateError> {
         remove(&self.allowance(digest))
     }

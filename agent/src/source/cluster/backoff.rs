@@ -8,7 +8,7 @@ use sesame_backoff::Backoff;
 
 const FIRST: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(30);
-/// Maximum pause if the API server is unreachable. Attempts cost nothing while the server is down,
+/// Maximum pause if the API server is unreachable. Attempts put no load on a server that is down,
 /// and all hosts should reconnect soon after it is back.
 const LONGEST_UNREACHABLE: Duration = Duration::from_secs(10);
 /// First pause after a rejected request. An overloaded API server sends the same value in
@@ -33,8 +33,8 @@ pub(crate) enum ServerFault {
     Unreachable,
 }
 
-/// The back-off of requests to an API server. Each kind of failure has pauses of its own. So a host
-/// recovers quickly if, after a long outage, the server is merely overloaded.
+/// The back-off for requests to an API server. Pauses grow separately for each kind of failure, so
+/// a host recovers quickly if the server is merely overloaded after a long outage.
 #[derive(Debug)]
 pub(crate) struct ServerBackoff {
     unreachable: Backoff,
@@ -60,7 +60,7 @@ impl ServerBackoff {
         self.refused.reset();
     }
 
-    /// Returns the pause after another failure.
+    /// Returns how long to pause after another failure of this kind.
     pub(crate) fn after(&mut self, fault: ServerFault) -> Duration {
         jittered(match fault {
             ServerFault::Busy => self.busy.next_pause(),
@@ -70,7 +70,7 @@ impl ServerBackoff {
     }
 }
 
-/// Returns a random duration between three and five quarters of `duration`.
+/// Returns a random duration between 75 % and 125 % of `duration`.
 pub(crate) fn jittered(duration: Duration) -> Duration {
     // A new hasher gets random keys. That is random enough to keep the hosts apart.
     let random = u32::try_from(RandomState::new().hash_one(0) % 512).unwrap_or(256);

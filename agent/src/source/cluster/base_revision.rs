@@ -1,10 +1,10 @@
 //! Keeps the complete revision's shards, and builds the next revision from them on a fast path.
 //! Pure.
 //!
-//! A route change affects a few of many shards. The old and the new version of these shards are
-//! compared, and the changed virtual hosts and backends are patched into the encoded snapshot. No
-//! other shard is read. The result must be the same as if all shards were joined: the revision is
-//! verified in the same way, and anything unexpected returns `None`.
+//! A route change affects only a few of many shards. The old and the new version of these shards
+//! are compared, and the changed virtual hosts and backends are patched into the encoded snapshot.
+//! No other shard is read. The result must be the same as if all shards were joined: the revision
+//! is verified in the same way, and in any unexpected case, `None` is returned.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use sesame_proto::shard::{self, Joined, MAX_CHANGED_SHARDS, ShardDelta};
 
 use super::pieces::CheckedManifest;
 
-/// The next revision, as long as some of its keys or endpoints are missing.
+/// The next revision, while some of its keys or endpoints are still missing.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) base: BaseRevision,
@@ -25,9 +25,9 @@ pub(super) struct Next {
 /// A configuration with a verified revision.
 #[derive(Debug)]
 pub(super) enum Config {
-    /// Joined from all shards, without keys and endpoints.
+    /// A configuration joined from all shards, without keys and endpoints.
     Joined(EncodedSnapshot),
-    /// Patched: the complete revision with the changes applied. Includes keys and endpoints.
+    /// The complete revision, patched with the changes. Includes keys and endpoints.
     Patched {
         encoded: EncodedSnapshot,
         /// True if backends changed, so that their endpoints must still be updated.
@@ -68,7 +68,7 @@ impl BaseRevision {
         }
     }
 
-    /// Keeps those shards in `unnamed` that belong to this revision. Returns `None` if there are
+    /// Adds those of the `unnamed` shards that belong to this revision. Returns `None` if there are
     /// too many, because the newer manifest differs too much.
     pub(super) fn keep(mut self, unnamed: BTreeMap<String, Vec<u8>>) -> Option<Self> {
         let config = &self.config;

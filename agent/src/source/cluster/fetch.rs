@@ -1,4 +1,4 @@
-//! Reads the pieces of a revision that are not watched: configuration shards and Secrets with keys.
+//! Reads those pieces of a revision that are not watched: configuration shards and key Secrets.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 8;
 pub(super) struct MissingPieces {
     /// Configuration shards.
     pub(super) shards: Vec<ShardRef>,
-    /// Number of Secrets with keys to read.
+    /// Number of key Secrets to read.
     pub(super) key_secrets: usize,
 }
 
@@ -94,7 +94,7 @@ async fn one_shard(
         Ok(bytes)
     };
     // Read from the API server's cache, which spares etcd a query per host. The digest proves that
-    // the content is right.
+    // the content is correct.
     let bytes = match read(cached(&api, &name).await.map_err(at)?) {
         Ok(bytes) => bytes,
         Err(_) => read(get(&api, &name).await.map_err(at)?)?,

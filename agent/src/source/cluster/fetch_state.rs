@@ -22,7 +22,7 @@ pub(super) struct FetchState {
     pub(super) busy: bool,
     /// True if `busy` is due to a pause.
     pub(super) paused: bool,
-    /// True while the Gateway's manifest is read by name, to confirm that it is gone.
+    /// True while the Gateway's manifest is being read by name, to confirm that it is gone.
     pub(super) doubted: bool,
     /// When the manifest arrived, and its version.
     receipt: Option<Receipt>,

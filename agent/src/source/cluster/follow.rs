@@ -34,7 +34,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a watch must last to count as steady.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// A change in the cluster or in the connection to it.
+/// A change in the cluster, or in the state of the connection to the cluster.
 #[derive(Debug)]
 pub(super) enum ClusterEvent {
     /// The complete list of objects was read.
@@ -96,7 +96,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// Lists and watches until the connection is lost. Returns why it was lost.
+    /// Lists and watches until the connection is lost, and returns the reason.
     async fn until_lost(&mut self, api: &Api<ConfigMap>) -> (ServerFault, String) {
         loop {
             let began = Instant::now();

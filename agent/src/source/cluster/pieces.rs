@@ -21,7 +21,7 @@ use sesame_proto::encoded::EncodedSnapshot;
 #[derive(Debug)]
 pub(super) struct CheckedManifest {
     pub(super) manifest: Manifest,
-    /// Number of Secrets with keys.
+    /// Number of key Secrets that the revision needs.
     pub(super) key_secrets: usize,
     /// Stamp of the manifest's signature; set if signatures are required.
     pub(super) stamp: Option<u64>,
@@ -59,7 +59,7 @@ impl Blocked {
     }
 }
 
-/// Joins the shards of a configuration. Returns the obstacle if shards are missing.
+/// Joins the shards of a configuration. If shards are missing, returns the obstacle as an error.
 pub(super) fn join(
     manifest: &Manifest,
     held: &BTreeMap<String, Vec<u8>>,
@@ -137,8 +137,8 @@ pub(super) fn live_shards<'a>(
     named.collect()
 }
 
-/// Returns the endpoint sets whose names are in `used`. If the shards lack a set, it keeps its
-/// content from `before`, because the shards may be newer or older than the manifest.
+/// Returns the endpoint sets whose names are in `used`. A set that the shards lack is taken from
+/// `before`, because the shards may be newer or older than the manifest.
 pub(super) fn endpoints(
     shards: &[&EndpointShard],
     used: BTreeSet<&str>,

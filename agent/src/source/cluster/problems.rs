@@ -11,7 +11,7 @@ use crate::source::update::GatewayUpdate;
 /// Maximum number of Gateways that one host accepts.
 pub(super) const MAX_GATEWAYS: usize = 500;
 
-/// Returns the problem for a manifest or shard of a Gateway beyond the maximum number.
+/// Returns the problem for a manifest or shard that is ignored because there are too many Gateways.
 pub(super) fn too_many(namespace: &str, name: &str) -> SourceProblem {
     problem(
         format!("ConfigMap/{namespace}/{name}"),

@@ -31,9 +31,9 @@ pub(super) struct ClusterStore {
     /// Requests and pauses that are in progress. Each future returns its result.
     work: FuturesUnordered<BoxFuture<'static, Finished>>,
     away: Option<String>,
-    /// True once all objects were listed.
+    /// True once all objects have been listed.
     listed: bool,
-    /// Problems with objects of Gateways beyond the maximum number.
+    /// Problems with objects that are ignored because there are too many Gateways.
     refused: Vec<SourceProblem>,
     /// Labels of Gateways whose pieces have changed.
     touched: BTreeSet<String>,
@@ -237,7 +237,7 @@ impl ClusterStore {
         }));
     }
 
-    /// Reads a manifest by name before its Gateway may be withdrawn.
+    /// Reads a manifest by name, as required before its Gateway is withdrawn.
     fn doubt(&mut self, id: &str) {
         let Some(entry) = self.gateways.get_mut(id) else {
             return;

@@ -36,7 +36,7 @@ pub(crate) struct StoredToken {
 }
 
 impl StoredToken {
-    /// Returns access to the token for an agent with this runtime directory.
+    /// Gives an agent with this runtime directory access to the token.
     pub(crate) fn of_agent(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copies: true,
@@ -44,7 +44,7 @@ impl StoredToken {
         }
     }
 
-    /// Returns access to the token for a command, which never changes the runtime directory.
+    /// Gives a command, which never changes the runtime directory, access to the token.
     pub(crate) fn of_command(runtime_dir: &Path, sealing: Arc<SealingKeys>) -> Self {
         Self {
             copy: Self::copy_below(runtime_dir),
@@ -128,7 +128,7 @@ impl StoredToken {
                 config.auth_info = user.map_err(|_| format!("{}: not a token", path.display()))?;
                 return Ok(());
             }
-            // Use the copy of an agent that can unseal the token.
+            // Use the copy that an agent with the sealing keys has written.
             Err(_) if self.copy.exists() => {}
             Err(error) => return Err(error),
         }

@@ -119,7 +119,7 @@ fn reason(assembler: &RevisionAssembler) -> String {
         .unwrap_or_default()
 }
 
-/// Returns an assembler that holds this snapshot completely.
+/// Returns an assembler that has assembled this snapshot from all of its pieces.
 fn filled(sharded: &Sharded) -> RevisionAssembler {
     let mut assembler = RevisionAssembler::default();
     take_live(&mut assembler, &live(sharded));

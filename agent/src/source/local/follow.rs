@@ -92,7 +92,7 @@ impl Follower {
             return RESCAN;
         };
         let left = at.saturating_sub(Timestamp::now().as_second());
-        // If a request is waiting for its answer, the renewal time is already past.
+        // If a request is waiting for its answer, the renewal time has already passed.
         u64::try_from(left).map_or(RESCAN, |left| Duration::from_secs(left).max(POLL))
     }
 

@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of attempts to read a pair whose files keep changing.
 const TRIES: usize = 5;
 
-/// Reads all files. If a file cannot be used, keeps the content in `before`.
+/// Reads all files. If a file cannot be used, keeps its content from `before`.
 pub(super) fn read_all(
     entries: &[LocalFile],
     before: &LocalMaterial,
@@ -169,7 +169,7 @@ fn pair(secret: &NamespacedName, cert_file: &Path, key_file: &Path) -> Result<Ch
     Err(format!("keyFile {key_file} keeps changing"))
 }
 
-/// Reads a key. Returns an error if other users can access the file.
+/// Reads a key. Returns an error if every user of this host can access the file.
 fn key_of(path: &Path) -> Result<Vec<u8>, String> {
     let opened = open::open(path, Rule::GivenByLink);
     let (_, metadata) = opened.map_err(|error| explain("keyFile", &error))?;

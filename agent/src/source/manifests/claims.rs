@@ -1,5 +1,5 @@
-//! Decides which file declares an object if several files do: the first file by path. The other
-//! declarations are reported.
+//! Decides which declaration of an object is used if several files declare it: the one in the first
+//! file by path. The others are reported.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,8 +10,8 @@ use super::objects::KeyedObject;
 use crate::source::problem::{Severity, SourceProblem};
 
 impl Manifests {
-    /// Decides again which file declares each of these objects, because the declarations in `path`
-    /// have changed.
+    /// Decides again which file's declaration of each object is used, because the declarations in
+    /// `path` have changed.
     pub(super) fn claim(
         &mut self,
         path: &Arc<Path>,
@@ -46,7 +46,7 @@ impl Manifests {
             if claims.len() > 1 {
                 self.contested.insert(winner.clone(), claims);
             }
-            // Compare the objects, because a changed comment changes the document only.
+            // Compare the objects: a changed comment in the document is not a change.
             if self.world.get(&winner.key()).as_ref() != Some(&winner.0) {
                 self.world.insert(winner.0.clone());
                 changed.insert(winner);

@@ -25,8 +25,8 @@ pub(super) fn digest(text: &str) -> TextDigest {
 /// The objects in one document, and errors for objects that cannot be decoded.
 type DecodedDocument = Vec<Result<Decoded, DecodeError>>;
 
-/// Minimum number of documents in a file whose documents are cached. Parsing a smaller file again
-/// as a whole is cheaper.
+/// Files with at least this many documents are cached by document. Parsing a smaller file again as
+/// a whole is cheaper.
 const WORTH_REMEMBERING: usize = 16;
 
 /// Cache of parsed documents in large files, by digest. An unchanged document is not parsed again,
@@ -70,7 +70,7 @@ impl Documents {
 
 #[derive(Debug, Default)]
 pub(super) struct ManifestFile {
-    /// Stamp of the file before it was read last; `None` makes the next scan read the file again.
+    /// Stamp from just before the last read; `None` makes the next scan read the file again.
     pub(super) stamp: Option<Stamp>,
     /// Digest of the last content.
     pub(super) digest: Option<TextDigest>,
@@ -299,8 +299,8 @@ struct BrokenDocument {
     /// Kind and name of the object, if they could be read.
     key: Option<ObjectKey>,
     reason: String,
-    /// An object to use instead, if the broken object may be security-relevant: it makes requests
-    /// to the broken object's targets fail.
+    /// An object to use instead if the broken object may be security-relevant. The replacement
+    /// makes requests to the broken object's targets fail.
     stand_in: Option<AnyObject>,
 }
 
@@ -310,7 +310,7 @@ enum Kept {
     Others(usize),
 }
 
-/// Keeps those objects in `earlier` that a broken document may have contained.
+/// Adds to `now` those `earlier` objects that a broken document may have contained.
 fn keep(now: &mut Reading, earlier: &FileObjects, broken: &BrokenDocument) -> Kept {
     let line = broken.line;
     if let Some(key) = &broken.key {

@@ -209,7 +209,7 @@ impl Manifests {
                 return PathScope::Tree;
             };
             if tree::is_hidden(name) {
-                // Ignored name. If it is `..data`, a mounted volume was replaced.
+                // Ignored, unless a name such as `..data` shows that a volume was replaced.
                 let swap = name.as_encoded_bytes().starts_with(b"..");
                 return if swap {
                     PathScope::Tree

@@ -107,8 +107,8 @@ impl FileObjects {
         self.get(object).is_some_and(|(held, _)| held.0 == object.0)
     }
 
-    /// Returns a copy of the objects as if the file were being parsed. If `line` is set, all
-    /// objects get this line number.
+    /// Returns a copy of each object, with its key. If `line` is set, all copies get this line
+    /// number.
     pub(super) fn at(
         &self,
         line: Option<usize>,

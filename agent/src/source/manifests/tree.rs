@@ -131,8 +131,8 @@ pub(crate) fn is_manifest(name: &OsStr) -> bool {
     matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-/// Returns true if the name is ignored because it starts with a dot. This includes `..data` and the
-/// directory to which it links; files in there are found through the links next to `..data`.
+/// Returns true if the name is ignored because it starts with a dot. This includes `..data` and its
+/// target directory, whose files are found through the links next to `..data`.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }

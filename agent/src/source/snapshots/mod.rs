@@ -28,7 +28,7 @@ use super::update::{
 };
 
 const MAX_KEY_BYTES: u64 = 24 << 20;
-/// Maximum number of directories under the root, and of files in each. Valid ones have fewer.
+/// Maximum number of directories under the root, and of files in each. Valid sources have fewer.
 const MAX_DIRECTORIES: usize = 1000;
 const MAX_FILES: usize = 4096;
 
@@ -298,7 +298,7 @@ fn read(
     Ok((complete, stamp))
 }
 
-/// Reads a file of key pairs. Returns an error if other users can access the file.
+/// Reads a file of key pairs. Returns an error if every user of this host can access the file.
 pub(super) fn read_keys(path: &Path) -> Result<Vec<KeyPair>, String> {
     let (_, metadata) = open::open(path, Rule::Given).map_err(|error| error.to_string())?;
     let mode = metadata.permissions().mode() & 0o7777;

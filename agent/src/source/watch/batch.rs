@@ -71,8 +71,8 @@ impl Batch {
     pub(super) fn due(&self) -> Option<Instant> {
         let (first, last) = self.span?;
         let latest = first + self.timing.longest;
-        // If only one file has changed and it is complete, wait less. Several files may belong
-        // together.
+        // Wait less if only one file has changed and it is complete. Several files may belong
+        // together, so wait for the rest of them.
         let one = self.whole && self.paths.len() == 1 && !self.all;
         Some(if !self.writing.is_empty() {
             latest

@@ -4,7 +4,7 @@
 //! A change names the paths that may have changed, but nothing about their content. Directories are
 //! watched instead of files: when a link is redirected, a watch on the linked file never reports
 //! anything again. Infrequent rescans find changes without events, such as changes to link targets
-//! or on network file systems. If inotify is not available, frequent rescans replace the events.
+//! or files on network file systems. Without inotify, frequent rescans replace the events.
 
 mod batch;
 mod scope;
@@ -399,7 +399,7 @@ impl WatchThread {
     }
 }
 
-/// Watches one directory. Returns false if that fails, or an error if the watch limit is reached.
+/// Watches one directory. Returns an error at the watch limit, and false for any other failure.
 fn watch(inotify: &mut RecommendedWatcher, dir: &Path) -> notify::Result<bool> {
     match inotify.watch(dir, RecursiveMode::NonRecursive) {
         Ok(()) => Ok(true),

@@ -15,7 +15,7 @@ pub struct DecodeError {
     /// Why decoding failed.
     pub reason: Box<Reason>,
     /// A replacement for a security-relevant policy that cannot be decoded. It has only the
-    /// policy's targets, which then reject all requests. `None` for other objects, or if the
+    /// policy's targets, and all requests to them are rejected. `None` for other objects, or if the
     /// targets cannot be read.
     pub stand_in: Option<Box<AnyObject>>,
 }

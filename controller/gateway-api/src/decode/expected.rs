@@ -65,7 +65,7 @@ pub(super) fn integer(field: &str) -> String {
     }
 }
 
-/// Describes the string that was expected. Some types have a more specific description.
+/// Describes the string that was expected: as `text`, unless the type has a better description.
 pub(super) fn text(wanted: &dyn Expected) -> String {
     let wanted = wanted.to_string();
     if wanted == "a string" {

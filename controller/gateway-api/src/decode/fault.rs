@@ -22,7 +22,7 @@ struct Inner {
 enum FaultKind {
     /// The required field with this name is missing.
     Missing(&'static str),
-    /// The value has another type than this description.
+    /// The value does not have the type that this text describes.
     Expected(String),
     /// The value is invalid for this reason, which may quote the value.
     Invalid(String),

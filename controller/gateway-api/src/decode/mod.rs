@@ -6,8 +6,8 @@
 //! API server would reject is an error here, such as a duplicate key or a number instead of a
 //! string. Limits are checked before memory is allocated. Errors never quote a Secret.
 //!
-//! Every source is first converted to a `tree`, from which `typed` reads the object. Therefore,
-//! null, unknown fields and errors are handled in the same way for every kind, field and source.
+//! The input is first converted to a `tree`, from which `typed` reads the object. Therefore, null,
+//! unknown fields and errors are handled in the same way for every kind, field and source.
 
 mod at;
 mod error;
@@ -290,9 +290,9 @@ fn decode_node(node: &Node, head: &Head, line: usize) -> Result<Decoded, Box<Dec
     })
 }
 
-/// Returns a policy that has only the targets of this policy and rejects all their requests,
-/// because the part that cannot be read might be security-relevant. Returns `None` for other kinds,
-/// or if the targets cannot be read either.
+/// Returns a policy that rejects all requests to this policy's targets, because the part that
+/// cannot be read might be security-relevant. Returns `None` for other kinds, or if the targets
+/// cannot be read either.
 fn stand_in(node: &Node, head: &Head, line: usize) -> Option<AnyObject> {
     let kind = head.known().ok()?;
     if !matches!(kind, Kind::AccessPolicy | Kind::TrafficPolicy) {

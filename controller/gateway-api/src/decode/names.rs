@@ -23,8 +23,8 @@ const LABEL: Form = Form {
                starting and ending with a letter or digit",
 };
 
-/// Format of the names of ClusterTrustBundles. If a bundle is linked to a signer, its name starts
-/// with the name of the signer and contains colons.
+/// Name format of ClusterTrustBundles. If a bundle is linked to a signer, its name starts with the
+/// name of the signer and contains colons.
 const SIGNED: Form = Form {
     holds: |name| name.len() <= 253 && name.split(':').all(is_dns_subdomain),
     expected: "expected at most 253 lowercase letters, digits, `-`, `.` and `:`, \

@@ -210,7 +210,7 @@ impl<'de> Deserializer<'de> for Reader<'_, 'de> {
         visitor.visit_unit()
     }
 
-    // None of the decoded types has a field of one of these types.
+    // No decoded type has a field of any of these types.
     serde::forward_to_deserialize_any! {
         bytes byte_buf char f32 f64 i128 tuple tuple_struct u128 unit unit_struct
     }

@@ -1,4 +1,4 @@
-//! Explains how the route that handles a request responds.
+//! Explains the response of the route that handles a request.
 
 use sesame_proto::refusal;
 use sesame_proto::schema::retry::Condition;
@@ -17,7 +17,7 @@ use super::routes::{self, Taker};
 /// The default retries of a rule, as rendered for Envoy.
 pub(super) const RETRIES: &str = "up to 2, while no backend has seen the request";
 
-/// Explains how `winner`, a route in the virtual host of `domain`, responds to the request.
+/// Explains the response of `winner`, a route in the virtual host of `domain`.
 pub(super) fn explain(
     snapshot: &Snapshot,
     domain: &str,
@@ -40,8 +40,7 @@ pub(super) fn explain(
     };
 }
 
-/// Returns the route's CORS response if the request is a preflight that CORS handles, or `None`
-/// otherwise.
+/// If the request is a preflight that CORS handles, returns the route's CORS response.
 fn preflight_answer(
     snapshot: &Snapshot,
     winner: Taker<'_>,

@@ -21,12 +21,12 @@ pub(super) fn explained_backends(
         .collect()
 }
 
-/// Returns true if requests in this share are rejected.
+/// Returns true if the backend is invalid, so that requests in its share are rejected.
 pub(super) fn is_refused(snapshot: &Snapshot, backend: &WeightedBackend) -> bool {
     usable(snapshot, &backend.backend).is_err()
 }
 
-/// Returns the backend `name`. The error explains why requests for it are rejected.
+/// Returns the backend `name`. The error explains why requests to the backend are rejected.
 fn usable<'s>(snapshot: &'s Snapshot, name: &str) -> Result<&'s Backend, String> {
     if name.is_empty() {
         return Err("the reference is invalid".to_owned());

@@ -18,7 +18,7 @@ pub(super) const MAX_CANDIDATES: usize = 100;
 pub const MAX_EXPLANATION_BYTES: usize = 1 << 20;
 /// Maximum number of reasons for a route's verdict.
 const MAX_REASONS: usize = 8;
-/// Maximum number of filters, of backends, and of names that a backend's certificate may have.
+/// Maximum number of filters, of backends, and of accepted names per backend certificate.
 const MAX_PARTS: usize = 16;
 /// Maximum number of endpoints per backend.
 const MAX_ENDPOINTS: usize = 100;
@@ -26,7 +26,7 @@ const MAX_ENDPOINTS: usize = 100;
 const MAX_NOTES: usize = 20;
 /// Maximum number of names that a sentence lists.
 const MAX_NAMED: usize = 20;
-/// Maximum length in bytes of a name, and of a reason for a route's verdict.
+/// Maximum length in bytes of a name or of a reason for a route's verdict.
 const MAX_LINE_BYTES: usize = 200;
 /// Maximum length in bytes of a route's condition.
 const MAX_CONDITION_BYTES: usize = 300;

@@ -32,8 +32,8 @@ pub struct ChangedAnswer {
     pub host: String,
     /// Condition of the match, as text.
     pub condition: String,
-    /// A request with a different response. `None` for connections, and if no request is found that
-    /// matches.
+    /// A request with a different response. `None` for connections, and if no matching request is
+    /// found.
     pub request: Option<String>,
     /// The response of the old snapshot, as text.
     pub before: String,
@@ -231,7 +231,7 @@ fn connections_of(snapshot: &Snapshot) -> BTreeMap<(&str, &str), &L4Route> {
         .collect()
 }
 
-/// Formats a response, but without endpoints, because they change independently of routes.
+/// Formats a response without its endpoints, because they change independently of routes.
 fn in_words(explanation: &Explanation) -> String {
     let by = explanation
         .route

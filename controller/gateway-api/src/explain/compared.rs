@@ -60,8 +60,8 @@ pub(super) enum HeaderValue {
     Unknown,
 }
 
-/// Prepares a request for comparison with routes, or returns Envoy's response if it does not route
-/// the request.
+/// Prepares a request for comparison with routes, or returns Envoy's response if Envoy does not
+/// route the request.
 pub(super) fn prepare(request: &ExplainRequest, edge: Edge) -> Prepared {
     let mut headers = request.headers.clone();
     let underscored = headers.iter().position(|it| it.name.contains('_'));
@@ -149,7 +149,7 @@ impl Compared {
             "x-forwarded-for" | "x-request-id" | "x-envoy-external-address" => {
                 return HeaderValue::Unknown;
             }
-            // Envoy removes other `x-envoy-` headers that clients send.
+            // Envoy removes all other `x-envoy-` headers that clients send.
             _ if name.starts_with("x-envoy-") => return HeaderValue::Absent,
             _ => {}
         }
@@ -184,7 +184,7 @@ impl Compared {
         format!("{}{}", self.path, self.query)
     }
 
-    /// Returns the outcome if Envoy itself responds.
+    /// Returns the outcome if Envoy itself responds to the request with this status.
     pub(super) fn answered(&self, status: u32, reason: String) -> ExplainedOutcome {
         ExplainedOutcome::Answered {
             status,

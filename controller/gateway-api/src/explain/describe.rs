@@ -117,7 +117,7 @@ fn header_value(
     Cow::Owned(parts.collect())
 }
 
-/// Describes the host for which a match applies.
+/// Describes the host to which a match applies.
 pub(super) fn host(host: &str) -> &str {
     match host {
         "" | "*" => "any other host",

@@ -176,7 +176,7 @@ pub(super) fn response_changes(modifier: Option<&HeaderModifier>) -> Option<Expl
     (!effect.is_empty()).then(|| filter("ResponseHeaderModifier", effect))
 }
 
-/// Returns true if CORS allows the request's origin.
+/// Returns true if the CORS settings allow the request's origin.
 pub(super) fn is_allowed(cors: &Cors, origin: &str, expressions: &mut Expressions) -> bool {
     cors.allow_origins
         .iter()

@@ -1,4 +1,4 @@
-//! Evaluates regular expressions as Envoy does with RE2: on bytes, and only for the whole value.
+//! Evaluates regular expressions as Envoy does with RE2: on bytes, and only against whole values.
 
 use std::collections::BTreeMap;
 

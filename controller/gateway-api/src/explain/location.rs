@@ -29,7 +29,7 @@ pub(super) fn replaced(
             let from = match matched.and_then(|it| it.kind.as_ref()) {
                 None => "",
                 Some(path_match::Kind::Prefix(prefix)) => prefix.trim_end_matches('/'),
-                // If the prefix has no final slash, the rest of the path starts with a slash.
+                // Remove a final slash, so that the rest of the path starts with it.
                 Some(path_match::Kind::TextPrefix(prefix)) => {
                     prefix.strip_suffix('/').unwrap_or(prefix)
                 }
@@ -93,7 +93,7 @@ pub(super) fn location(
                 UrlScheme::Http => "80",
                 UrlScheme::Https => "443",
             };
-            // Envoy leaves out the default port of the request's own scheme.
+            // Envoy omits a port that is the default for the request's own scheme.
             if scheme != request.scheme.as_str() && digits == implied {
                 before.to_owned()
             } else {

@@ -9,8 +9,8 @@ use super::compared::{Compared, HeaderValue};
 use super::describe;
 use super::expressions::Expressions;
 
-/// Returns the reason if rendering leaves out a match, or `None` if it does not. Rendering leaves
-/// out matches that would make Envoy reject the whole route table.
+/// Returns why rendering leaves out the match, or `None` if it does not. Rendering leaves out
+/// matches that would make Envoy reject the whole route table.
 pub(super) fn left_out(route: &Route) -> Option<String> {
     let mut patterns = Vec::new();
     match route.path.as_ref().and_then(|path| path.kind.as_ref()) {
@@ -172,7 +172,7 @@ fn of_header(
             let reasons = values
                 .iter()
                 .map(|value| of_value(&what, header, value, expressions));
-            // It is enough if one of the values matches.
+            // A match of any one of the values is enough.
             let reasons: Option<Vec<String>> = reasons.collect();
             reasons.map(|reasons| reasons.join(", "))
         }

@@ -18,7 +18,7 @@ pub struct Explanation {
     pub request: ExplainRequest,
     /// Listener that receives the connection.
     pub listener: Option<ExplainedListener>,
-    /// Path and query after normalization, in the form that is compared with routes.
+    /// Path and query after normalization, as compared with routes.
     pub path: Option<String>,
     /// Virtual host of the request.
     pub virtual_host: Option<ExplainedHost>,
@@ -95,7 +95,7 @@ pub struct Omitted {
     /// Endpoints of a backend.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoints: usize,
-    /// Names that a backend's certificate may have.
+    /// Accepted names in a backend's certificate.
     #[serde(skip_serializing_if = "is_zero")]
     pub names: usize,
     /// Notes.
@@ -149,7 +149,7 @@ pub struct ExplainedCandidate {
     pub route: String,
     /// Match of the route, as text.
     pub condition: String,
-    /// Outcome for this request.
+    /// Verdict on the route for this request.
     pub verdict: CandidateVerdict,
     /// True if the request's path matches, whether or not the other conditions do.
     pub path_matches: bool,
@@ -157,7 +157,7 @@ pub struct ExplainedCandidate {
     pub reasons: Vec<String>,
 }
 
-/// What became of a route for this request.
+/// The verdict on a route for this request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CandidateVerdict {
@@ -255,7 +255,7 @@ pub enum ExplainedOutcome {
         host: String,
         /// Path and query that the backends receive.
         path: String,
-        /// Timeout in milliseconds for the request with all retries. `None` for no limit.
+        /// Timeout in milliseconds for the request, including all retries. `None` for no limit.
         request_timeout_ms: Option<u64>,
         /// Timeout in milliseconds for one attempt. `None` for no limit.
         backend_timeout_ms: Option<u64>,
@@ -298,8 +298,8 @@ pub struct ExplainedBackend {
 pub struct ExplainedTls {
     /// Server name that Envoy sends.
     pub sni: String,
-    /// Names of which the backend's certificate must have at least one.
+    /// Names of which the backend's certificate must contain at least one.
     pub names: Vec<String>,
-    /// Name of the CA certificates for validating the backend. Empty for the system's CAs.
+    /// Name of the trust bundle for validating the backend. Empty for the system's CAs.
     pub authorities: String,
 }

@@ -89,7 +89,7 @@ pub(super) fn forwards(snapshot: &Snapshot, route: &Route) -> bool {
     shares.any(|it| !backends::is_refused(snapshot, it))
 }
 
-/// Returns the reason if rendering leaves out a route. Otherwise, adds the route's cost to `cost`.
+/// If rendering leaves out the route, returns the reason. Otherwise, adds its cost to `cost`.
 fn left_out(route: &Route, cost: &mut u64) -> Option<String> {
     if let Some(reason) = matching::left_out(route) {
         return Some(reason);
@@ -116,8 +116,7 @@ fn compare(
 ) -> (Option<bool>, Vec<String>) {
     let forwards = forwards(snapshot, route);
     let preflight = matching::is_preflight(route, forwards, request, expressions);
-    // If Envoy itself responds, preflights take precedence over other matches. Otherwise they come
-    // last.
+    // If Envoy itself responds, check for a preflight first. Otherwise, check for it last.
     if preflight && !forwards {
         return (Some(true), Vec::new());
     }

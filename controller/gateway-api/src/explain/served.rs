@@ -24,7 +24,7 @@ pub struct ServedPlace {
     pub host: String,
     /// The listener itself, or a match on it.
     pub part: String,
-    /// Conditions under which the part serves requests or connections, as text.
+    /// Conditions that a request or connection must meet to be served by the part, as text.
     pub condition: String,
 }
 

@@ -348,7 +348,7 @@ fn the_server_name_picks_the_listener() {
     assert!(matches!(mutual.outcome, ExplainedOutcome::Refused { .. }));
     request.client_certificate = true;
     let shown = Explainer::new(&snapshot).explain(&request);
-    // The TLS handshake succeeds, but the snapshot has no route table for the listener.
+    // The TLS handshake succeeds, but this listener has no route table in the snapshot.
     assert_eq!(status(&shown), 404);
 }
 

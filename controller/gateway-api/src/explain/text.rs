@@ -8,7 +8,7 @@ use super::outcome::{
     Explanation,
 };
 
-/// Number of routes up to which all are shown even without [`TextDetail::AllRoutes`].
+/// If there are at most this many routes, all are shown, even without [`TextDetail::AllRoutes`].
 const FEW: usize = 8;
 /// Maximum number of endpoints to show per backend.
 const MAX_ENDPOINTS: usize = 5;
@@ -231,8 +231,8 @@ fn shares(text: &mut String, backends: &[ExplainedBackend]) {
     }
 }
 
-/// Formats the first endpoints, and the number of all endpoints including those omitted from the
-/// explanation.
+/// Formats the first endpoints, and the total number, including endpoints that the explanation
+/// omits.
 fn places(endpoints: &[String], omitted: usize) -> String {
     let shown = endpoints.get(..MAX_ENDPOINTS).unwrap_or(endpoints);
     let shown = shown.join(" ");

@@ -1,4 +1,4 @@
-//! Constructs a request that a match accepts. It reaches the match unless other matches take
+//! Constructs a request that a match accepts. The match handles it unless another match takes
 //! precedence.
 
 use regex_syntax::ParserBuilder;
@@ -13,8 +13,8 @@ use super::request::{ExplainRequest, HeaderField, UrlScheme};
 /// Replaces the `*` of a wildcard. Exact hostnames are unlikely to contain this label.
 const ANY_LABEL: &str = "any-other-host";
 
-/// Returns a request to `domain` on the listener that the match accepts. Returns `None` if no text
-/// is found that matches one of its regular expressions.
+/// Returns a request to the listener, for `domain`, that the route's match accepts. Returns `None`
+/// if no matching text is found for one of the match's regular expressions.
 pub(super) fn witness(
     port: &Port,
     listener: &Listener,

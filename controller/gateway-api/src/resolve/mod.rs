@@ -91,7 +91,7 @@ pub struct Resolution {
     pub statuses: Statuses,
     /// Gateways that are not served because their class serves only one Gateway.
     pub unserved: BTreeSet<NamespacedName>,
-    /// Gateways published together with others of their class, even Gateways that are not accepted.
+    /// Gateways published together with others of their class, including unaccepted Gateways.
     pub merged: BTreeMap<NamespacedName, MergedGateway>,
     /// Names under which nothing can be published now, because parameters are invalid. The last
     /// publication under these names remains in effect.
@@ -101,7 +101,7 @@ pub struct Resolution {
     pub settings: BTreeMap<NamespacedName, GatewaySettings>,
     /// Service requests, keyed by the name under which the Gateways are published.
     pub services: BTreeMap<NamespacedName, ServiceRequest>,
-    /// Hostnames of listeners that none of the listener's own certificates covers.
+    /// Listener hostnames that none of the listener's own certificates covers.
     pub uncovered: UncoveredHostnames,
     /// Problems that no status condition can report, sorted by object.
     pub problems: Vec<Problem>,

@@ -106,7 +106,7 @@ impl RevisionAssembler {
     }
 
     /// Returns the snapshot with the newest endpoints. Returns `None` if the endpoints have not
-    /// changed, or if `looks` is false.
+    /// changed. If `looks` is false, assumes that they have not.
     fn moved(
         &self,
         gateway: &NamespacedName,

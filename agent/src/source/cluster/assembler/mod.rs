@@ -1,5 +1,5 @@
-//! Assembles the newest revision of one Gateway from its pieces. Pure: returns the missing pieces,
-//! which `fetch` reads.
+//! Assembles the newest revision of one Gateway from its pieces. Pure: only names the missing
+//! pieces, which `fetch` then reads.
 
 mod completion;
 
@@ -108,13 +108,13 @@ impl RevisionAssembler {
         }
     }
 
-    /// Records that the manifest was missing from a list, and that reading it by name failed.
+    /// Records that the manifest is missing from the list, and could not be read by name.
     pub(super) fn doubt(&mut self, fault: String) {
         self.manifest_fault = Some(fault);
     }
 
-    /// Withdraws the Gateway. Keeps its endpoint shards that still exist, because the watch does
-    /// not send them again if the Gateway returns. Returns true if there are such shards.
+    /// Withdraws the Gateway. Keeps endpoint shards that still exist, because the watch does not
+    /// send them again if the Gateway returns. Returns true if any do.
     pub(super) fn withdraw(&mut self) -> bool {
         let mut live = std::mem::take(&mut self.live);
         live.retain(|_, live| !live.gone);
@@ -281,7 +281,7 @@ impl RevisionAssembler {
         })
     }
 
-    /// Causes the next revision to be joined from all of its shards.
+    /// Disables the fast path for the next revision, so that it is joined from all of its shards.
     #[cfg(test)]
     pub(super) fn forget_base(&mut self) {
         self.base = None;

@@ -97,9 +97,8 @@ impl CertificateRequest {
         })
     }
 
-    /// Sets the directory for the files of the request, in this state directory. The path is safe,
-    /// because the Secret's name comes from the host's own settings, and its two parts are DNS
-    /// names.
+    /// Sets the directory for the request's files, within this state directory. The path is safe,
+    /// because the namespace and name of the Secret are DNS names from the host's own settings.
     pub(crate) fn kept_below(mut self, state: &Path) -> Self {
         let NamespacedName { namespace, name } = &self.secret;
         self.directory = state.join("requests").join(namespace).join(name);
@@ -116,8 +115,7 @@ impl CertificateRequest {
         self.directory.join("request.pem")
     }
 
-    /// Returns the names and the usage on one line. A different line means that a new request is
-    /// needed.
+    /// Returns the names and the usage on one line. If this line changes, a new request is needed.
     pub(super) fn purpose(&self) -> String {
         format!("{:?} {:?}", self.names, self.usage)
     }

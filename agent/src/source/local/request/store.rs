@@ -111,7 +111,7 @@ impl RequestState {
     }
 }
 
-/// A request that is not answered yet, and why its current answer is rejected, if there is one.
+/// A request that is not answered yet, and why its answer is rejected, if an answer exists.
 struct Waiting {
     request: OpenRequest,
     refused: Option<String>,
@@ -224,7 +224,7 @@ impl RequestFiles<'_> {
 
     /// Checks a pair in the same way as a Secret. Computes the renewal time from the lifetime that
     /// was left when the pair was accepted. If the whole lifetime counted, a certificate that was
-    /// issued long before would be due for renewal immediately, again and again.
+    /// accepted long after its issue would be due for renewal immediately, again and again.
     fn check(&self, kept: KeptPair) -> Result<Current, String> {
         let chain = kept.chain.as_bytes();
         let checked = checked_pair(&self.request.secret, chain, kept.key.as_bytes())?;
@@ -321,7 +321,7 @@ impl RequestFiles<'_> {
         self.tidy()
     }
 
-    /// Removes a request that is not needed, because its names were changed and then changed back.
+    /// Removes a request that is no longer needed, because its names were changed and changed back.
     fn withdraw(&self) -> Result<(), String> {
         if self.path("pending").exists() {
             self.tidy()?;

@@ -78,7 +78,7 @@ fn path(place: &str, is_secret: bool) -> String {
     path
 }
 
-/// Returns true for HTTPProxy fields of which only the presence is read.
+/// Returns true for HTTPProxy fields whose value is ignored: only their presence matters.
 fn is_noted(kind: &str, place: &str) -> bool {
     const NOTED: [&str; 13] = [
         "/authorization",

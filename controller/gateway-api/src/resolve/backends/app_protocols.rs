@@ -1,7 +1,7 @@
 //! Maps the `appProtocol` of a Service port to the protocol that Envoy uses to connect to the port.
 //!
 //! Kubernetes reserves unprefixed names for IANA service names and defines some prefixed names,
-//! such as `kubernetes.io/h2c`. Users also set names that are neither. An unknown name is rejected,
+//! such as `kubernetes.io/h2c`. Users also set names of neither kind. An unknown name is rejected,
 //! because a wrong guess could send plaintext to a backend that expects another protocol.
 
 use sesame_proto::schema::AppProtocol;

@@ -1,4 +1,4 @@
-//! Builds the Backends in a snapshot, with their protocols and names.
+//! Builds the Backends of a snapshot, and chooses their protocols and names.
 
 use sesame_proto::digest;
 use sesame_proto::schema::{AppProtocol, Backend, BackendTls};

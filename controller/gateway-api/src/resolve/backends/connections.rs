@@ -58,8 +58,7 @@ impl UpstreamProtocol {
             |name: &str| name == port.port.to_string() || !name.is_empty() && *name == *port.name;
         let lists = |protocol: &Self| {
             let list = service.metadata.annotations.get(protocol.annotation());
-            // The list was truncated at this length, so assume that the missing part named the
-            // port.
+            // A list of this length was truncated, so assume that the missing part named the port.
             list.is_some_and(|list| {
                 list.len() >= MAX_CONTOUR_CHARACTERS || list.split(',').map(str::trim).any(is_meant)
             })
@@ -101,7 +100,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Fails if the protocol requires TLS but none is configured, or if `own_tls` would not be
+    /// Fails if the protocol requires TLS settings that are missing, or if `own_tls` would not be
     /// used.
     pub(super) fn check(
         &self,

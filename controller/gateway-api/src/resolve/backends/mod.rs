@@ -302,7 +302,7 @@ impl<'w> Backends<'w> {
         Ok(Ok(index))
     }
 
-    /// Returns the Backend with this name, which [`Self::resolve`] returned, and its endpoints.
+    /// Returns the Backend with this name, and its endpoints. [`Self::resolve`] returns such names.
     /// Endpoints are not cached, because they take as much memory as everything else combined and
     /// nearly every Backend is in only one snapshot.
     pub(crate) fn named(
@@ -337,10 +337,10 @@ impl<'w> Backends<'w> {
     }
 }
 
-/// Returns the key of the digests that identify an object's endpoints in persistent sessions.
+/// Returns the key for the digests that identify an object's endpoints in persistent sessions.
 ///
 /// All Gateways, hosts and revisions use the same key, so sessions survive when any of these
-/// change. The UID makes the key unpredictable to clients. Objects loaded from files usually have
+/// changes. The UID makes the key unpredictable to clients. Objects loaded from files usually have
 /// no UID, so their keys can be guessed.
 fn session_key(kind: Kind, object: &Metadata) -> Vec<u8> {
     let Metadata {

@@ -42,8 +42,8 @@ pub(crate) enum PolicedBackend<'w> {
     XBackend(BackendName<'w>),
 }
 
-/// Returns the Service's port with this number. The error states why this traffic cannot be sent to
-/// it.
+/// Returns the Service's port with this number. The error states why this kind of traffic cannot be
+/// sent to the port.
 pub(super) fn service_port<'w>(
     key: &NamespacedName,
     service: &'w Service,

@@ -27,7 +27,7 @@ pub(crate) struct BackendSettings {
 }
 
 impl BackendSettings {
-    /// Returns these settings. Unset fields are taken from `others`.
+    /// Returns these settings, with unset fields taken from `others`.
     pub(super) fn or(&self, others: &Self) -> Self {
         let Self {
             load_balancer,
@@ -49,7 +49,7 @@ impl BackendSettings {
         }
     }
 
-    /// Returns these settings. Unset limits are taken from the Service's annotations.
+    /// Returns these settings, with unset limits taken from the Service's annotations.
     pub(super) fn or_annotated(mut self, service: &Metadata) -> Self {
         self.breaker = self.breaker.or_else(|| annotated(service));
         self

@@ -71,7 +71,7 @@ fn verdict(
         verdict.refuse(Reason::ParentNotAccepted, why);
     } else if !listeners.iter().any(CheckedListener::serves) {
         // A ListenerSet without any valid listener is not accepted, even if the only error is a
-        // missing certificate. A Gateway with only this error is accepted.
+        // missing certificate. A Gateway with only this error would be accepted.
         verdict.refuse(
             Reason::ListenersNotValid,
             format!("no listener is valid: {}", invalid(listeners)),

@@ -147,8 +147,8 @@ pub(super) type Judged = (usize, Option<Grounds>);
 /// Gateway.
 pub(super) type AffectedGateway = (NamespacedName, usize, Verdict);
 
-/// Returns which policies of one kind affect each Gateway, sorted by Gateway name. `judge` returns
-/// the policies that affect a Gateway, once per target.
+/// Returns the policies of one kind that affect each Gateway, sorted by Gateway name. `judge`
+/// returns the policies that affect a Gateway, once per target.
 pub(super) fn by_gateway<'g, 'a, 'w, J: Iterator<Item = Judged>>(
     gateways: &'g [AttachedGateway<'a, 'w>],
     judge: impl Fn(&'g AttachedGateway<'a, 'w>) -> J,

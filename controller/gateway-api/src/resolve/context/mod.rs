@@ -12,7 +12,7 @@ use crate::api::{Metadata, NamespacedName, SesameConfiguration};
 use crate::resolve::syntax::parsed::Parsed;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Where the objects come from, which also determines where results are written.
+/// Where the objects come from. This also determines where results are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolvedFor {
     /// A host that reads manifests. The results are never written to objects.
@@ -74,7 +74,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Creates a problem that concerns an object.
+    /// Creates a problem that affects an object.
     pub fn new(object: ObjectKey, message: String) -> Self {
         Self {
             object,

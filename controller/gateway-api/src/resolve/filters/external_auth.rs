@@ -46,8 +46,8 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
-/// Reads the settings of an authorization. Returns the protocol used to reach the service, and the
-/// settings without the Backend name.
+/// Reads the settings of an authorization. Returns the protocol for requests to the service, and
+/// the settings without the Backend name.
 pub(crate) fn read_settings(
     (protocol, grpc, http): (&str, Option<&ExternalAuthGrpc>, Option<&ExternalAuthHttp>),
     forward_body: Option<&ForwardBody>,

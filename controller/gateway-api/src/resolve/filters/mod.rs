@@ -232,8 +232,7 @@ pub(crate) struct BackendFilters {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
 }
 
-/// Reads the filters of a backend reference. Only header modifiers and rewrites are supported
-/// there.
+/// Reads the filters of a backend reference. Only header modifiers and rewrites are supported.
 pub(crate) fn read_backend(
     filters: &[Filter],
     rewrites: BackendRewrites,
@@ -295,7 +294,7 @@ fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     before.is_none()
 }
 
-/// Returns the field that belongs to a filter type, or `None` for an unknown type.
+/// Returns the field that a filter of this type must set, or `None` for an unknown type.
 fn member(type_: &FilterType) -> Option<&'static str> {
     Some(match type_ {
         FilterType::RequestHeaderModifier => "requestHeaderModifier",

@@ -29,7 +29,7 @@ impl RedirectTo {
         }
     }
 
-    /// Returns the redirect as a listener with this scheme and port serves it. The target port is
+    /// Returns the redirect as served by a listener with this scheme and port. The target port is
     /// the explicit port if set, else the default port of an explicitly set scheme, else the
     /// listener's external port. The port is omitted if the scheme implies it.
     pub(crate) fn on(&self, listener_scheme: &str, listener_port: u16) -> schema::Redirect {

@@ -22,15 +22,15 @@ impl CheckedGateway<'_> {
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Returns the key of the Gateway's Envoys, whether or not the Gateway is accepted. Gateways
-    /// with the same Envoys share ports, except that a Gateway that is not accepted keeps only its
-    /// own ports.
+    /// Returns the key that identifies the Gateway's Envoys, even if the Gateway is not accepted.
+    /// Gateways with the same Envoys share ports, except that a Gateway that is not accepted keeps
+    /// only its own ports.
     pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
         (self.published_as(), self.merged.is_some())
     }
 
-    /// Returns true if the snapshot contains a listener of the Gateway that rejects all requests.
-    /// If the Gateway is not accepted, only listeners that hold their hostnames count.
+    /// Returns true if any of the Gateway's listeners in the snapshot rejects all requests. If the
+    /// Gateway is not accepted, only listeners that hold their hostnames count.
     pub(crate) fn has_refusing(&self) -> bool {
         let refuses = |it: &CheckedListener<'_>| it.refuses() && self.has_in_snapshot(it);
         self.listeners.iter().any(refuses)

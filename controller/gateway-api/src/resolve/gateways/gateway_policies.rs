@@ -1,5 +1,5 @@
-//! Finds the policies that target each Gateway, and validates their target references. A policy can
-//! only target Gateways in its own namespace. The other fields of a policy are validated elsewhere.
+//! Finds the policies that target each Gateway, and validates target references. A policy can only
+//! target Gateways in its own namespace. The other fields of a policy are validated elsewhere.
 
 use std::collections::HashMap;
 

@@ -3,8 +3,7 @@
 //! The merged Gateways are published under one name: the name of their class, in the controller's
 //! namespace. This name does not change when Gateways are added or removed. Settings that exist
 //! once per Envoy come from the class. A Gateway that overrides such a setting is rejected without
-//! affecting other Gateways. If the Gateway was already served, its previous state continues to be
-//! served.
+//! affecting other Gateways. If it was already served, its previous state remains in effect.
 
 use std::collections::BTreeSet;
 

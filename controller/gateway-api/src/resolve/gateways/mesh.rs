@@ -79,7 +79,7 @@ impl CheckedMesh<'_> {
 }
 
 /// Returns the mesh of a Gateway, if any. The Gateway's own field takes precedence over policies,
-/// and the oldest policy over others.
+/// and the oldest policy takes precedence over other policies.
 pub(super) fn check<'w>(
     gateway: &'w Gateway,
     client_key: Option<&str>,

@@ -34,7 +34,7 @@ pub(crate) struct TrustingMesh<'w> {
     bundle: String,
     /// Gateways that the configuration concerns. An empty list means all Gateways.
     gateways: &'w [GatewayRef],
-    /// True if Sesame writes the trust bundle itself.
+    /// True if Sesame itself writes the trust bundle.
     is_published: bool,
     /// Gateways whose certificates the bundle trusts. `untrusted` names the others.
     trusted: Vec<SignatureTrust>,

@@ -62,7 +62,7 @@ pub(crate) struct CheckedGateway<'w> {
     /// The listeners in the Gateway's spec, followed by the listeners that the objects in `sets`
     /// define.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
-    /// ListenerSets, HTTPProxies and Ingresses that define listeners, in order of precedence.
+    /// ListenerSets, HTTPProxies and Ingresses that add listeners, in order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
     /// Number of listeners in the Gateway's spec.
     own: usize,
@@ -297,7 +297,7 @@ fn check<'w>(
     }
 }
 
-/// Returns the hostname of each listener whose certificates do not cover it.
+/// Returns the listener hostnames that the listener's own certificates do not cover.
 pub(crate) fn uncovered(gateways: &[CheckedGateway<'_>]) -> UncoveredHostnames {
     let by_owner = gateways.iter().flat_map(CheckedGateway::listeners_by_owner);
     listeners::uncovered::collect(by_owner)

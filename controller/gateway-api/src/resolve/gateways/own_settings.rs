@@ -31,8 +31,8 @@ pub(super) struct OwnSettings {
 
 impl OwnSettings {
     /// Determines the settings of a Gateway to which these ListenerSets, HTTPProxies and Ingresses
-    /// add listeners. Unusable settings are errors in `accepted`. If a merged Gateway was already
-    /// served, they are errors in `passed_over` instead.
+    /// add listeners. Unusable settings are errors in `accepted`. For a merged Gateway that was
+    /// already served, they are errors in `passed_over` instead.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,

@@ -20,7 +20,7 @@ use crate::world::{Kind, ObjectKey, World};
 /// Previous versions of changed Services. `None` if the Service did not exist.
 pub type PreviousServices = BTreeMap<NamespacedName, Option<Arc<Service>>>;
 
-/// Services for which every route that uses them counts as changed.
+/// Services that are used only by routes that count as changed.
 pub(super) type KnownServices = BTreeSet<NamespacedName>;
 
 /// A function that returns the endpoint sets of Services, and the problems found in their
@@ -29,8 +29,7 @@ pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
 /// Adds unchanged routes to `routes` if they use a Service that changed, or that a changed route
-/// started or stopped using. Returns the Services among these for which `routes` now contains every
-/// user.
+/// started or stopped using. Of these Services, returns those whose users are now all in `routes`.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,
@@ -119,8 +118,8 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if adding or removing this Backend also adds or removes it in the whole world.
-    /// Returns `None` if `self` has no Backend with this name.
+    /// Returns true if adding or removing this Backend in the reduced world does the same in the
+    /// whole world. Returns `None` if `self` has no Backend with this name.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
             .backends

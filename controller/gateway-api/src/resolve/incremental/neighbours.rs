@@ -160,7 +160,7 @@ fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
 ) -> Option<Objects<Ingress>> {
-    // Further names yield to the rules of all Ingresses.
+    // Additional names of Ingress hosts yield to the rules of all Ingresses.
     if ingresses.iter().any(|it| has_more_names(&it.metadata)) {
         return None;
     }

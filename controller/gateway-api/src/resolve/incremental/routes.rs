@@ -37,9 +37,9 @@ pub type PreviousRoutes = BTreeMap<ObjectKey, AnyObject>;
 /// The previous versions of changed routes and Services.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousObjects {
-    /// The routes.
+    /// Previous versions of changed routes.
     pub routes: PreviousRoutes,
-    /// The Services.
+    /// Previous versions of changed Services.
     pub services: PreviousServices,
 }
 

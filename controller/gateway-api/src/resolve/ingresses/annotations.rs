@@ -1,4 +1,4 @@
-//! Annotations on Ingresses, for Sesame and for other controllers.
+//! Annotations on Ingresses: Sesame's own, and those of other controllers.
 
 use super::contour;
 use super::nginx::{self, NginxSettings};
@@ -59,7 +59,7 @@ impl PlainHttp {
 }
 
 /// Returns an error if the Ingress has a possibly security-relevant annotation that is unsupported
-/// or invalid. None of its requests may be served then.
+/// or invalid. In that case, none of its requests may be served.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();

@@ -55,7 +55,7 @@ pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static
     options.into_iter().filter_map(read)
 }
 
-/// Returns an error if a TLS version is invalid. The Ingress must not be served then.
+/// Returns an error if a TLS version is invalid. In that case, the Ingress must not be served.
 pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
         let value = get(metadata, name)?;

@@ -35,7 +35,7 @@ pub(crate) struct LayeredLookup<'a, 'w, 'o> {
 /// The HTTPProxy or Ingress whose rules are being checked.
 pub(crate) struct RuleOwner<'w> {
     object: ObjectKey,
-    /// Prefix of the names of rules: the object as `Kind/namespace/name`.
+    /// Prefix of rule names: the object as `Kind/namespace/name`.
     provenance: String,
     pub(crate) metadata: &'w Metadata,
 }
@@ -89,8 +89,8 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         }
     }
 
-    /// Adds a route that contains these rules and attaches to listeners of the Gateway at this
-    /// index. Returns the route's index, or `None` if no request could reach the route.
+    /// Adds a route with these rules, attached to listeners of the Gateway at this index. Returns
+    /// the route's index, or `None` if no request could reach the route.
     pub(crate) fn push(
         &mut self,
         owner: &RuleOwner<'w>,

@@ -147,7 +147,7 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         Some(checked)
     }
 
-    /// Adds routes that contain these rules and attach to listeners of the Gateway at this index.
+    /// Adds routes with these rules, attached to listeners of the Gateway at this index.
     fn rules(
         &mut self,
         ingress: &'w Ingress,

@@ -10,10 +10,10 @@ use crate::resolve::routes::matches::{self, RouteMatch};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::regexes::Regexes;
 
-/// The match for an Ingress path, and the rewrite of matching requests.
+/// The match for an Ingress path, and the rewrite for matching requests.
 pub(super) type ReadPath = (RouteMatch, Option<UrlRewrite>);
 
-/// Reads a path and the rewrite of its requests. Errors start with the field path relative to the
+/// Reads a path, and the rewrite for its requests. Errors start with the field path relative to the
 /// path's entry.
 pub(super) fn read_path(
     path: &IngressPath,

@@ -39,7 +39,7 @@ pub(super) struct IngressHostRules<'w> {
 /// The errors found in an Ingress.
 #[derive(Debug, Default)]
 pub(super) struct IngressFaults {
-    /// Errors because of which rules are not served.
+    /// Errors that prevent rules from being served.
     pub(super) rules: Verdict,
     /// Errors in backends.
     pub(super) references: Verdict,
@@ -62,7 +62,7 @@ pub(super) struct RuleSettings<'a, 'w> {
     /// Settings from the annotations of ingress-nginx, or `None` if these do not apply.
     pub(super) nginx: Option<&'a NginxSettings>,
     pub(super) canaries: &'a Canaries<'w>,
-    /// Hosts of all rules, to which further names yield.
+    /// Hosts of all rules, which take precedence over additional names.
     pub(super) hosts: &'a RuleHosts<'w>,
     /// Settings for connections to backends.
     pub(super) connection: Connection,
@@ -222,8 +222,7 @@ fn answered() -> String {
     format!("; its requests get {}", refusal::HTTP)
 }
 
-/// Adds the rules for further names of the hosts. A name for which an Ingress has a rule is left
-/// out.
+/// Adds the rules for additional names of the hosts. Omits names for which an Ingress has a rule.
 fn add_names<'w>(
     rules: &'w [IngressRule],
     settings: &RuleSettings<'_, 'w>,
@@ -327,7 +326,7 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
-    /// Returns rules that redirect requests with the same matches to HTTPS, with this status.
+    /// Returns rules with the same matches that redirect requests to HTTPS, with this status.
     pub(super) fn redirects(&self, status: u32) -> Vec<CheckedRule> {
         let to = RedirectTo {
             status,

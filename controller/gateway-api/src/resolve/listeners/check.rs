@@ -160,8 +160,8 @@ fn check_hostname(
     Some(host)
 }
 
-/// Returns the listener's protocol, or `None` if it supports no route kind, and the kinds of routes
-/// that may attach.
+/// Returns the protocol and the route kinds that may attach. The protocol is `None` if it is
+/// unsupported.
 fn check_kinds(
     protocol: &Protocol,
     asked: &[RouteGroupKind],

@@ -12,7 +12,7 @@ use crate::status::Reason;
 
 /// A Gateway whose listeners are compared.
 pub(crate) struct ComparedGateway<'c, 'w> {
-    /// The Gateway for messages, as `Gateway namespace/name`.
+    /// Name of the Gateway in messages, as `Gateway namespace/name`.
     pub(crate) name: String,
     pub(crate) namespace: &'w str,
     pub(crate) listeners: &'c mut [CheckedListener<'w>],

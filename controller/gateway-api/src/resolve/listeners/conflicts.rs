@@ -71,7 +71,7 @@ pub(crate) fn find(claims: &[Claim<'_>], gateways: &[String]) -> Vec<Option<Grou
             let key = port_key(claim);
             let lost_to_others = lost.is_some();
             let conflict = lost.or_else(|| contested(own.get(&key)?, claim));
-            // If listeners of the Gateway itself conflict, no other object may have their ports and
+            // If listeners of the Gateway itself conflict, no other object may use their ports and
             // hostnames.
             if conflict.is_none() || (claim.rank.object == 0 && !lost_to_others) {
                 held.entry(key).or_default().add(claim);

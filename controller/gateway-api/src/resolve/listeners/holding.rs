@@ -12,7 +12,7 @@ use sesame_proto::schema;
 use super::listener::{CheckedListener, HeldHostname};
 use crate::resolve::syntax::hostnames::Hostname;
 
-/// Port, whether the protocol uses TLS, and hostname key.
+/// Port number, true for protocols over TLS, and hostname key.
 type HostnameKey = (u16, bool, String);
 
 /// Makes an unserved listener hold its hostname if a listener with a wider hostname is served on

@@ -73,7 +73,7 @@ impl<'w> ListenerOwner<'w> {
         }
     }
 
-    /// Returns the object for messages, as `Gateway namespace/name`.
+    /// Names the object for messages, as `Gateway namespace/name`.
     pub(crate) fn display(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }

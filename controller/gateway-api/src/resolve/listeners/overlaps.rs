@@ -24,7 +24,7 @@ fn https<'l>(
     })
 }
 
-/// Sets `overlaps` on HTTPS listeners whose hostnames overlap with others on the same port.
+/// Sets `overlaps` on HTTPS listeners with overlapping hostnames on the same port.
 pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     let by_key: HashMap<(u16, &str), usize> = https(listeners)
         .map(|(i, port, hostname)| ((port, hostname.key()), i))
@@ -46,7 +46,7 @@ pub(super) fn find_by_hostname(listeners: &mut [&mut CheckedListener<'_>], gatew
     }
 }
 
-/// Sets `certificate_overlaps` on HTTPS listeners on the same port. The certificates must already
+/// Sets `certificate_overlaps` on HTTPS listeners that share a port. The certificates must already
 /// be resolved.
 pub(super) fn find_by_certificate(listeners: &mut [&mut CheckedListener<'_>], gateways: &[String]) {
     // Indices of listeners by certificate name, by hostname, and by each hostname that covers the

@@ -42,8 +42,8 @@ pub(crate) fn check(at: &str, selector: &LabelSelector) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns true if a valid selector selects this namespace. An empty selector selects all
-/// namespaces.
+/// Returns true if the selector, which must be valid, selects this namespace. An empty selector
+/// selects all namespaces.
 pub(crate) fn selects_namespace(selector: &LabelSelector, name: &str, world: &World) -> bool {
     let object = world.namespaces.get("", name);
     let labels = object.map(|object| &object.metadata.labels);
@@ -53,8 +53,8 @@ pub(crate) fn selects_namespace(selector: &LabelSelector, name: &str, world: &Wo
     })
 }
 
-/// Returns true if a valid selector selects an object with these labels. An empty selector selects
-/// all objects.
+/// Returns true if the selector, which must be valid, selects objects with these labels. An empty
+/// selector selects all objects.
 pub(crate) fn selects_labels(selector: &LabelSelector, labels: &Labels) -> bool {
     selects(selector, |key| labels.get(key))
 }

@@ -19,8 +19,8 @@ use crate::resolve::tls::key_pairs::Certificate;
 use crate::resolve::tls::ticket_keys::NamedTicketKeys;
 use crate::status::{Grounds, Reason};
 
-/// Returns the errors in a listener's `tls`, which are violations of the API schema and invalid
-/// Sesame options.
+/// Returns the errors in a listener's `tls`: violations of the API schema, and invalid Sesame
+/// options.
 pub(super) fn faults(protocol: &Protocol, tls: Option<&ListenerTls>) -> Vec<String> {
     let of_options = tls.map(|tls| TlsOptions::read(protocol, tls).1);
     let of_schema = check(protocol, tls).err();
@@ -286,8 +286,8 @@ fn keys_on_hosts<'w>(
     keys
 }
 
-/// Reports a flaw in a certificate that is served despite the flaw, as a problem and in the
-/// listener's condition.
+/// Reports a certificate's flaw, as a problem and in the listener's condition. The certificate is
+/// served despite the flaw.
 fn advise<'w>(
     owner: &ListenerOwner<'w>,
     listener: &mut CheckedListener<'w>,

@@ -150,8 +150,8 @@ impl TlsOptions {
         self.source
     }
 
-    /// Sets the parameters on a TLS termination. The caller sets the session ticket keys, because
-    /// these are in a Secret.
+    /// Applies the parameters to a TLS termination. The caller sets the session ticket keys,
+    /// because they are in a Secret.
     pub(super) fn apply(self, termination: &mut TlsTermination) {
         let Self {
             min_version,
@@ -226,7 +226,7 @@ impl TlsOptions {
     }
 }
 
-/// Returns the name of the Secret with session ticket keys, as the options state it. The name may
+/// Returns the name of the Secret with session ticket keys, as written in the options. The name may
 /// be invalid.
 pub fn session_ticket_keys(options: &BTreeMap<String, String>) -> Option<&str> {
     options.get(TICKET_KEYS).map(String::as_str)

@@ -1,5 +1,5 @@
-//! Finds listener hostnames that no certificate of the listener covers, so that clients reject
-//! connections. The listener's condition, Events and metrics are derived from these hostnames.
+//! Finds listener hostnames that no certificate of the listener covers. Clients reject connections
+//! for them. The listener's condition, Events and metrics are derived from these hostnames.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::fmt;
 use super::CheckedListener;
 use crate::world::ObjectKey;
 
-/// A hostname of a listener whose certificates do not cover it.
+/// A listener's hostname that the listener's certificates do not cover.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UncoveredHostname {
     /// Name of the listener.
     pub listener: String,
-    /// The hostname, as the listener's spec has it.
+    /// The hostname, as written in the listener's spec.
     pub hostname: String,
 }
 

@@ -28,7 +28,7 @@ const DEFAULT_KEY: &str = "ca.crt";
 const INTERVAL: Duration = Duration::from_secs(300);
 /// Minimum time between two fetches. Lower values are raised to this.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// Maximum time between two fetches. Higher values are lowered to this.
+/// Maximum time between two fetches. Higher values are reduced to this.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A remote key set that an AccessPolicy or HTTPProxy uses.
@@ -50,8 +50,8 @@ struct Authorities<'w> {
 }
 
 impl<'w> RemoteKeySet<'w> {
-    /// Reads a remote key set in an AccessPolicy. Errors start with the field path relative to
-    /// `at`.
+    /// Reads a remote key set in an AccessPolicy. Errors start with the field path relative to the
+    /// key set.
     pub(super) fn of_policy(spec: &'w RemoteJwks, namespace: &'w str) -> Result<Self, String> {
         let RemoteJwks {
             uri,

@@ -58,7 +58,7 @@ impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
 pub(crate) struct PolicyTargets<'w> {
     kind: Kind,
     allowed: &'static [Kind],
-    /// For each target, its policies by index and section, in order of precedence.
+    /// For each target, the index and section of each policy, in order of precedence.
     by_target: HashMap<(Kind, TargetName<'w>), Vec<(usize, Section<'w>)>>,
     policies: Vec<&'w Metadata>,
 }
@@ -145,7 +145,7 @@ impl<'w> PolicyTargets<'w> {
     }
 
     /// Returns the policies that target an object or one of its sections, in order of precedence.
-    /// Each is given by index, with its section.
+    /// Each entry is a policy's index and the section that it targets.
     pub(crate) fn places<'a>(
         &'a self,
         kind: Kind,
@@ -185,7 +185,7 @@ impl<'w> PolicyTargets<'w> {
     }
 
     /// Returns the indices of the policies that target an object or a section of it. Each comes
-    /// with an error if an older policy has the same target, or if the target does not exist.
+    /// with an error if an older policy targets the same section, or if the target does not exist.
     pub(crate) fn judge(
         &self,
         kind: Kind,

@@ -54,7 +54,7 @@ impl<'w> BackendPolicies<'w> {
     }
 
     /// Returns the policy that applies to the named port, as its index and settings. Returns `None`
-    /// if that policy is invalid.
+    /// if there is no such policy, or if it is invalid.
     pub(super) fn applied(
         &self,
         kind: Kind,

@@ -122,7 +122,7 @@ impl<'w> Canaries<'w> {
     }
 }
 
-/// Returns a message if any annotations of a canary Ingress have no effect.
+/// Returns a message if a canary Ingress has annotations that have no effect on canaries.
 pub(in super::super) fn ignored_annotations(metadata: &Metadata) -> Option<String> {
     let names = metadata.annotations.iter().map(|(name, _)| name);
     let names = names.filter(|name| {

@@ -105,8 +105,8 @@ impl Forwarding {
     }
 }
 
-/// Reads `proxy-next-upstream`. Only with `non_idempotent` do statuses cause retries, because Envoy
-/// would also retry POST requests.
+/// Reads `proxy-next-upstream`. Response statuses cause retries only if `non_idempotent` is listed,
+/// because Envoy retries POST requests, too.
 fn retry(from: &mut Annotations<'_>) -> Option<Retry> {
     let tries = from.read("proxy-next-upstream-tries", |text| {
         number(text, 1..=Retry::MAX_ATTEMPTS + 1)
@@ -226,7 +226,7 @@ fn load_balancer(from: &mut Annotations<'_>) -> Option<LoadBalancer> {
     })
 }
 
-/// Returns the part of a request to hash for this nginx variable.
+/// Returns the part of a request that this nginx variable selects for hashing.
 fn hashed(variable: &str) -> Result<hash_policy::Kind, String> {
     use hash_policy::Kind;
     let named = |name: &str| {

@@ -100,7 +100,7 @@ pub(super) fn is_known(name: &str) -> bool {
     name.is_some_and(|name| KNOWN.contains(&name))
 }
 
-/// Settings for the rules of an Ingress, as its annotations specify.
+/// Settings for the rules of an Ingress, as specified by its annotations.
 #[derive(Default)]
 pub(super) struct NginxSettings {
     paths: Paths,
@@ -114,7 +114,7 @@ pub(super) struct NginxSettings {
     redirects_tls: bool,
     /// Value of `force-ssl-redirect`.
     redirects_all: bool,
-    /// Errors because of which no part of the Ingress is served.
+    /// Errors that prevent the whole Ingress from being served.
     pub(super) withheld: Vec<String>,
     /// Messages about values that have no effect.
     pub(super) notes: Vec<String>,

@@ -22,7 +22,7 @@ use crate::resolve::syntax::{hostnames, names};
 /// count.
 const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
-/// Settings for the paths of an Ingress, as its annotations specify.
+/// Settings for the paths of an Ingress, as specified by its annotations.
 #[derive(Default)]
 pub(in super::super) struct Paths {
     /// True if the Ingress's paths may be regular expressions.

@@ -1,4 +1,4 @@
-//! Further names of an Ingress's hosts: `server-alias` and `from-to-www-redirect`.
+//! Additional names for an Ingress's hosts: `server-alias` and `from-to-www-redirect`.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ const TO_OTHER_NAME: u32 = 308;
 /// Names that an Ingress serves besides the hosts of its rules.
 #[derive(Default)]
 pub(in super::super) struct ServerNames {
-    /// Hosts that get the rules of the first host.
+    /// Hosts to which the Ingress's first rule that has a host also applies.
     pub(in super::super) aliases: Vec<Hostname>,
     redirects_www: bool,
 }
@@ -58,7 +58,7 @@ impl ServerNames {
     }
 }
 
-/// Returns true if an Ingress may serve other hosts than those of its rules.
+/// Returns true if an Ingress may serve hosts besides those of its rules.
 pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
     ["server-alias", "from-to-www-redirect"].iter().any(|name| {
         let name = format!("{OF_NGINX}{name}");
@@ -66,14 +66,14 @@ pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
     })
 }
 
-/// The hosts of all Ingresses' rules, each with the class of the Ingress. Further names of other
-/// Ingresses yield to them.
+/// The hosts of all Ingresses' rules, each with the class of the Ingress. Additional names of other
+/// Ingresses' hosts yield to these hosts.
 #[derive(Default)]
 pub(in super::super) struct RuleHosts<'w>(BTreeSet<(&'w str, &'w str)>);
 
 impl<'w> RuleHosts<'w> {
     /// Collects the hosts of these Ingresses, each given with its class. The set stays empty if no
-    /// Ingress has further names.
+    /// Ingress has additional names.
     pub(in super::super) fn of(
         ingresses: impl Iterator<Item = (&'w str, &'w Ingress)> + Clone,
     ) -> Self {

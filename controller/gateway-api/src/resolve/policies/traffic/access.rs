@@ -38,7 +38,7 @@ pub(crate) struct AccessCheck {
     pub(super) authorization: Option<Authorization>,
     /// Service that must authorize each request.
     pub(super) external_auth: Option<schema::ExternalAuth>,
-    /// Exempt objects, as `HTTPRoute/namespace/name`, each with the parts that do not apply to it.
+    /// Exempt objects, as `HTTPRoute/namespace/name`, with the parts that do not apply to each.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
 }
 
