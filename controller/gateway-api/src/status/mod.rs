@@ -92,7 +92,7 @@ pub struct GatewayStatus {
     pub conditions: Vec<Condition>,
     /// One entry per listener that the Gateway itself defines, in the order of `spec.listeners`.
     pub listeners: Vec<ListenerStatus>,
-    /// Number of accepted ListenerSets that belong to the Gateway.
+    /// Number of accepted ListenerSets that attach to the Gateway.
     pub attached_listener_sets: i32,
 }
 

@@ -11,8 +11,8 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// Name and port of the Service to which the changes are limited, or `None` for all requests to a
-/// route.
+/// Name and port of the Service for whose requests the changes apply, or `None` if they apply to
+/// all requests to a route.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
 /// Returns the changes to request headers, and a rewrite of the host if the policy sets Host.

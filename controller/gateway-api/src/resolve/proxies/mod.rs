@@ -1,10 +1,10 @@
 //! Resolves HTTPProxies: finds roots, follows their includes, and converts their routes to checked
 //! routes.
 //!
-//! From then on, these routes share all code with Gateway API routes: route tables, precedence and
-//! limits. HTTPProxy routes take precedence over Ingresses, but not over Gateway API routes. Among
-//! equal matches in an include tree, the last route wins, as in Contour. A route that cannot be
-//! served still matches its requests, and responds with an error.
+//! From then on, the same code handles these routes and Gateway API routes. HTTPProxy routes take
+//! precedence over Ingresses, but not over Gateway API routes. Among equal matches in an include
+//! tree, the last route wins, as in Contour. A route that cannot be served still matches its
+//! requests, and responds with an error.
 
 mod addresses;
 mod answers;
@@ -339,8 +339,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// If so configured, removes unusable Services from all rules, so that the other Services get their
-/// shares. Returns true if any Service was removed.
+/// If so configured, removes unusable Services from all rules, so that their shares go to the other
+/// Services. Returns true if any Service was removed.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {

@@ -58,7 +58,7 @@ impl PortLimits {
         source.clone_into(&mut self.offset_by);
     }
 
-    /// Adds a restriction to these ranges.
+    /// Restricts listeners to these port ranges.
     pub(super) fn allow(&mut self, ports: &[String], source: &str) {
         self.allowed.push(AllowedPorts {
             ranges: ports.iter().filter_map(|text| range(text).ok()).collect(),

@@ -20,9 +20,9 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Number of rounds of leaving out routes. Each round may increase the charges of a namespace,
-/// because leaving out a route may reveal routes that it hid. A namespace that exceeds its share
-/// after these rounds loses all of its routes.
+/// Maximum number of rounds of leaving out routes. Each round may increase the bytes charged to a
+/// namespace, because leaving out a route may reveal routes that it hid. A namespace that exceeds
+/// its share after these rounds loses all of its routes.
 const MAX_ROUNDS: usize = 8;
 
 /// The attachment of a route, and one of the hostnames through which the route attaches.

@@ -122,7 +122,7 @@ pub(super) fn two(gateways: &str) -> String {
         + &route("new", &parent("new", "b"))
 }
 
-/// Returns an HTTP listener `http` with this hostname.
+/// Returns an HTTP listener named `http` with this hostname.
 pub(super) fn http(hostname: &str) -> String {
     format!("- {{name: http, port: 80, protocol: HTTP, hostname: {hostname}}}")
 }

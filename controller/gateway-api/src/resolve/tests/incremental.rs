@@ -75,7 +75,7 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
 }
 
 /// Resolves `world` in full and returns the result. `then` is the result for `before`. If the
-/// changes can be resolved incrementally, asserts that the result is equal.
+/// changes can be resolved incrementally, asserts that this gives the same result.
 fn compare(
     before: &World,
     world: &World,

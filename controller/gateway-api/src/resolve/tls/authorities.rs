@@ -37,7 +37,7 @@ pub(super) struct Authority {
 /// The combined CA certificates and revocation lists of several objects.
 #[derive(Debug)]
 pub(super) struct Union {
-    /// The bundle. If it exceeds the size limit, the error is its size.
+    /// The bundle or, if it exceeds the size limit, its size.
     pub(super) bundle: Result<Arc<TrustBundle>, usize>,
     pub(super) advice: Option<String>,
 }

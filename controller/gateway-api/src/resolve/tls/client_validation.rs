@@ -1,7 +1,7 @@
 //! Resolves client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default validation applies to each HTTPS listener on a port without its own entry. An
-//! invalid reference affects only the listeners that use it.
+//! The default validation applies to HTTPS listeners on all ports that have no entry. An invalid
+//! reference affects only the listeners that use it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

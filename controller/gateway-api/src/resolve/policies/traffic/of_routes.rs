@@ -50,7 +50,7 @@ impl FilterSettings {
         Some(Box::new(RequestFilters {
             reserved_headers: reserved,
             exempt_from,
-            // gRPC streams may never end, so they are not buffered.
+            // gRPC streams might never end, so they are not buffered.
             max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
             ..filters
         }))
