@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(150);
 pub(super) struct Pending {
     /// True if a full resolution is needed.
     pub(super) unresolved: bool,
-    /// Changed routes, as of the last resolution.
+    /// Changed routes, as they were at the last resolution.
     pub(super) routes: PreviousRoutes,
     /// Statuses whose stored version has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,

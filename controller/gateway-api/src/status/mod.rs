@@ -97,7 +97,7 @@ pub struct GatewayStatus {
 }
 
 impl GatewayStatus {
-    /// Returns the status of a Gateway of a Sesame class that is not served at all.
+    /// Returns the status of a Gateway that has a Sesame class but is not served at all.
     pub fn unserved(reason: Reason, why: &str, generation: i64) -> Self {
         let refused =
             |type_| Condition::new(type_, ConditionStatus::False, reason, why, generation);

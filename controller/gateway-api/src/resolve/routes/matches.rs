@@ -23,8 +23,8 @@ pub(crate) struct RouteMatch {
     pub(crate) query_params: Vec<schema::StringMatch>,
     /// `Some` for a match in a GRPCRoute, which accepts only gRPC requests.
     pub(crate) grpc: Option<Grpc>,
-    /// True if the first header match is on the Host header. This match limits a wildcard hostname
-    /// to a single label, and does not count towards the match's precedence.
+    /// True if the first header match is on the Host header. This header match limits a wildcard
+    /// hostname to a single label, and does not count towards precedence.
     pub(crate) one_label: bool,
     /// For a regular expression in an Ingress: the length that counts for its precedence.
     pub(crate) ranked_length: Option<usize>,

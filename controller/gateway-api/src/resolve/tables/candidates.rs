@@ -54,7 +54,7 @@ impl MatchCandidate<'_> {
             cors,
             external_auth,
             timeouts_decided: _,
-            // Already included by `limits_on`.
+            // Already included in the result of `limits_on`.
             rate_limits: _,
             filters,
             protects: _,

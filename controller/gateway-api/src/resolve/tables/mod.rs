@@ -98,7 +98,7 @@ pub(crate) struct LostRequests {
     /// Reasons and messages for lost hostnames and connections, and for regular expressions over
     /// the cost limit.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
-    /// The first unreachable match of each route, by index of the route.
+    /// The first unreachable match of each route, keyed by route index.
     pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 

@@ -92,7 +92,7 @@ impl<'a> HostnameOwners<'a> {
     }
 
     /// Returns true if, of all hostnames that cover the whole domain, `listener` is the most
-    /// specific. More specific listeners may still receive some of the domain's hosts.
+    /// specific. Requests for some of the domain's hosts may still go to more specific listeners.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // A single listener owns each domain that it covers.
         self.0.len() == 1

@@ -80,8 +80,8 @@ pub(crate) struct RoomOfGateways {
 
 impl RoomOfGateways {
     /// Divides `all` bytes among Gateways. `wanted` returns the size that each Gateway's routes
-    /// need, and is called only if there may not be room for all. A Gateway that needs less than an
-    /// equal share gets what it needs, and the others share the rest equally.
+    /// need, and is called only if there might not be room for all. A Gateway that needs less than
+    /// an equal share gets what it needs, and the others share the rest equally.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {

@@ -94,8 +94,8 @@ impl Shadowed {
             .collect()
     }
 
-    /// Reports the first unreachable match of each route as a problem, and returns it by the index
-    /// of the route.
+    /// Reports each route's first unreachable match as a problem. Returns these matches, keyed by
+    /// route index.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,

@@ -357,7 +357,7 @@ fn only_matches_hidden_everywhere_are_reported() {
         message.contains("attached; rules[0].matches[0] is never"),
         "{message}"
     );
-    // The hidden matches and the match that hides them belong to the same route.
+    // The hidden matches and the match that hides them are in the same route.
     let rule = "{matches: [{path: {value: /x}}, {path: {value: /x/}}, {path: {value: /x}}]}";
     let told = problems(route("a", &format!("rules: [{rule}]")));
     assert_eq!(told.len(), 1, "{told:?}");

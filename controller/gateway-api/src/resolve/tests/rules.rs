@@ -465,7 +465,7 @@ fn expression_cost_of_largest_route_set_is_bounded() {
             host.domain
         );
     }
-    // The oldest routes fit into the limit. Each of the others gets a condition.
+    // The oldest routes fit within the limit. Each of the others gets a condition.
     let told = |name: &str| holds(resolution.route_conditions(name), ConditionType::Displaced);
     assert_eq!(
         (told("r00"), told("r01")),

@@ -196,7 +196,7 @@ fn number(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// Returns true if both points of the same curve are equal, even if one of them is compressed.
+/// Returns true if two points on the same curve are equal, even if one of them is compressed.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;

@@ -249,8 +249,8 @@ impl FilterSettings {
         self.access.values().filter_map(|it| it.tokens.as_ref())
     }
 
-    /// Returns the headers that policies set, from token claims or from responses of authorization
-    /// services. Clients must not set them, so they are removed from client requests.
+    /// Returns the headers that policies set from token claims or authorization responses. Clients
+    /// must not set them, so they are removed from client requests.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
         let of_claims = headers.map(|it| it.header.as_str());
@@ -272,7 +272,7 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            // The names of filters for access checks already contain the policy's name.
+            // Not needed: the filter names of access checks contain the policies' names.
             access: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];

@@ -129,8 +129,8 @@ impl<'w> PoliciesOfKind<'w> {
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
-    /// Merges the policies for a section of an object, or for the whole object if `section` is
-    /// `None`, into `settings`.
+    /// Merges into `settings` the policies for a section of an object, or for the whole object if
+    /// `section` is `None`.
     pub(super) fn add_to(
         &self,
         settings: &mut TrafficSettings,
