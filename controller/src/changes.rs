@@ -1,7 +1,7 @@
-//! Tracks changes from the watch events to their publication, and exports spans for them. Does
+//! Tracks changes from their watch events to their publication, and exports spans for them. Does
 //! nothing unless a collector is configured.
 //!
-//! If a change arrives before an earlier change is written, both are merged. Tracking must never
+//! If a change arrives before an earlier change is written, the two are merged. Tracking must never
 //! delay a publication. Memory is bounded by the number of Gateways.
 
 use std::collections::BTreeMap;

@@ -1,8 +1,7 @@
 //! Protects a listening address with TLS, client certificates and a bearer token. All of them come
 //! from files, which are reread when they change.
 //!
-//! Never admit a request because a file is missing or invalid, and never print the content of a
-//! file.
+//! A missing or invalid file must never open access. The content of a file must never be printed.
 
 use std::fs;
 use std::io;

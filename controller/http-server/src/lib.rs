@@ -1,4 +1,4 @@
-//! A small HTTP/1.1 server for sockets that untrusted clients can reach: the controller's status
+//! A small HTTP/1.1 server for endpoints that untrusted clients can reach: the controller's status
 //! page, and the agent's health endpoint and local socket.
 //!
 //! A slow or hostile client must never affect the process or other clients. The number and duration

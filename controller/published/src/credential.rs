@@ -14,9 +14,9 @@ pub const MAX_CREDENTIAL_BYTES: u64 = 64 << 10;
 /// The claims in a ServiceAccount token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
-    /// Issue time, by the API server's clock.
+    /// Issue time, according to the API server's clock.
     pub issued: Timestamp,
-    /// Expiry time, by the API server's clock.
+    /// Expiry time, according to the API server's clock.
     pub expires: Timestamp,
     /// Namespace of the ServiceAccount.
     pub namespace: String,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sesame_gateway_api::status::AgentState;
 
 /// Field manager for the status of GatewayAgents. For each manager, the API server records the time
-/// of the last write by its own clock, which is the same for all hosts.
+/// of the last write according to its own clock, which is the same for all hosts.
 pub const STATUS_MANAGER: &str = "sesame-agent-status";
 
 /// Maximum number of entries in a list. More entries would not help readers.
@@ -20,7 +20,7 @@ pub const MAX_ENTRIES: usize = 100;
 pub const MAX_RULES: usize = 16;
 /// Maximum number of addresses that a host may claim.
 pub const MAX_REPORTED_ADDRESSES: usize = 256;
-/// Maximum interval between reports of an unchanged host, in seconds.
+/// Maximum interval between reports from an unchanged host, in seconds.
 pub const MAX_REPORT_SECONDS: u32 = 3600;
 /// Maximum length of a string in characters, including the ellipsis. Messages from Envoy can be
 /// longer.

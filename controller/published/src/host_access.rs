@@ -13,8 +13,8 @@
 //! | RoleBinding | `sesame-managed.DIGEST.agents` | the common permissions of all managed agents |
 //! | Role | `sesame-fleet.NAME` | keys of the fleet's Gateways; the controller writes the rules |
 //!
-//! `controller/deploy/hosts.yaml` repeats the two prefixes, the Secret's type and the Secret's
-//! annotation.
+//! `controller/deploy/hosts.yaml` repeats the prefixes `sesame-host.` and `sesame-invitation.`, the
+//! Secret's type and the Secret's annotation.
 
 use std::collections::BTreeMap;
 

@@ -152,7 +152,7 @@ impl JoinToken {
             bearer,
         } = content;
         let check = |good: bool, field| good.then_some(()).ok_or(JoinTokenError::Field(field));
-        // Over plain HTTP, an impostor of the server could steal the credentials.
+        // Over plain HTTP, anyone who impersonates the server could steal the credentials.
         check(server.starts_with("https://"), "server")?;
         check(
             sesame_proto::dns_name::is_dns_label(&namespace),

@@ -26,7 +26,7 @@ pub enum FileError {
 pub struct KubeconfigContent {
     /// Configuration of the current context.
     pub config: Config,
-    /// Warnings to be logged, such as about secrets that other users can read.
+    /// Warnings to log, for example about secrets that other users can read.
     pub warnings: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ fn judge(path: &Path, file: &Kubeconfig) -> Result<Vec<String>, FileError> {
     Ok(warnings)
 }
 
-/// Returns the mode of a file that only trusted users can write, or `None` if the file does not
+/// Returns the mode of a file that only trusted users can write to, or `None` if the file does not
 /// exist. A missing file causes an error later, when it is read.
 fn mode_of(path: &Path) -> Result<Option<u32>, OpenError> {
     match open::open(path, Rule::Named) {

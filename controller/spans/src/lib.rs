@@ -1,5 +1,5 @@
 //! Spans for configuration changes, and their export to an OpenTelemetry collector. A trace covers
-//! a change from the changed object to the Envoys that serve it.
+//! a change from the changed object to the Envoys that apply it.
 //!
 //! The controller and each agent export their own parts of a trace. Each program computes the trace
 //! id from the publication, so no program needs to send it to another. Spans must never delay a

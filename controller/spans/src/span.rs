@@ -95,8 +95,8 @@ impl ChangeTrace {
         }
     }
 
-    /// Creates the span for a changed object. `seen` is the time from the arrival of the change to
-    /// its resolution.
+    /// Creates the span for a changed object. `seen` is the period from the arrival of the change
+    /// to its resolution.
     pub fn object(&self, object: &str, seen: (SystemTime, SystemTime)) -> ChangeSpan {
         let id = self.span_id(&format!("changed {object}"), seen.0);
         let span = self.span("changed", self.trace.root(), seen);

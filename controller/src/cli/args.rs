@@ -31,9 +31,9 @@ use sesame_spans::SpanArgs;
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 const DEFAULT_LISTEN: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8081);
-/// Nothing is published while there is no leader, so the default is short. Changing the leader
-/// costs little, because every replica is as up to date as the leader. A leader that loses the
-/// Lease because of a timeout resumes as soon as the API server responds.
+/// Nothing is published while there is no leader, so the default lease is short. Changing the
+/// leader costs little, because every replica is as up to date as the leader. A leader that loses
+/// the Lease because of a timeout resumes as soon as the API server responds.
 const DEFAULT_LEASE_SECONDS: u64 = 6;
 /// The container's memory limit in `controller/deploy`.
 const DEFAULT_MEMORY_MIB: u64 = 512;

@@ -6,7 +6,7 @@ use sesame_published::configuration_definition;
 const START: &str = "<!-- `make regenerate` writes the fields. -->\n";
 const END: &str = "<!-- end of fields -->";
 
-/// Ends of field paths. The subfields of a field with such a path share one list item.
+/// Suffixes of the paths of fields that share one list item with their subfields.
 const TOGETHER: &[&str] = &[
     ".gatewayRef",
     ".map[]",

@@ -29,7 +29,7 @@ const API_VERSION: &str = "projectsesame.io/v1alpha1";
 const FIELD_MANAGER: &str = "sesame-controller";
 /// Timeout per write.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause before retrying a failed write or an ended watch.
+/// Pause before retrying a failed write or restarting an ended watch.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// SesameConfiguration as stored in the cluster.

@@ -22,7 +22,7 @@ use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
 pub(super) struct Effect {
     /// True if everything must be resolved again, because any result may have changed.
     pub(super) world_changed: bool,
-    /// Services whose endpoints may have changed, without any other change.
+    /// Services of which only the endpoints may have changed.
     pub(super) services: Vec<NamespacedName>,
     /// Previous versions of the changed routes.
     pub(super) routes: Vec<AnyObject>,

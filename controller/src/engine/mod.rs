@@ -108,7 +108,7 @@ impl Engine {
             };
             match input {
                 Ok(input) => {
-                    // Handle all inputs that have already arrived as a single change.
+                    // Handle as a single change all inputs that have already arrived.
                     let more = std::iter::from_fn(|| self.inputs.try_recv().ok());
                     for input in std::iter::once(input).chain(more) {
                         self.take(&mut memory, input);

@@ -15,7 +15,7 @@ use sesame_gateway_api::world::ObjectKey;
 
 /// Time without further changes after which the world is resolved.
 const QUIET: Duration = Duration::from_millis(5);
-/// Maximum time that a change waits for such a quiet period.
+/// Maximum time that a change waits for a quiet period.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Time for which changes to endpoints and to incrementally resolved routes are batched.
 const GATHER: Duration = Duration::from_millis(2);
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(150);
 pub(super) struct Pending {
     /// True if a full resolution is needed.
     pub(super) unresolved: bool,
-    /// Changed routes, as of the last resolution.
+    /// Changed routes, as they were at the last resolution.
     pub(super) routes: PreviousRoutes,
     /// Statuses whose stored version has changed.
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,

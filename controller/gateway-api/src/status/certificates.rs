@@ -15,7 +15,7 @@ use crate::expiry::{Expiry, ExpiryPhase};
 /// readable.
 const MAX_TOLD: usize = 20;
 
-/// Adds the condition CertificatesValid to each listener that has a certificate which has expired,
+/// Adds the condition CertificatesValid to each listener with a certificate that has expired,
 /// expires soon, or is not valid yet. The worst certificate determines the condition's status.
 /// `expiries` contains the expiry times of each listener's certificates, by listener name.
 pub fn tell_expiry(

@@ -24,8 +24,8 @@ pub struct Condition {
     /// The observed generation of the object; 0 for objects from files.
     #[serde(skip_serializing_if = "is_zero")]
     pub observed_generation: i64,
-    /// Certificate trust that the condition depends on, and that ends when certificates expire.
-    /// Usually `None`.
+    /// Certificate trust on which the condition depends; it ends when certificates expire. Usually
+    /// `None`.
     #[serde(skip)]
     pub trust: Option<Arc<[SignatureTrust]>>,
 }

@@ -92,12 +92,12 @@ pub struct GatewayStatus {
     pub conditions: Vec<Condition>,
     /// One entry per listener that the Gateway itself defines, in the order of `spec.listeners`.
     pub listeners: Vec<ListenerStatus>,
-    /// Number of accepted ListenerSets that belong to the Gateway.
+    /// Number of accepted ListenerSets that attach to the Gateway.
     pub attached_listener_sets: i32,
 }
 
 impl GatewayStatus {
-    /// Returns the status of a Gateway of a Sesame class that is not served at all.
+    /// Returns the status of a Gateway that has a Sesame class but is not served at all.
     pub fn unserved(reason: Reason, why: &str, generation: i64) -> Self {
         let refused =
             |type_| Condition::new(type_, ConditionStatus::False, reason, why, generation);

@@ -1,5 +1,4 @@
-//! Adds the rules and backends that Envoy rejects on a Gateway's hosts to the status of their
-//! route.
+//! Adds to a route's status the rules and backends that Envoy rejects on a Gateway's hosts.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ pub struct RefusedRules {
     pub works: bool,
 }
 
-/// Adds the parts of a route that this Gateway's hosts reject to `status`, in the entries of all
+/// Adds to `status` the parts of a route that this Gateway's hosts reject, in the entries of all
 /// parents that belong to this Gateway.
 ///
 /// If a part of the route works, `PartiallyInvalid` is set; otherwise the route is not accepted. A

@@ -119,7 +119,7 @@ impl Statuses {
 }
 
 impl Condition {
-    /// Makes the condition depend on the trust of these peers.
+    /// Makes the condition depend on these peers' trust in certificates.
     pub(crate) fn resting_on(self, trust: Vec<SignatureTrust>) -> Self {
         let trust = (!trust.is_empty()).then(|| Arc::from(trust));
         Self { trust, ..self }

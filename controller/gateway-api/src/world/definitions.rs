@@ -60,7 +60,7 @@ impl ReleaseChannel {
 pub enum DefinitionRelease {
     /// A release and channel that could be parsed.
     Known(ApiRelease, ReleaseChannel),
-    /// An annotation is missing or malformed. Both are kept as written.
+    /// At least one annotation is missing or malformed. Both are kept as written.
     Unknown {
         /// Value of [`BUNDLE_VERSION`]; empty if missing.
         version: String,

@@ -43,7 +43,7 @@ impl LastGoodKeys {
         self.unread.contains(secret)
     }
 
-    /// Records whether the Secret could not be read.
+    /// Records whether the last attempt to read the Secret failed.
     pub fn set_unread(&mut self, secret: &NamespacedName, unread: bool) {
         if unread {
             self.unread.insert(secret.clone());

@@ -1,4 +1,4 @@
-//! References to Services in other objects. They are not checked here; resolution determines
+//! References from other objects to Services. They are not checked here; resolution determines
 //! whether they are valid.
 
 use super::{AnyObject, Kind, ObjectKey, World};

@@ -16,7 +16,7 @@ use sesame_proto::schema::{DirectResponse, Listener, Snapshot, VirtualHost};
 use super::{Kind, ObjectKey};
 use crate::api::NamespacedName;
 
-/// Ports of served listeners, by the object that defines the listeners.
+/// Ports of served listeners, keyed by the object that defines the listeners.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedPorts(BTreeMap<ObjectKey, BTreeSet<u16>>);
 
@@ -50,8 +50,8 @@ impl ServedPorts {
         found
     }
 
-    /// Returns true if this virtual host may make a listener count as not served, because it
-    /// rejects all requests.
+    /// Returns true if this virtual host rejects all requests to a listener, so that the listener
+    /// may count as not served.
     pub fn depend_on(host: &VirtualHost) -> bool {
         refusing_listener(host).is_some()
     }
@@ -102,8 +102,8 @@ fn refusing_listener(host: &VirtualHost) -> Option<&str> {
     Some(&only.name)
 }
 
-/// The ports on which Gateways are served, by the name under which the Gateways are published
-/// together.
+/// The ports on which Gateways are served, keyed by the name under which these Gateways are
+/// published together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedTogether(Arc<BTreeMap<NamespacedName, ServedPorts>>);
 
@@ -126,8 +126,8 @@ impl ServedTogether {
         self.0.get(published_as)?.0.get(object)
     }
 
-    /// Adds the ports in `before` of all objects for which `is_kept` returns true, because their
-    /// listeners may be served again.
+    /// Adds, from `before`, the ports of all objects for which `is_kept` returns true, because
+    /// their listeners may be served again.
     pub(crate) fn keep(
         &mut self,
         before: &Self,

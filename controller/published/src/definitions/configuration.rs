@@ -1,7 +1,7 @@
 //! Generates the `SesameConfiguration` CRD from the types that resolution reads.
 //!
 //! The CRD around the schema is written by hand, because these types do not depend on a Kubernetes
-//! client. The schema must include every check of resolution that a schema can express, so that the
+//! client. The schema must include every check in resolution that a schema can express, so that the
 //! API server rejects most mistakes.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

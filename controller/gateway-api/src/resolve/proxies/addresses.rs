@@ -14,8 +14,8 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A filter, or `None` if clients with any address may send requests. The error describes an
-/// invalid filter.
+/// A filter, or `None` if all client addresses are allowed. The error explains why a filter is
+/// invalid.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
 
 /// Reads the virtual host's filter, which applies to routes without their own filter.
@@ -30,8 +30,8 @@ pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
 }
 
 impl ReadRoute<'_> {
-    /// Adds the route's own filter or else the virtual host's. If that filter is invalid, the route
-    /// responds with an error.
+    /// Adds the route's own filter or, if it has none, the virtual host's. If that filter is
+    /// invalid, the route responds with an error.
     pub(super) fn admit(
         &mut self,
         host: &ReadAddresses,

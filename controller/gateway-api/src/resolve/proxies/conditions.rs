@@ -77,8 +77,8 @@ impl Inherited {
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
                 let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
-                // Check the pattern without the prefix: an unbalanced `)` in it could close the
-                // group that ties it to the prefix.
+                // Check the pattern by itself: an unbalanced `)` in it could close the group that
+                // ties the pattern to the prefix.
                 regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
                 let checked = regexes.check(&whole).map_err(invalid)?;

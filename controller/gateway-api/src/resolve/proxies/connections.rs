@@ -140,7 +140,7 @@ pub(super) fn read<'w>(
     })
 }
 
-/// Contour's type and reason if the certificate of a Service cannot be validated.
+/// Contour's type and reason for a Service whose certificate cannot be validated.
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
 
 fn own_tls<'w>(

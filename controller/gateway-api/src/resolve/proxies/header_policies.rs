@@ -11,8 +11,8 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// Name and port of the Service to which the changes are limited, or `None` for all requests to a
-/// route.
+/// Name and port of the Service, if the changes apply only to its requests. `None` if they apply to
+/// all requests to a route.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
 /// Returns the changes to request headers, and a rewrite of the host if the policy sets Host.
@@ -52,7 +52,7 @@ pub(super) fn header_policy(
         if !removed.insert(lower.clone()) {
             return Err(format!("header {name:?} is removed twice"));
         }
-        // As in Contour, removal comes before setting, so a header that is also set is kept.
+        // As in Contour, headers are removed before others are set, so setting wins.
         if !names.contains(&lower) {
             changes.remove.push(name.clone());
         }

@@ -1,10 +1,10 @@
 //! Resolves HTTPProxies: finds roots, follows their includes, and converts their routes to checked
 //! routes.
 //!
-//! From then on, these routes share all code with Gateway API routes: route tables, precedence and
-//! limits. HTTPProxy routes take precedence over Ingresses, but not over Gateway API routes. Among
-//! equal matches in an include tree, the last route wins, as in Contour. A route that cannot be
-//! served still matches its requests, and responds with an error.
+//! From then on, the same code handles these routes and Gateway API routes. HTTPProxy routes take
+//! precedence over Ingresses, but not over Gateway API routes. Among equal matches in an include
+//! tree, the last route wins, as in Contour. A route that cannot be served still matches its
+//! requests, and responds with an error.
 
 mod addresses;
 mod answers;
@@ -57,7 +57,7 @@ use crate::world::{Kind, ObjectKey, World};
 /// Response status for requests that match the conditions of an invalid include.
 const BAD_GATEWAY: u32 = 502;
 
-/// An HTTPProxy of a Sesame class, and the facts for its status.
+/// An HTTPProxy of a Sesame class, with the findings for its status.
 pub(crate) struct CheckedProxy<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
@@ -73,7 +73,7 @@ pub(crate) struct CheckedProxy<'w> {
 /// References from HTTPProxies and Ingresses of Sesame classes to Secrets.
 #[derive(Debug)]
 pub struct LayeredReferences<'w> {
-    /// The listeners for hosts with TLS, which refer to certificates.
+    /// The listeners for hosts with TLS. They reference certificates.
     pub listeners: Vec<ImplicitListeners<'w>>,
     /// References to CA certificates for Services and token issuers, and to key sets.
     pub authorities: Vec<AuthorityRef<'w>>,
@@ -134,7 +134,7 @@ pub(crate) fn check_all<'w>(
         add(lookup, root, &parts, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
-        // True if the Gateway belongs to another controller.
+        // True if another controller manages the Gateway.
         let is_foreign = classed.gateway.is_some_and(|(namespace, name)| {
             let exists = world.gateways.get(namespace, name).is_some();
             exists && lookup.gateway(namespace, name).is_none()
@@ -349,8 +349,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// If so configured, removes unusable Services from all rules, so that the other Services get their
-/// shares. Returns true if any Service was removed.
+/// If so configured, removes unusable Services from all rules, so that their shares go to the other
+/// Services. Returns true if any Service was removed.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {

@@ -1,5 +1,5 @@
 //! Rate limits in HTTPProxies. A route's own limit counts that route's requests. A virtual host's
-//! limit counts the requests of all routes without their own limit, together.
+//! limit is shared by all routes without their own limit.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::resolve::routes::rules::Action;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A limit, or `None` if requests are not limited. The error describes an unsupported limit.
+/// A limit, or `None` if requests are not limited. The error explains why a limit is not supported.
 type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
 /// A virtual host's limits, which apply to routes without their own limit.
@@ -54,8 +54,8 @@ fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Opt
 }
 
 impl ReadRoute<'_> {
-    /// Adds the route's own limit or else the virtual host's. If the limit is unsupported, the
-    /// route responds with an error.
+    /// Adds the route's own limit or, if it has none, the virtual host's. If the limit is
+    /// unsupported, the route responds with an error.
     pub(super) fn limit(
         &mut self,
         host: &HostLimits,

@@ -33,7 +33,7 @@ pub(crate) struct FoundProxies<'w> {
     pub(super) proxies: Proxies<'w>,
     /// The roots, oldest first.
     pub(super) roots: Vec<Root<'w>>,
-    /// Errors about HTTPProxies whose hostname is invalid or belongs to another root.
+    /// Errors about HTTPProxies whose hostname is invalid or taken by another root.
     pub(super) details: Details,
     pub(super) settings: Option<&'w IngressSettings>,
 }
@@ -140,7 +140,7 @@ fn root<'w>(
     Some(root.map_err(|why| (("VirtualHostError", "FQDNNotSpecified"), why)))
 }
 
-/// Returns the error, without revealing other namespaces, for a root with a duplicate hostname.
+/// Returns the error for a duplicate hostname. It never reveals roots in other namespaces.
 fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
     let winners = if none_has_it { of_host.len() } else { 1 };
     let others = of_host.iter().take(winners).map(|(other, _)| *other);

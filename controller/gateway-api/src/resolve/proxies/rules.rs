@@ -72,9 +72,9 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         authorization,
         cors_policy: _,
         rate_limit_policy: _,
-        // Read separately, in `tokens`.
+        // Read by `tokens`.
         jwt_providers: _,
-        // Read separately, in `addresses`.
+        // Read by `addresses`.
         ip_allow_policy: _,
         ip_deny_policy: _,
     } = root;
@@ -113,7 +113,7 @@ fn unknown_variables(route: &ProxyRoute) -> impl Iterator<Item = RouteFault> {
 }
 
 impl<'w> ReadRoute<'w> {
-    /// Records an error that makes the route respond with an error.
+    /// Records an error. The route then responds with an error.
     fn fail(&mut self, (words, why): RouteFault) {
         let status = refusal::HTTP;
         let why = format!("{why}; its requests get {status}");

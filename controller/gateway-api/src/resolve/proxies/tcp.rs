@@ -1,8 +1,8 @@
 //! Reads `tcpproxy`, which forwards the TLS connections of a root's host, either as they are or
 //! after terminating TLS.
 //!
-//! After any error, the host's TLS connections are closed: they never reach an unintended Service,
-//! and no other route serves the host over HTTPS.
+//! On any error, the host's TLS connections are closed: they never reach an unintended Service, and
+//! no other route serves the host over HTTPS.
 
 use std::collections::BTreeSet;
 
@@ -145,7 +145,7 @@ fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     unknown.is_none()
 }
 
-/// Adds the route for a root's TLS connections. Returns its HTTPProxy and the index of the route.
+/// Adds the route for a root's TLS connections. Returns the route's HTTPProxy and index.
 pub(super) fn add<'w>(
     root: &Root<'w>,
     connections: &Connections<'w>,

@@ -174,7 +174,7 @@ impl ReadRoute<'_> {
 /// A provider's name and check, and a note about the provider's keys.
 type NotedProvider = ((String, Arc<AccessCheck>), Option<String>);
 
-/// Reads a provider. Errors have Contour's reason.
+/// Reads a provider. Errors include Contour's reason.
 fn read<'w>(
     spec: &'w ProxyJwtProvider,
     root: &Root<'w>,

@@ -32,7 +32,7 @@ pub(super) struct IncludeTree<'a, 'w> {
     /// Number of occurrences of each HTTPProxy so far.
     pub(super) placed: BTreeMap<NamespacedName, usize>,
     /// Number of routes and includes of each HTTPProxy, summed over its occurrences below the roots
-    /// of a namespace. Roots of one namespace therefore cannot exhaust the limit for another.
+    /// of a namespace. Roots of one namespace therefore cannot exhaust another namespace's limit.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 

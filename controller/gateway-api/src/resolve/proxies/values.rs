@@ -25,8 +25,8 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// Validates the values, and returns the only operator of the condition. The candidates are
-    /// `kinds` and the regular expression.
+    /// Validates the values, and returns the condition's only operator: one of `kinds`, or the
+    /// regular expression.
     fn operator(
         self,
         (what, name): (&str, &str),
@@ -177,7 +177,7 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
 enum Fact<'a> {
     Present,
     Absent,
-    /// The header or parameter must equal some value; which value is irrelevant.
+    /// An exact value is required; which value is irrelevant.
     Is,
     IsText(&'a str),
     IsNot(&'a str),

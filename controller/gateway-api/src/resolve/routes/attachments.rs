@@ -25,7 +25,7 @@ pub(crate) struct AttachedListener<'a, 'w> {
 pub(crate) struct Attachment<'a> {
     /// Index of the route in the list of all routes, oldest first.
     pub(crate) route: usize,
-    /// Index of the route's parent through which it attaches.
+    /// Index of the parent through which the route attaches.
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],
     /// True if the route counts towards the listener's `attachedRoutes`: it is accepted, and a

@@ -23,8 +23,8 @@ pub(crate) struct RouteMatch {
     pub(crate) query_params: Vec<schema::StringMatch>,
     /// `Some` for a match in a GRPCRoute, which accepts only gRPC requests.
     pub(crate) grpc: Option<Grpc>,
-    /// True if the first header match is on the Host header. It limits a wildcard hostname to a
-    /// single label, and does not count towards the match's precedence.
+    /// True if the first header match is on the Host header. This header match limits a wildcard
+    /// hostname to a single label, and does not count towards precedence.
     pub(crate) one_label: bool,
     /// For a regular expression in an Ingress: the length that counts for its precedence.
     pub(crate) ranked_length: Option<usize>,
@@ -160,8 +160,8 @@ pub(crate) fn read_all<S>(
     specs.iter().enumerate().map(read).collect()
 }
 
-/// Methods that a match can name. CONNECT requests open a tunnel and have no path, so no path could
-/// match.
+/// Methods that a match can name. CONNECT is not among them, because its requests have no path that
+/// could match.
 const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH",
 ];

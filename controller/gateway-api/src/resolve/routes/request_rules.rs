@@ -221,8 +221,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 
     /// Returns the session persistence of the rule's only backend, if configured there. If it is
-    /// invalid, clears `backends` so that no request reaches the backend, because its sessions
-    /// might have to be kept apart.
+    /// invalid, clears `backends` so that no request reaches the backend: its sessions might have
+    /// to stay on separate endpoints.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,
@@ -318,7 +318,7 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 }
 
-/// Records why a filter of the rule cannot be served, and returns the rule's action: an error
+/// Records why a filter of the rule cannot be applied, and returns the rule's action: an error
 /// response.
 fn refused(
     index: usize,

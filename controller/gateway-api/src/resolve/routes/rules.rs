@@ -285,7 +285,7 @@ impl Rules {
         }
     }
 
-    /// Returns true if the rules leave no request to a virtual host unmatched.
+    /// Returns true if every request to a virtual host matches one of the rules.
     pub(crate) fn take_all(&self) -> bool {
         let Self::Requests(rules) = self else {
             return false;

@@ -1,8 +1,8 @@
 //! Converts the format and receivers of access logs from configurations to snapshot types.
 //!
 //! The receivers' backends are resolved elsewhere. A log must never contain headers with
-//! credentials, or values that could end a line or field of a text log. Such settings are
-//! configuration errors.
+//! credentials, or values that could end a line or field of a text log. Settings that would permit
+//! this are configuration errors.
 
 use sesame_proto::log_facts;
 use sesame_proto::schema::line_form::Fact;

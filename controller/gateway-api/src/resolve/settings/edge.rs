@@ -108,7 +108,7 @@ impl EdgeDefaults {
                 wrong.push(format!("{field}: {:?} is not one of {words}", told(value)));
                 continue;
             }
-            // Configurations use the same values as annotations, but with capital letters.
+            // Configurations use the same values as annotations, but capitalized.
             let outcome = set(&mut self.0, name, &value.to_lowercase());
             wrong.extend(outcome.err().map(|why| format!("{field}: {why}")));
         }

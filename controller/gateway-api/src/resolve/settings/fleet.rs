@@ -93,7 +93,7 @@ pub(super) fn faults(fleet: &FleetSettings) -> Vec<String> {
 }
 
 /// Returns an error if the number of Pods is invalid. `workload` is `None` if another layer may set
-/// it.
+/// the workload.
 fn replicas_fault(replicas: i32, workload: Option<&FleetWorkload>) -> Option<String> {
     if !REPLICAS.contains(&replicas) {
         return Some(format!("replicas: {replicas}: expected 1 to 1000"));

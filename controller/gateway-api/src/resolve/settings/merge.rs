@@ -88,7 +88,7 @@ impl Merged {
             routes: Some(routes),
         }) = metrics
         {
-            // Invalid lists were already rejected.
+            // Invalid lists have already been rejected.
             self.measured_routes = metrics::read(routes).unwrap_or_default();
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());

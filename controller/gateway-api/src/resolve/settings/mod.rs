@@ -76,7 +76,7 @@ impl GatewaySettings {
             mut sources,
         } = merged;
         let mut edge = EdgeDefaults::default();
-        // Invalid settings were already rejected.
+        // Invalid settings have already been rejected.
         let _ = edge.set_all(&of_layers);
         edge.log(&access_log);
         let not_understood = edge.annotate(annotations, &mut sources);
@@ -173,7 +173,7 @@ impl GatewaySettings {
 /// Returns the rotation settings for the snapshot, or `None` to use the defaults.
 fn of_rotation(settings: &RotationSettings) -> Option<schema::Rotation> {
     let RotationSettings { bundle_overlap } = settings;
-    // An invalid duration was already rejected.
+    // An invalid duration has already been rejected.
     let overlap = bundle_overlap.as_deref().and_then(check::milliseconds);
     let rotation = schema::Rotation {
         bundle_overlap_ms: overlap.unwrap_or_default(),

@@ -5,12 +5,12 @@ use crate::api::{ObjectRef, SESAME_GROUP, SesameConfiguration};
 use crate::status::{Reason, Verdict};
 use crate::world::{Kind, World};
 
-/// The namespace of a referenced configuration.
+/// How the namespace of a referenced configuration is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope<'w> {
     /// The reference itself must name the namespace, because a GatewayClass has none.
     Named,
-    /// The namespace of the Gateway that has the reference.
+    /// The configuration is in the namespace of the Gateway that references it.
     Of(&'w str),
 }
 

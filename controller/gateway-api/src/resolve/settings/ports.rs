@@ -43,7 +43,7 @@ impl AllowedPorts {
 }
 
 impl PortLimits {
-    /// Replaces the map. Invalid ports were already rejected.
+    /// Replaces the map. Invalid ports have already been rejected.
     pub(super) fn map(&mut self, map: &[PortMapping], source: &str) {
         let pairs = map.iter().filter_map(|PortMapping { outside, inside }| {
             Some((names::port(*outside)?, names::port(*inside)?))
@@ -52,13 +52,13 @@ impl PortLimits {
         source.clone_into(&mut self.mapped_by);
     }
 
-    /// Replaces the offset. An invalid offset was already rejected.
+    /// Replaces the offset. An invalid offset has already been rejected.
     pub(super) fn set_offset(&mut self, offset: i32, source: &str) {
         self.offset = u16::try_from(offset).unwrap_or_default();
         source.clone_into(&mut self.offset_by);
     }
 
-    /// Adds a restriction to these ranges.
+    /// Restricts listeners to these port ranges.
     pub(super) fn allow(&mut self, ports: &[String], source: &str) {
         self.allowed.push(AllowedPorts {
             ranges: ports.iter().filter_map(|text| range(text).ok()).collect(),
@@ -79,8 +79,8 @@ impl PortLimits {
         self.map == other.map && self.offset == other.offset
     }
 
-    /// Rejects each listener whose port is not allowed, or exceeds 65535 after adding the offset.
-    /// Also rejects a listener if hosts would open its port for another listener port in `used`.
+    /// Rejects each listener whose port is not allowed, or would exceed 65535 with the offset. Also
+    /// rejects a listener if hosts would open the same port for another listener port in `used`.
     pub(crate) fn refuse(&self, listeners: &mut [CheckedListener<'_>], used: &[Socket]) {
         for listener in listeners {
             let Some((udp, port)) = socket(listener) else {

@@ -33,8 +33,8 @@ pub struct ResolvedGateway {
     pub keys: Vec<KeyPair>,
 }
 
-/// Divides `most` bytes for route tables among these groups. Each group contains the Gateways that
-/// are served together.
+/// Divides the limit for route tables, `most` bytes, among these groups of Gateways that are served
+/// together.
 pub(crate) fn divide_room<'w>(
     groups: &[&[&AttachedGateway<'_, 'w>]],
     routes: &Routes<'w>,
@@ -165,8 +165,8 @@ fn share_filters(
 fn served<'a, 'w>(
     together: &[&'a AttachedGateway<'a, 'w>],
 ) -> impl Iterator<Item = &'a AttachedGateway<'a, 'w>> {
-    // If several Gateways are served together, include a Gateway that only rejects requests.
-    // Otherwise its requests would reach the other Gateways' listeners.
+    // If several Gateways are served together, also include Gateways that only reject requests.
+    // Otherwise, their requests would reach the other Gateways' listeners.
     let several = together.len() > 1;
     let is_served = move |it: &&AttachedGateway<'_, '_>| {
         let gateway = it.gateway;

@@ -19,7 +19,7 @@ pub(crate) struct Upstreams {
     pub(crate) endpoints: Vec<EndpointSet>,
 }
 
-/// TLS settings of each mesh, by the name of its Gateway. `None` if the mesh's traffic is rejected.
+/// TLS settings of each mesh, by its Gateway's name. `None` if the mesh's traffic is rejected.
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
 /// Finds the Backends that route tables, tracing and access logs reference. A reference may also

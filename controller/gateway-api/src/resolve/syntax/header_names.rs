@@ -27,8 +27,8 @@ pub(crate) fn check_writable(at: Arguments<'_>, name: &str) -> Result<(), String
     }
 }
 
-/// Returns true if the header is new, and false if `action` already has it. Fails if another action
-/// has it.
+/// Returns true if no action has claimed the header yet, and false if `action` has. Fails if
+/// another action has.
 pub(crate) fn claim(
     actions: &mut HashMap<String, &'static str>,
     name: &str,

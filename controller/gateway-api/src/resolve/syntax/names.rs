@@ -1,13 +1,13 @@
 //! Checks the syntax of names and values as the API server does.
 //!
-//! An agent may read objects from files, which no API server has validated.
+//! No API server has validated the objects that an agent reads from files.
 
 use std::fmt::Arguments;
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
-/// Checks an object's namespace and name. Names of parts of the snapshot contain them, so they must
-/// not contain the separators used there.
+/// Checks an object's namespace and name. Names in the snapshot are built from both, so neither
+/// must contain the separators of these names.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {
     if !is_dns_label(namespace) {
         return Err(format!(

@@ -2,8 +2,8 @@
 //! differently.
 //!
 //! If RE2 rejects a single expression, Envoy rejects the whole route table. If RE2 interprets an
-//! expression differently, it matches requests that its author does not expect. Envoy passes bytes
-//! (Latin-1) to RE2, so RE2 treats a non-ASCII character as several characters.
+//! expression differently, the expression matches requests that its author does not expect. Envoy
+//! passes bytes (Latin-1) to RE2, so RE2 treats a non-ASCII character as several characters.
 //! `tests/tests/routes/regexes.rs` compares these checks with Envoy.
 
 use regex_syntax::ast::parse::Parser;

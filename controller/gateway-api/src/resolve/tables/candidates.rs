@@ -14,7 +14,7 @@ use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::precedence::{MatchPlace, Order};
 use crate::resolve::routes::rules::{Action, CheckedRule};
 
-/// A match of a rule that may become a route of one virtual host.
+/// A rule's match that may become a route of one virtual host.
 #[derive(Clone, Copy)]
 pub(crate) struct MatchCandidate<'a> {
     pub(super) route: &'a CheckedRoute<'a>,
@@ -54,7 +54,7 @@ impl MatchCandidate<'_> {
             cors,
             external_auth,
             timeouts_decided: _,
-            // Already included by `limits_on`.
+            // Already included in the result of `limits_on`.
             rate_limits: _,
             filters,
             protects: _,

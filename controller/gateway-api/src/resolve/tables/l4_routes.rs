@@ -1,9 +1,8 @@
 //! Routes for the connections or datagrams of one listener.
 //!
-//! A connection belongs to the most specific listener on its port that covers the server name.
-//! Within that listener, it belongs to the route with the most specific hostname, and among several
-//! such routes, to the oldest. Listeners without server names send all traffic to their oldest
-//! route.
+//! A connection goes to the most specific listener on its port that covers the server name. Within
+//! that listener, it goes to the route with the most specific hostname, and among several such
+//! routes, to the oldest. Listeners without server names send all traffic to their oldest route.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

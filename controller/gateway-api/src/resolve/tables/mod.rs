@@ -3,8 +3,8 @@
 //! Among the listeners on a port, only the one with the most specific matching hostname handles a
 //! request (listener isolation). All HTTP listeners on a port share a route table, in which each
 //! listener's hostname is a virtual host even without routes. An HTTPS listener is selected by SNI
-//! and has its own route table. It responds with 421 to requests that belong to another HTTPS or
-//! TLS listener on the port.
+//! and has its own route table. It responds with 421 to requests for another HTTPS or TLS listener
+//! on the port.
 
 mod candidates;
 pub(crate) mod displaced;
@@ -92,13 +92,13 @@ impl Findings {
     }
 }
 
-/// Messages about traffic that routes lose to routes and listeners with precedence.
+/// Messages about traffic that routes lose to routes and listeners with higher precedence.
 #[derive(Debug, Default)]
 pub(crate) struct LostRequests {
     /// Reasons and messages for lost hostnames and connections, and for regular expressions over
     /// the cost limit.
     pub(crate) displaced: BTreeMap<ParentPlace, Grounds>,
-    /// The first unreachable match of each route, by index of the route.
+    /// The first unreachable match of each route, keyed by route index.
     pub(crate) unreached: BTreeMap<usize, Unreached>,
 }
 

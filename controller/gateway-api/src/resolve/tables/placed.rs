@@ -33,7 +33,7 @@ impl PlacedListener<'_> {
         }
     }
 
-    /// Returns how the Gateway reaches the backends of a route, given by index.
+    /// Returns how the Gateway reaches the backends of the route with this index.
     pub(crate) fn reached_by(&self, route: usize) -> ReachedBy<'_> {
         let attachments = self.attachments;
         let found = attachments.binary_search_by_key(&route, |attachment| attachment.route);
@@ -83,7 +83,7 @@ impl<'a> HostnameOwners<'a> {
         )
     }
 
-    /// Returns true if the host belongs to a listener other than the one with the hostname
+    /// Returns true if requests for the host go to a listener other than the one with the hostname
     /// `listener`.
     pub(crate) fn has_another(&self, listener: &Hostname, host: &Hostname) -> bool {
         let mut keys = host.covering_keys();
@@ -92,7 +92,7 @@ impl<'a> HostnameOwners<'a> {
     }
 
     /// Returns true if, of all hostnames that cover the whole domain, `listener` is the most
-    /// specific. More specific listeners may still receive some of the domain's hosts.
+    /// specific. Requests for some of the domain's hosts may still go to more specific listeners.
     pub(crate) fn owns(&self, listener: &Hostname, domain: &Hostname) -> bool {
         // A single listener owns each domain that it covers.
         self.0.len() == 1

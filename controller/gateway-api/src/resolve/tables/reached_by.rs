@@ -2,7 +2,7 @@
 //!
 //! A table may contain routes from several Gateways, each with its own client key and mesh. Only
 //! `snapshot` looks up the Backends and finds out whether they use a client key or mesh. Until
-//! then, the name of the Backend encodes both.
+//! then, the Backend's name encodes the key and the mesh.
 
 use sesame_proto::schema::{ExternalAuth, Forward, WeightedBackend};
 

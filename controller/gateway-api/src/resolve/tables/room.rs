@@ -20,9 +20,9 @@ use crate::resolve::routes::{CheckedRoute, Routes};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Number of rounds of leaving out routes. Each round may increase the charges of a namespace,
-/// because leaving out a route may reveal routes that it hid. A namespace that exceeds its share
-/// after these rounds loses all of its routes.
+/// Maximum number of rounds of leaving out routes. Each round may increase the bytes charged to a
+/// namespace, because leaving out a route may reveal routes that it hid. A namespace that exceeds
+/// its share after these rounds loses all of its routes.
 const MAX_ROUNDS: usize = 8;
 
 /// The attachment of a route, and one of the hostnames through which the route attaches.
@@ -80,8 +80,8 @@ pub(crate) struct RoomOfGateways {
 
 impl RoomOfGateways {
     /// Divides `all` bytes among Gateways. `wanted` returns the size that each Gateway's routes
-    /// need, and is called only if there may not be room for all. A Gateway that needs less than an
-    /// equal share gets what it needs, and the others share the rest equally.
+    /// need, and is called only if there might not be room for all. A Gateway that needs less than
+    /// an equal share gets what it needs, and the others share the rest equally.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {

@@ -1,8 +1,8 @@
 //! Finds unreachable matches: other matches take precedence over them in every virtual host.
 //!
 //! A match is tried in every virtual host of every listener to which its route attaches. It is
-//! unreachable, and reported, only if it is hidden in all of them. To compare two resolutions, the
-//! hidden matches of each virtual host can also be recorded.
+//! unreachable, and reported, only if it is hidden in all of them. The hidden matches of each
+//! virtual host can also be recorded, to compare two resolutions.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,7 +17,7 @@ use crate::world::{Kind, ObjectKey};
 #[derive(Debug, Default)]
 pub(crate) struct Shadowed {
     reached: Vec<MatchPlace>,
-    /// Each match that is hidden somewhere, with the first match that hides it.
+    /// Each match that is hidden in any virtual host, with the first match that hides it.
     hidden: BTreeMap<MatchPlace, HiddenBy>,
     by_host: Option<ByHost>,
 }
@@ -94,8 +94,8 @@ impl Shadowed {
             .collect()
     }
 
-    /// Reports the first unreachable match of each route as a problem, and returns it by the index
-    /// of the route.
+    /// Reports each route's first unreachable match as a problem. Returns these matches, keyed by
+    /// route index.
     pub(crate) fn tell(
         self,
         routes: &Routes<'_>,

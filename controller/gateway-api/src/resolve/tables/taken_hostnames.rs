@@ -77,8 +77,7 @@ pub(super) fn find(listeners: &[&PlacedListener<'_>], displaced: &mut Displaced)
     }
 }
 
-/// A listener that belongs to an object with lower precedence than others, and the routes attached
-/// to the listener.
+/// A listener whose object ranks below another object, and the routes attached to the listener.
 struct Taker<'p, 'a> {
     listener: &'p PlacedListener<'a>,
     routes: HashSet<usize>,
@@ -93,8 +92,8 @@ impl<'p, 'a> Taker<'p, 'a> {
         }
     }
 
-    /// Returns true if this listener belongs to an object with lower precedence than the other's,
-    /// and the other hostname covers this one.
+    /// Returns true if the other listener's hostname covers this one's, but this listener's object
+    /// has lower precedence.
     fn goes_behind(&self, other: &PlacedListener<'_>) -> bool {
         self.listener.listener.rank > other.listener.rank
             && self.listener.hostname != other.hostname

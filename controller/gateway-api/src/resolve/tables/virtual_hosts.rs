@@ -291,7 +291,7 @@ fn refuse_unaffordable(
     }
 }
 
-/// Returns a route that responds with 421: the request belongs to another listener.
+/// Returns a route that responds with 421: the request is for another listener.
 fn misdirected(other: &PlacedListener<'_>) -> schema::Route {
     answering(other, refusal::MISDIRECTED)
 }

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 /// Gateways with one or more listeners, overlapping hostnames, a ListenerSet, a policy, and
-/// Ingresses, of which some share hosts with the routes.
+/// Ingresses, some of which share hosts with the routes.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}
@@ -108,7 +108,7 @@ fn matched_path(kind: &str, path: &str) -> String {
     format!("{{path: {{{kind}, value: {value}}}}}")
 }
 
-/// Generates rules, each in a version for HTTPRoutes and one for GRPCRoutes. Most are valid, and
+/// Generates rules, each in two versions: for HTTPRoutes and for GRPCRoutes. Most are valid, and
 /// most forward to a single Service.
 pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let backends = prop_oneof![
@@ -128,7 +128,7 @@ pub(crate) fn any_rules() -> impl Strategy<Value = Vec<[String; 2]>> {
     let kind = prop_oneof![
         4 => Just("type: PathPrefix"),
         4 => Just("type: Exact"),
-        // Only a few regular expressions fit into a virtual host's cost limit.
+        // Only a few regular expressions fit within a virtual host's cost limit.
         2 => Just("type: RegularExpression"),
     ];
     let protects = prop::bool::weighted(0.2);

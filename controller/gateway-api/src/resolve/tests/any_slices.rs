@@ -16,7 +16,7 @@ pub(crate) const ADDRESSES: &[&str] = &[
 pub(crate) const KINDS: &[&str] = &["IPv4", "IPv4", "IPv4", "FQDN"];
 
 /// Two Gateways whose routes use the same Services. Some ports of a Service share a number or a
-/// name, and one is for datagrams.
+/// name, and one port is for UDP.
 pub(crate) const OBJECTS: &str = r"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: sesame},
  spec: {controllerName: projectsesame.io/gateway-controller}}

@@ -46,7 +46,7 @@ fn parent(name: &str, backend: &str) -> String {
     )
 }
 
-/// Changes the route `route_name`, and asserts that incremental resolution equals full resolution.
+/// Changes the route `route_name`, and asserts that incremental and full resolution agree.
 fn change(world: &mut World, route_name: &str, spec: &str) {
     let options = Options::default();
     let key = Kind::HttpRoute.named(name(route_name));
@@ -122,7 +122,7 @@ pub(super) fn two(gateways: &str) -> String {
         + &route("new", &parent("new", "b"))
 }
 
-/// Returns an HTTP listener `http` with this hostname.
+/// Returns an HTTP listener named `http` with this hostname.
 pub(super) fn http(hostname: &str) -> String {
     format!("- {{name: http, port: 80, protocol: HTTP, hostname: {hostname}}}")
 }

@@ -267,8 +267,8 @@ routes:
     for (path, expected) in [
         ("/foo", "web/b/80"),
         ("/api/x", "web/a/80"),
-        // For equal lengths, a prefix of path elements takes precedence over a prefix of
-        // characters.
+        // Among prefixes of equal length, an element prefix takes precedence over a character
+        // prefix.
         ("/bar", "web/a/80"),
         ("/barx", "web/b/80"),
         ("/x", "web/b/80"),

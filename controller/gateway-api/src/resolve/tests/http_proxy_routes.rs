@@ -284,7 +284,7 @@ fn regex_precedes_prefixes_of_all_layers() {
         ("/a/long/prefix", "web/a/80"),
         ("/a/very/long/prefix", "web/a/80"),
         ("/a/exact", "web/c/80"),
-        // These paths belong only to HTTPRoutes, where the longer path takes precedence.
+        // Only HTTPRoutes match these paths. Of these, the longer path takes precedence.
         ("/r/longer/x", "web/b/80"),
         ("/r/x", "web/c/80"),
     ] {

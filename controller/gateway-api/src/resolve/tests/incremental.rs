@@ -53,7 +53,7 @@ fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r
     &mut resolved.expect("the Gateway").snapshot
 }
 
-/// Applies changes from incremental resolution to the previous resolution.
+/// Applies the changes from an incremental resolution to the previous result.
 pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     let RouteDelta { gateways, statuses } = delta;
     for (gateway, delta) in gateways {
@@ -75,7 +75,7 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
 }
 
 /// Resolves `world` in full and returns the result. `then` is the result for `before`. If the
-/// changes can be resolved incrementally, asserts that the result is equal.
+/// changes can be resolved incrementally, asserts that this gives the same result.
 fn compare(
     before: &World,
     world: &World,
@@ -236,7 +236,7 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
 }
 
 /// Changes route `a` from one path prefix and Service to another. Returns true if this change is
-/// resolved incrementally, and asserts that the result equals full resolution.
+/// resolved incrementally, and asserts that the result equals that of full resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));

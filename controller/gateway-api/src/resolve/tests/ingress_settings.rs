@@ -85,7 +85,7 @@ fn duplicate_roots_are_all_invalid_if_asked() {
     let roots = format!("{}{}", root("r", &to("a")), root("s", &to("b")));
     let objects = format!("{CLASS}{roots}{of_ingress}");
     let resolution = with("{duplicates: AllInvalid}", &objects);
-    // The Ingress receives the requests, because no root has matches.
+    // The Ingress receives the requests, because no root is served.
     assert_eq!(ask(&resolution, "/"), "web/c/80");
     for name in ["r", "s"] {
         assert_eq!(

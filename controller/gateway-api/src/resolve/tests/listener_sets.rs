@@ -319,7 +319,7 @@ fn listeners_beyond_gateway_limit_are_refused_individually() {
     // twice: as a listener and as a port.
     assert_eq!(ports, 1 + 1023);
     assert_eq!(says(&resolution, "s22").0, ConditionState::True);
-    // By name, this is the last ListenerSet.
+    // This is the last ListenerSet in name order.
     let last = status(&resolution, "web", "s9").listeners.last();
     let last = &last.expect("a listener").conditions;
     assert_eq!(
@@ -334,7 +334,7 @@ fn crowded_namespace_takes_no_listeners_from_small_one() {
         let one = |i| format!("{{name: l{i}, port: {}, protocol: HTTP}}", 1000 + from + i);
         (0..count).map(one).collect::<Vec<_>>().join(", ")
     };
-    // In order of names, the namespace `greedy` comes first.
+    // The namespace `greedy` comes first in name order.
     let greedy: String = (0..33)
         .map(|i| set("greedy", &format!("a{i:02}"), &listeners(i * 64, 64)))
         .collect();

@@ -1,5 +1,5 @@
 //! Ports with too many HTTPS listeners for a virtual host per pair of listeners. An HTTPS listener
-//! then responds with 421 only for the names in its own certificates that belong to other
+//! then responds with 421 only for the names in its own certificates that are hostnames of other
 //! listeners.
 
 use std::fmt::Write as _;

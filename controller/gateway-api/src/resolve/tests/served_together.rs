@@ -10,8 +10,8 @@ use crate::resolve::{Options, resolve};
 use crate::status::{ConditionType, Reason};
 use crate::world::{ServedPorts, ServedTogether, World};
 
-/// Returns a world in which the younger Gateway's settings have changed as given (`from` to `to`),
-/// and which has an additional TCP port. `before` is the state before the change.
+/// Returns a world in which the younger Gateway has changed settings (`to` instead of `from`) and
+/// an additional TCP port. `before` is the state before the change.
 fn refused(from: &str, to: &str, before: &ServedTogether) -> World {
     let listeners = http("new.example.com") + "\n- {name: own, port: 9000, protocol: TCP}";
     let new = created("new", 2, &http("new.example.com"));

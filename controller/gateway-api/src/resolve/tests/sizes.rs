@@ -369,7 +369,7 @@ fn wide_route_is_charged_to_hostname_owners() {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",
     );
-    // About 512 KiB for each hostname of the listener.
+    // This rule takes about 512 KiB for each hostname of the listener.
     let wide = rule(&matches(8), &format!("[{}]", filter(15)), BACKEND);
     yaml += &route("wide", &format!("rules:\n{wide}"));
     for i in 0..16 {

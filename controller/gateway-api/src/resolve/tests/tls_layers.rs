@@ -8,7 +8,7 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved, route};
 
-/// Returns an Ingress for one host. `pair` names its TLS Secret; if empty, it has no TLS.
+/// Returns an Ingress for one host. `pair` names its TLS Secret, and is empty if it has no TLS.
 fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     let rules = rule(host, &[path(prefix, "Prefix", "b")]);
     let tls = match pair {
@@ -18,8 +18,8 @@ fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     ingress("i", &format!("{tls}{rules}"))
 }
 
-/// Returns an HTTPProxy for one host, with one route. `pair` names its TLS Secret; if empty, it has
-/// no TLS.
+/// Returns an HTTPProxy for one host, with one route. `pair` names its TLS Secret, and is empty if
+/// it has no TLS.
 fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     proxy(
         "p",

@@ -37,7 +37,7 @@ pub(super) struct Authority {
 /// The combined CA certificates and revocation lists of several objects.
 #[derive(Debug)]
 pub(super) struct Union {
-    /// The bundle. If it exceeds the size limit, the error is its size.
+    /// The bundle or, if it exceeds the size limit, its size.
     pub(super) bundle: Result<Arc<TrustBundle>, usize>,
     pub(super) advice: Option<String>,
 }
@@ -83,7 +83,7 @@ impl Union {
     }
 }
 
-/// If some authorities have a revocation list, returns a warning about those without.
+/// If some authorities have a revocation list, returns a warning about those without one.
 fn unlisted(authorities: &[Authority], any_list: bool) -> Option<String> {
     let unlisted = authorities.iter().filter(|it| !it.has_crl && any_list);
     let unlisted: Vec<&str> = unlisted.map(|it| it.subject.as_str()).collect();
@@ -166,7 +166,7 @@ pub(super) fn read(
         for (unused, list) in unused.iter_mut().zip(&lists) {
             *unused &= !issued(list);
         }
-        // Old tools append other data to a certificate, which must be dropped.
+        // Drop the additional data that old tools append to a certificate.
         let length = der.len() - rest.len();
         let whole = der.get(..length).unwrap_or_default();
         certificates.push(Authority {

@@ -31,7 +31,7 @@ pub(super) const DEFAULT_KEY: &str = "ca.crt";
 
 type ParsedObject = Result<Arc<Authorities>, String>;
 
-/// The bundle of the CA certificates from several references.
+/// The bundle that combines the CA certificates from several references.
 #[derive(Debug, Default)]
 pub(crate) struct Combined {
     /// `None` if no reference is valid, or if the bundle would be too large.

@@ -87,8 +87,8 @@ impl<'w, 'c> Certificates<'w, 'c> {
     }
 
     /// Returns the reference and the key pair for a name from [`Self::get`] or [`Self::on_hosts`].
-    /// If the name comes from both, the result includes the pair from the Secret. Otherwise, the
-    /// pair is missing for a name from [`Self::on_hosts`].
+    /// For a name from both, the result includes the pair from the Secret. For a name from
+    /// [`Self::on_hosts`] only, it includes no pair.
     pub(crate) fn published(&self, name: &str) -> Option<(KeyRef, Option<&KeyPair>)> {
         match self.by_name.get(name) {
             Some(certificate) => Some((certificate.key.clone(), Some(&*certificate.pair))),

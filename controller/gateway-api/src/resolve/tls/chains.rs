@@ -10,12 +10,12 @@ use x509_parser::prelude::X509Certificate;
 
 use super::private_keys;
 
-/// Size of a chain in bytes above which clients reject it. This is the limit of rustls; other
+/// Size of a chain in bytes above which some clients reject it. This is the limit of rustls; other
 /// implementations have limits of less than twice that size.
 const MAX_BYTES: usize = 64 * 1024;
 /// Maximum number of certificates that a message names.
 const MAX_REPORTED: usize = 8;
-/// Signature algorithms that can be forged, by object identifier.
+/// Object identifiers of algorithms whose signatures can be forged.
 const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.113549.1.1.2", "MD2"),
     ("1.2.840.113549.1.1.4", "MD5"),
@@ -24,9 +24,9 @@ const WEAK_SIGNATURES: [(&str, &str); 5] = [
     ("1.2.840.10040.4.3", "SHA-1"),
 ];
 
-/// Returns the indices of the certificates in the order to present them: the leaf, each issuer
-/// after the certificate that it signed, and finally unrelated certificates. Keeps the order of the
-/// list if the issuers already are in this order.
+/// Returns the indices of the certificates in the order in which to present them: the leaf, each
+/// issuer after the certificate that it signed, and finally unrelated certificates. Keeps the given
+/// order if each issuer already follows the certificates that it signed.
 pub(super) fn order(certificates: &[X509Certificate<'_>], leaf: usize) -> Vec<usize> {
     let mut left: Vec<usize> = (0..certificates.len())
         .filter(|place| *place != leaf)

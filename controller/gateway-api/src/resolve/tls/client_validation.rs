@@ -1,6 +1,6 @@
 //! Resolves client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default validation applies to each HTTPS listener on a port without its own entry. An
+//! The default validation applies to HTTPS listeners on all ports without an entry of their own. An
 //! invalid reference affects only the listeners that use it.
 
 use std::collections::{BTreeMap, HashMap};
@@ -75,8 +75,8 @@ impl FrontendValidation {
         }
     }
 
-    /// Adds the client validation for the listener's port to the TLS settings and verdicts of an
-    /// HTTPS listener. Returns a warning, if any.
+    /// Adds the client validation of an HTTPS listener's port to the listener's TLS settings and
+    /// verdicts. Returns a warning, if any.
     pub(crate) fn apply(
         &self,
         port: u16,

@@ -142,7 +142,7 @@ pub(super) fn check(
     for (i, der) in chain.iter().enumerate() {
         let (rest, certificate) = X509Certificate::from_der(der)
             .map_err(|_| format!("tls.crt certificate {i} is malformed"))?;
-        // Old tools append other data to a certificate, which must be dropped.
+        // Drop the additional data that old tools append to a certificate.
         encoded.push(der.get(..der.len() - rest.len()).unwrap_or_default());
         certificates.push(certificate);
     }
@@ -189,8 +189,8 @@ pub(super) fn check(
     })
 }
 
-/// Returns a Secret's staple if Envoy may present it with this leaf. Otherwise, returns no staple
-/// and a message. Fails if Envoy would reject the leaf without a staple. Does not check whether the
+/// Returns a Secret's staple if Envoy may present it with this leaf. Otherwise, returns a message
+/// instead. Fails if Envoy would reject the leaf without a staple. Does not check whether the
 /// staple has expired, because Envoy does.
 fn usable_staple(
     name: &str,

@@ -27,9 +27,9 @@ const NO_CERTIFICATES: [(&str, &str); 3] = [
     ),
     ("PRIVATE KEY-----", ", but a private key"),
 ];
-/// Same as `NO_CERTIFICATES`, but where revocation lists are expected.
+/// Same as `NO_CERTIFICATES`, for text that should contain revocation lists.
 const NO_LISTS: [(&str, &str); 1] = [("-----BEGIN CERTIFICATE-----", ", but a certificate")];
-/// Same as `NO_CERTIFICATES`, but where private keys are expected.
+/// Same as `NO_CERTIFICATES`, for text that should contain private keys.
 const NO_KEYS: [(&str, &str); 3] = [
     (
         "-----BEGIN OPENSSH PRIVATE KEY-----",
@@ -126,9 +126,9 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Guesses what text contains instead of the expected section. Returns the end of an error message,
-/// or an empty string if the content is unclear. `others` lists other labels with their message
-/// ends.
+/// Guesses what the text contains instead of the expected section. Returns the end of an error
+/// message, or an empty string if the content is unclear. `others` lists other labels with their
+/// message ends.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {
     let has = |marker: &str| {
         let marker = marker.as_bytes();

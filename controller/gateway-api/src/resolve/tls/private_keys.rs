@@ -196,7 +196,7 @@ fn number(bytes: &[u8]) -> &[u8] {
     bytes.get(zeros..).unwrap_or_default()
 }
 
-/// Returns true if both points of the same curve are equal, even if one of them is compressed.
+/// Returns true if two points on the same curve are equal, even if one of them is compressed.
 fn same_point(a: &[u8], b: &[u8]) -> bool {
     let halves = |point: &[u8]| -> Option<(Vec<u8>, u8)> {
         let (form, rest) = point.split_first()?;
@@ -215,8 +215,8 @@ fn same_point(a: &[u8], b: &[u8]) -> bool {
     halves(a).is_some_and(|a| Some(a) == halves(b))
 }
 
-/// Returns true if the point belongs to the private scalar. Also returns true if this cannot be
-/// computed here: for compressed points, and for all but two curves.
+/// Returns true if this is the public point for the private scalar. Also returns true if this
+/// cannot be computed here: for compressed points, and for all but two curves.
 fn computes(curve: &str, scalar: &[u8], point: &[u8]) -> bool {
     let algorithm = match (curve, point.len()) {
         (P256, 65) => &ECDSA_P256_SHA256_ASN1_SIGNING,

@@ -1,6 +1,6 @@
 //! Reads and validates the revocation lists (CRLs) that accompany CA certificates.
 //!
-//! An unsupported list must never be skipped, because revoked certificates would be accepted.
+//! An unsupported list must never be skipped, because revoked certificates would then be accepted.
 //! Instead, the object that contains the list is rejected.
 
 use rustls_pki_types::CertificateRevocationListDer;

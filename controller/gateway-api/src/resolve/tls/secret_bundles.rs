@@ -16,9 +16,8 @@ use crate::status::{Grounds, Reason};
 
 impl<'w> CaBundles<'w> {
     /// Returns the CA certificates in a Secret, and the revocation lists in another Secret. The
-    /// flag in `revoked` is true if only leaf certificates are checked against the lists. These
-    /// authorities need not be the lists' issuers, because the client may send an intermediate
-    /// authority.
+    /// flag in `revoked` is true if only leaf certificates are checked against the lists. The CAs
+    /// need not be the lists' issuers, because the client may send an intermediate authority.
     pub(crate) fn of_secrets(
         &mut self,
         referrer: Referrer<'w>,

@@ -20,7 +20,7 @@ pub(crate) struct FilterSettings {
     pub(super) headers: Option<OfPolicy<ChangedHeaders>>,
     pub(super) grpc_web: Option<OfPolicy<bool>>,
     pub(super) fault: Option<OfPolicy<Fault>>,
-    /// `Some(None)` in this field means that a policy disables compression.
+    /// `Some(None)` if a policy disables compression.
     pub(super) compression: Option<OfPolicy<Option<Compression>>>,
     pub(super) error_pages: Option<OfPolicy<Vec<ErrorPage>>>,
     /// Request bandwidth limit in bytes per second.
@@ -32,7 +32,7 @@ pub(crate) struct FilterSettings {
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
 }
 
-/// A value, and the policy that sets it. The policy has the form `TrafficPolicy/namespace/name`.
+/// A value, and the policy that sets it, as `TrafficPolicy/namespace/name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OfPolicy<T> {
     pub(super) policy: Arc<str>,
@@ -56,7 +56,7 @@ pub(crate) struct ChangedHeaders {
 }
 
 impl FilterSettings {
-    /// Returns settings with an address filter and nothing else.
+    /// Returns settings that contain only this address filter.
     pub(crate) fn of_addresses(filter: AddressFilter) -> Self {
         let name = filter.name.as_str().into();
         let check = AccessCheck {
@@ -69,12 +69,12 @@ impl FilterSettings {
         }
     }
 
-    /// Adds a check of the tokens that `object` requires.
+    /// Adds a check for the tokens that `object` requires.
     pub(crate) fn require_tokens(&mut self, object: &str, tokens: Arc<AccessCheck>) {
         self.access.insert(object.into(), tokens);
     }
 
-    /// Returns a copy of the settings that requires no tokens.
+    /// Returns a copy of the settings without the token requirements.
     pub(crate) fn without_tokens(&self) -> Self {
         let mut without = self.clone();
         for check in without.access.values_mut().filter(|it| it.tokens.is_some()) {
@@ -83,13 +83,13 @@ impl FilterSettings {
         without
     }
 
-    /// Sets the maximum size of request bodies, as `object` configures it.
+    /// Sets the maximum size of request bodies that `object` configures.
     pub(crate) fn limit_body(&mut self, object: &str, bytes: u64) {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
     }
 
-    /// Returns the objects that are exempt from at least one part of an access check, each with
-    /// these parts.
+    /// Returns the objects that are exempt from at least one part of an access check, each with the
+    /// parts from which it is exempt.
     pub(super) fn exempt(&self) -> impl Iterator<Item = String> {
         let exempt = self.access.values().flat_map(|it| &it.exempt);
         exempt.map(|(object, parts)| {
@@ -249,8 +249,8 @@ impl FilterSettings {
         self.access.values().filter_map(|it| it.tokens.as_ref())
     }
 
-    /// Returns the headers that policies set, from token claims or from responses of authorization
-    /// services. Clients must not set them, so they are removed from client requests.
+    /// Returns the headers that policies set from token claims or authorization responses. Clients
+    /// must not set them, so they are removed from client requests.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
         let of_claims = headers.map(|it| it.header.as_str());
@@ -272,7 +272,7 @@ impl FilterSettings {
             error_pages,
             request_bandwidth,
             response_bandwidth,
-            // The names of filters for access checks already contain the policy's name.
+            // Not needed: the filter names of access checks contain the policies' names.
             access: _,
         } = self;
         let numbers = [max_body_bytes, request_bandwidth, response_bandwidth];
@@ -342,7 +342,7 @@ fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns one part of each check, ordered by policy. Skips checks without the part.
+/// Returns one part of each check, ordered by policy. Skips checks without this part.
 fn parts<T>(
     checks: &BTreeMap<Arc<str>, Arc<AccessCheck>>,
     part: impl Fn(&AccessCheck) -> Option<T>,

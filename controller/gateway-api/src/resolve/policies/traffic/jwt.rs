@@ -23,8 +23,8 @@ const MAX_SOURCES: usize = 4;
 /// Maximum number of characters in an issuer, audience or claim.
 const MAX_CHARACTERS: usize = 253;
 
-/// Prefixes of headers that proxies or other services between client and backend set. Policies must
-/// not set these headers from claims.
+/// Prefixes of headers that are set by proxies or other services between client and backend.
+/// Policies must not set these headers from claims.
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
 /// A policy's token requirements.

@@ -35,14 +35,14 @@ pub(crate) struct TrafficSettings {
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
-    /// Headers that policies set, by the policies' namespace. Clients must not set them. Filled in
-    /// only for listeners.
+    /// Headers that policies set, keyed by the policies' namespace. Clients must not set them.
+    /// Filled in only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
     /// True if a protective setting is invalid or a field is unknown: all requests are rejected.
     pub(crate) refuses: bool,
 }
 
-/// Headers that policies set from claims or authorization responses, by the policies' namespace.
+/// Headers that policies set from claims or authorization responses, keyed by namespace.
 pub(crate) type ReservedHeaders = BTreeMap<String, BTreeSet<String>>;
 
 /// Timeouts in milliseconds. 0 disables a timeout, and `None` means the proxy's default.
@@ -84,7 +84,7 @@ impl TrafficSettings {
     }
 
     /// Applies the tuning settings to the fields that a rule leaves unset. `decided` is true if a
-    /// policy nearer to the rule sets timeouts; then the timeouts here have no effect.
+    /// policy nearer to the rule sets timeouts. The timeouts in `self` then have no effect.
     pub(crate) fn tune(&self, forward: &mut Forward, decided: bool) {
         if let Some(Timeouts {
             request,
@@ -176,8 +176,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns the filters of all listeners of a Gateway. Returns `None` if the filters may differ,
-    /// because a policy targets one of these listeners, or any ListenerSet of any Gateway.
+    /// Returns the filters that all listeners of a Gateway share, or `None` if the filters may
+    /// differ, because a policy targets one of these listeners, or any ListenerSet of any Gateway.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {

@@ -18,8 +18,8 @@ use crate::world::{Kind, World};
 pub(crate) struct CheckedPolicy<'w> {
     pub(crate) metadata: &'w Metadata,
     pub(crate) accepted: Verdict,
-    /// All settings except rate limits. A rate limit's name depends on the target, so `limits`
-    /// holds them.
+    /// All settings except rate limits. A rate limit's name depends on the target, so rate limits
+    /// are in `limits`.
     pub(super) settings: TrafficSettings,
     pub(super) limits: Vec<RateLimit>,
 }
@@ -129,8 +129,8 @@ impl<'w> PoliciesOfKind<'w> {
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
-    /// Merges the policies for a section of an object, or for the whole object if `section` is
-    /// `None`, into `settings`.
+    /// Merges into `settings` the policies for a section of an object, or for the whole object if
+    /// `section` is `None`.
     pub(super) fn add_to(
         &self,
         settings: &mut TrafficSettings,
@@ -158,8 +158,8 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns a condition for an object that names the policies that affect its requests, or
-    /// `None` if there are none.
+    /// Returns a condition that names the policies that affect an object's requests, or `None` if
+    /// there are none.
     pub(super) fn affect(
         &self,
         kind: Kind,

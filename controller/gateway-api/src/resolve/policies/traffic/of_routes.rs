@@ -1,4 +1,4 @@
-//! The filters of a route, from its rule and its listener, and the checks that it is exempt from.
+//! The filters that apply to a route, and the access checks from which it is exempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::access::{AccessCheck, AccessPart};
 use super::filters::{FilterSettings, leave_to_rule, sorted};
 
 impl FilterSettings {
-    /// Returns the filters of a route on the listener that `self` belongs to, or `None` if the
+    /// Returns the filters of a route on a listener with the filters `self`, or `None` if the
     /// listener's filters apply unchanged. `own` contains the filters from policies for the rule
     /// and its route; `changed` contains the rule's changes to response headers. `route` has the
     /// form `HTTPRoute/namespace/name`. `reserved_headers` contains the headers that policies in
@@ -50,7 +50,7 @@ impl FilterSettings {
         Some(Box::new(RequestFilters {
             reserved_headers: reserved,
             exempt_from,
-            // gRPC streams may never end, so they are not buffered.
+            // gRPC streams might never end, so they are not buffered.
             max_body_bytes: if grpc { 0 } else { filters.max_body_bytes },
             ..filters
         }))
