@@ -40,7 +40,7 @@ pub(crate) type ServiceRequests = Arc<BTreeMap<NamespacedName, ServiceRequest>>;
 /// Hosts that serve each Gateway, by address. `None` until all reports are known.
 pub(crate) type HostsByGateway = Option<BTreeMap<NamespacedName, BTreeMap<IpAddr, HostEndpoint>>>;
 
-/// Addresses that Gateways have through their Services. `None` until all Services are known.
+/// Addresses that Gateways get from their Services. `None` until all Services are known.
 pub(crate) type AddressesByGateway = Option<BTreeMap<NamespacedName, ServiceAddresses>>;
 
 /// A host as an endpoint of its Gateway's Service.

@@ -60,7 +60,7 @@ pub enum BoundsError {
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot or a part of a snapshot, and returns its size in memory, too. Returns an
+/// Decodes a snapshot or a part of a snapshot, and also returns its size in memory. Returns an
 /// error if the size exceeds `limit` bytes, or if there are fields or values outside the schema.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;

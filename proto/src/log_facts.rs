@@ -107,8 +107,8 @@ pub fn is_free_name(name: &str) -> bool {
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// If the name of a header contains any of these, the header may contain credentials. This includes
-/// headers with URLs, because the query of a URL may contain credentials.
+/// If a header's name contains any of these words, the header might contain credentials. This
+/// includes headers with URLs, because the query of a URL may contain credentials.
 const SECRET: &[&str] = &[
     "auth",
     "cert",

@@ -133,8 +133,8 @@ impl Publications {
     }
 }
 
-/// Returns the published names of this controller's Gateways. Includes Gateways that were published
-/// earlier and might be published again.
+/// Returns the published names of this controller's Gateways, including Gateways that were
+/// published earlier and might be published again.
 pub(super) fn names(
     resolution: &Resolution,
     unserved: &BTreeSet<NamespacedName>,

@@ -20,8 +20,8 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// Maximum number of attempts to create and bind a Role before the controller writes the Role's
-/// rules.
+/// Maximum number of times that a Role is recreated because its rules were written before it was
+/// bound.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A host to invite.

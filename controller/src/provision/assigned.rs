@@ -1,4 +1,4 @@
-//! Reads the addresses that Gateways have through their Services or second Gateways. Pure.
+//! Reads the addresses that Gateways get from their Services or second Gateways. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

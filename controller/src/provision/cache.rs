@@ -69,7 +69,7 @@ impl Cache {
         WatchedKind::always().chain(routes).all(known)
     }
 
-    /// Returns true if a second Gateway exists, which may have routes.
+    /// Returns true if a second Gateway exists, so that its routes must be watched.
     pub(super) fn has_upstream(&self) -> bool {
         let first = (OwnedKind::Gateway, NamespacedName::default());
         let found = self.inventory.objects.range(first..).next();
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(cache.inventory.objects.len(), 1);
         cache.take(deleted("13"));
         assert!(cache.inventory.objects.is_empty());
-        // A deletion that was inferred from a list without the object has no version.
+        // A deletion has no version if it was inferred from the object's absence in a list.
         cache.put_object(OwnedKind::Service, &service("14"));
         cache.take(deleted(""));
         assert!(cache.inventory.objects.is_empty());

@@ -103,7 +103,7 @@ pub(super) fn tell(
 ///
 /// In the Gateways' namespaces, only objects owned by a known Gateway, by UID, are replaced or
 /// deleted. If a Gateway is deleted while no controller is running, its UID is unknown. Kubernetes
-/// then garbage-collects its objects there, and we delete its objects in our own namespace.
+/// then garbage-collects its objects in its namespace, and we delete those in ours.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -240,8 +240,8 @@ fn release(
     }
 }
 
-/// For each name, plans the objects of the Gateway that gets it, and reports which Gateways do not
-/// get it.
+/// For each name, plans the objects of the Gateway that gets the name, and reports the Gateways
+/// that do not.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -311,7 +311,7 @@ fn leftovers(
     let left = inventory.objects.iter().filter(|(key, found)| {
         let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
-        // Kubernetes only garbage-collects objects in the namespace of their Gateway.
+        // Kubernetes garbage-collects only objects in the same namespace as their Gateway.
         let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
             && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))

@@ -29,11 +29,11 @@ use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
 /// Timeout for each write. A disconnected leader must stop writing well before another replica
-/// starts.
+/// starts to write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before retrying to watch a kind that the API server did not serve.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Maximum number of Gateways that are written concurrently, and maximum number of concurrent
+/// Maximum number of Gateways that are published concurrently, and maximum number of concurrent
 /// writes per Gateway.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
@@ -256,8 +256,8 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Resource version of the manifest that was written, and the steps up to it. `None` if no
-    /// manifest was written, or if the desired manifest has changed since.
+    /// Resource version of the written manifest, and the steps up to and including that write.
+    /// `None` if no manifest was written, or if the desired manifest has changed since.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }

@@ -124,7 +124,7 @@ impl Agents {
                 let touched = self.take_agents(*event, now);
                 self.unsummed.extend(touched);
             }
-            // The kind is not installed, or the controller may not read it.
+            // The kind is not installed, or the controller is not permitted to read it.
             FleetEvent::Agents(Err(_)) => self.listed = true,
             FleetEvent::Nodes(Ok(event)) => {
                 if self.nodes.take(event) {

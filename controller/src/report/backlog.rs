@@ -58,8 +58,8 @@ pub(super) struct Backlog {
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     /// Objects whose write failed, and the time of the next attempt.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Digest of each last written status, and resource version after the write. The stored status
-    /// can differ, because the API server drops unknown fields and fills in defaults.
+    /// Digest of each object's last written status, and the resulting resource version. The stored
+    /// status can differ, because the API server drops unknown fields and fills in defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
     /// Ingress conditions that were last reported in Events. The Ingress API cannot store
     /// conditions.
@@ -95,7 +95,7 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution always came before. No other task still holds its result.
+                // A full resolution came before, and no other task still holds its result.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -182,7 +182,7 @@ impl Backlog {
     }
 
     /// Returns the Ingress conditions that have turned bad or recovered since the last call. Only
-    /// the leader may call it. A new leader therefore reports current errors again.
+    /// the leader may call this function, so a new leader reports current errors again.
     pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
         let Some(resolved) = self.resolved.clone() else {
             return Vec::new();
@@ -222,7 +222,7 @@ impl Backlog {
         })
     }
 
-    /// Marks objects as open if their certificate warnings or lapsed trust have changed.
+    /// Marks objects as open if their certificate warnings or lapsed-trust conditions have changed.
     pub(super) fn open_warned(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;

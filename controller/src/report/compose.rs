@@ -32,7 +32,7 @@ pub(super) enum Status {
     HttpProxy(ProxyStatus),
 }
 
-/// An HTTPProxy's `Valid` condition, the errors and warnings in it, and the HTTPProxy's addresses.
+/// An HTTPProxy's `Valid` condition with its errors and warnings, and the HTTPProxy's addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProxyStatus {
     pub(super) valid: Condition,
@@ -55,7 +55,7 @@ pub(super) struct Reports<'a> {
     /// Gateways that the publisher cannot publish.
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
-    /// Addresses that Gateways have through Services; `None` until they are known.
+    /// Addresses that Gateways get from their Services; `None` until they are known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 

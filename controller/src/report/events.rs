@@ -43,7 +43,7 @@ const MAX_NOTE: usize = 900;
 /// Warnings about the certificates of each Gateway and ListenerSet.
 pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;
 
-/// A warning about a certificate, in the form in which an Event reports it.
+/// A warning about a certificate, as an Event reports it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CertificateWarning {
     reason: &'static str,
@@ -246,8 +246,8 @@ impl Events {
             controller: CONTROLLER.to_owned(),
             instance: Some(self.replica.identity.clone()),
         };
-        // Use a new recorder for each Event. A reused recorder would count repetitions of an Event
-        // with the same reason, and keep the first note.
+        // Use a new recorder for each Event. A reused recorder would count an Event with the same
+        // reason as a repetition, and drop its note.
         Recorder::new(client, instance)
             .publish(event, &regarding)
             .await

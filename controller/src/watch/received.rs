@@ -1,5 +1,5 @@
-//! Defines the generic form in which objects are received. Every object can be parsed into it, so
-//! that no object stalls a watch.
+//! Defines the generic form in which objects are received. Every object can be parsed into this
+//! form, so that no object stalls a watch.
 //!
 //! Users control the size of objects. Therefore, each object is reduced on arrival, and two
 //! unreduced objects are never in memory at the same time.

@@ -200,8 +200,8 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // Endpoints are written together with the manifest. If their stamp is older, another writer
-        // has replaced them with an earlier version.
+        // Endpoints are written together with the manifest. If their stamp is older than the
+        // manifest's, another writer has restored an earlier version.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }

@@ -33,7 +33,7 @@ pub trait KeySetStore: Send + Sync {
         name: &str,
         copy: &KeySetCopy,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// Removes a copy. Succeeds if there is none.
+    /// Removes a copy. Succeeds if the copy does not exist.
     fn remove(&self, name: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 

@@ -65,7 +65,7 @@ fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
     age(copy, now).is_none_or(|age| age > MAX_AGE)
 }
 
-/// Returns the time since the last successful fetch, or `None` if there was none.
+/// Returns the time since the last successful fetch, or `None` if no fetch has succeeded.
 fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
     let fetched_at: Timestamp = copy.fetched_at.parse().ok()?;
     // If the clock was set back, the copy counts as new.

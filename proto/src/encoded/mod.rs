@@ -48,7 +48,7 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Key pairs, shared by all versions of the snapshot that have the same ones.
+    /// Key pairs, shared by all versions of the snapshot with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
 

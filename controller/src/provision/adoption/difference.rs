@@ -21,7 +21,7 @@ const BOOKKEEPING: [&str; 6] = [
     RELEASED_ANNOTATION,
     WRITTEN_ANNOTATION,
 ];
-/// Prefix of the paths of fields whose change recreates Pods.
+/// Path prefix of the fields that recreate Pods when they change.
 const TEMPLATE: &str = "spec.template.";
 
 /// A change to one field.

@@ -2,12 +2,12 @@
 //! owner approves. Pure.
 //!
 //! A fleet without an owner was released, or was created by hand with the names and label of a
-//! managed fleet. Before the approval, no object of the fleet is written. The controller publishes
+//! managed fleet. No object of the fleet is written before the approval. The controller publishes
 //! the intended objects in a ConfigMap ([`AdoptionPreview`]), and `sesame-controller fleet diff`
-//! compares them with the existing objects. An approval covers exactly the objects and changes that
-//! were shown ([`AdoptionAction::Adopted`]). Therefore, the Gateway's annotation remains valid
-//! while the objects are adopted one by one. Objects with another owner or controller are never
-//! adopted.
+//! compares them with the existing objects. An approval is an annotation on the Gateway with an
+//! agreement: digests of the objects and changes that were shown ([`AdoptionAction::Adopted`]). It
+//! stays valid while they are adopted one by one. Objects with another owner or controller are
+//! never adopted.
 
 mod claims;
 mod defaults;
@@ -67,7 +67,7 @@ impl AdoptionAction {
 
 /// The state of a fleet's existing objects.
 enum Standing {
-    /// No object lacks an owner.
+    /// Every existing object has an owner.
     Settled,
     /// The adoption is approved, and consists of these writes.
     Agreed(Vec<OwnedWrite>),

@@ -1,9 +1,9 @@
 //! Builds a fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pure.
 //!
 //! The agent and the launcher are two containers in one Pod, so Envoy outlives a failing agent. The
-//! Pods use no host namespaces or directories, and meet the `restricted` Pod Security level. Their
-//! directories contain keys, so they are in-memory volumes, which are deleted with the Pod.
-//! Therefore, a new image requires new Pods. The Gateway's Service selects the ready Pods.
+//! Pods use no host namespaces or directories, and meet the `restricted` Pod Security level. The
+//! directories contain keys, so they are in-memory volumes, which are deleted with the Pod. A new
+//! image always requires new Pods. The Gateway's Service selects the ready Pods.
 
 use serde_json::{Value, json};
 
