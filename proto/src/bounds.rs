@@ -1,11 +1,10 @@
 //! Computes how much memory an encoded message will take after decoding. A message that would take
 //! too much is rejected before any value is built.
 //!
-//! A list element that is encoded in two bytes can take a hundred times as much memory after
-//! decoding, and repeated bytes compress a thousandfold. Therefore, limiting the number of bytes
-//! does not limit memory. The computation follows the schema, builds no values, and stops as soon
-//! as the limit is exceeded. It does not validate values, so decoding an accepted message may still
-//! fail.
+//! A list element encoded in two bytes can take a hundred times as much memory after decoding, and
+//! repeated bytes compress a thousandfold. Therefore, limiting the number of bytes does not limit
+//! memory. The computation follows the schema, builds no values, and stops as soon as the limit is
+//! exceeded. It does not validate values, so decoding an accepted message can still fail.
 //!
 //! Snapshots with fields or values outside this schema are also rejected. Decoders skip unknown
 //! fields, so a reader that is older than the writer would serve a route without the part that
@@ -261,7 +260,7 @@ impl Walk {
             // message.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
-                // A message that is not in a list may be boxed.
+                // A message outside a list may be boxed, which is an allocation.
                 self.take(if *repeated {
                     GROWTH.saturating_mul(inner.size)
                 } else {

@@ -2,7 +2,7 @@
 //! and the renderer share this table.
 //!
 //! Never classify a fact as plain if a client can insert a tab into its value. Never allow a header
-//! that may contain credentials.
+//! that might contain credentials.
 
 use crate::schema::line_form::Fact;
 
@@ -108,7 +108,7 @@ pub fn is_free_name(name: &str) -> bool {
 }
 
 /// If a header's name contains any of these words, the header might contain credentials. This
-/// includes headers with URLs, because the query of a URL may contain credentials.
+/// includes headers with URLs, because the query of a URL can contain credentials.
 const SECRET: &[&str] = &[
     "auth",
     "cert",

@@ -1,5 +1,5 @@
-//! Types that are generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered,
-//! so that encoding is deterministic.
+//! Types generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered, so that
+//! encoding is deterministic.
 
 #![allow(
     missing_docs,
@@ -84,7 +84,7 @@ impl HealthCheck {
 }
 
 impl RetryBudget {
-    /// Maximum value for the number of concurrent retries that are allowed in any case.
+    /// Maximum value for the number of concurrent retries that a budget always allows.
     pub const MAX: u32 = 1_024;
 }
 

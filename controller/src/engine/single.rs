@@ -92,8 +92,8 @@ pub(super) fn resolve(
     (resolution, unserved)
 }
 
-/// Returns the class whose Gateways are considered: the class of the configured Gateway, or the
-/// oldest class.
+/// Returns the class from which the Gateway is chosen: that of the configured Gateway, or the
+/// oldest.
 fn served_class<'w>(
     world: &World,
     classes: &[&'w GatewayClass],

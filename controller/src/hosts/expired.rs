@@ -16,8 +16,8 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// Time for which expired invitations remain listed. It is long enough to tolerate a wrong clock on
-/// the caller's machine.
+/// How long expired invitations remain listed. It is long enough to tolerate a wrong clock on the
+/// caller's machine.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Removes every invitation that expired more than a day ago, and the host's account if the host

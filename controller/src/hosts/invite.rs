@@ -126,8 +126,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The controller has already written the rules. Only a caller that holds these
-            // permissions may now bind the Role.
+            // The controller has already written the rules. Now, only a caller that holds these
+            // permissions itself can bind the Role.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }

@@ -37,8 +37,7 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
 }
 
 /// Deletes a host's accounts and permissions. Returns true if any existed. Permissions are deleted
-/// first, because a token may still be accepted for some seconds after its account has been
-/// deleted.
+/// first, because a token can remain valid for some seconds after its account has been deleted.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;

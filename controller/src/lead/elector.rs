@@ -206,7 +206,7 @@ fn record(lease: &Lease) -> Record {
         holder: spec
             .and_then(|spec| spec.holder_identity.clone())
             .unwrap_or_default(),
-        // Cap the duration, because another writer may have set it.
+        // Cap the duration, because another writer might have set it.
         duration: Duration::from_secs(seconds.unwrap_or(15).clamp(1, 600).unsigned_abs().into()),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
     }

@@ -123,8 +123,7 @@ fn of_service(
     }
 }
 
-/// Returns the load balancer's addresses that have at least one open port, and notes about ports
-/// that are not open.
+/// Returns the load balancer's addresses with at least one open port, and notes about closed ports.
 fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
     let all = service.pointer("/status/loadBalancer/ingress");
     let all = all.and_then(Value::as_array).into_iter().flatten();

@@ -99,7 +99,7 @@ pub(super) fn tell(
 }
 
 /// Returns all writes, and the report on Gateways. `ours` are the Gateways that this controller
-/// serves. Objects of a Gateway whose settings are unknown are not changed.
+/// serves. If a Gateway's settings are unknown, its objects are not changed.
 ///
 /// In the Gateways' namespaces, only objects owned by a known Gateway, by UID, are replaced or
 /// deleted. If a Gateway is deleted while no controller is running, its UID is unknown. Kubernetes
@@ -299,7 +299,7 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Returns deletions of this controller's obsolete objects. Keeps objects whose label value is in
+/// Returns deletions of this controller's obsolete objects. Keeps objects with a label value in
 /// `unknown`.
 fn leftovers(
     inventory: &Inventory,
@@ -355,7 +355,7 @@ pub(super) fn lack(kind: OwnedKind) -> &'static str {
     }
 }
 
-/// Returns true if the object has all fields that we write, and none that we no longer write.
+/// Returns true if the object has all fields that we write, and no field that we used to write.
 fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut value = wanted.value.clone();

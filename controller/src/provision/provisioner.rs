@@ -156,7 +156,7 @@ impl Provisioner {
         }
     }
 
-    /// Computes the plan and carries out the writes that are due. Returns the report on Gateways.
+    /// Computes the plan and carries out all due writes. Returns the report on Gateways.
     async fn carry_out<'a>(
         &self,
         ours: impl Iterator<Item = &'a NamespacedName>,

@@ -29,7 +29,7 @@ pub(crate) struct DesiredObject {
 }
 
 impl std::fmt::Debug for DesiredObject {
-    /// Never print the bytes, which may be keys.
+    /// Never print the bytes, because they can be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
     }

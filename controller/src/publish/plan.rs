@@ -35,8 +35,7 @@ pub(super) enum ObjectWrite {
     },
 }
 
-/// Returns all writes, by Gateway. Publications that are no longer desired are withdrawn
-/// completely.
+/// Returns all writes, by Gateway. Publications that are no longer desired are removed completely.
 pub(super) fn plan(
     published: &PublishedObjects,
     desired: &DesiredPublications,
@@ -178,8 +177,8 @@ fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-/// Returns the endpoint shard merged with the endpoints that are already published, or `None` if
-/// the result is too large.
+/// Returns the endpoint shard merged with the already published endpoints, or `None` if the result
+/// is too large.
 fn unite(
     published: &[u8],
     object: &DesiredObject,

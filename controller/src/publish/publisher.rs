@@ -57,7 +57,7 @@ impl SnapshotPublisher {
         let mut published = PublishedObjects::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // True if the plan's inputs may have changed since the last plan.
+        // True if the inputs might have changed since the last plan.
         let mut open = true;
         // Stamp of the last signature. Stamps increase even if leaders' clocks differ.
         let mut stamp = 0;
@@ -100,8 +100,8 @@ impl SnapshotPublisher {
         }
     }
 
-    /// Carries out all plans that are due. The first step of each plan signs with `stamp`, and
-    /// later steps with later stamps.
+    /// Carries out all due plans. The first step of each plan signs with `stamp`, and later steps
+    /// with later stamps.
     async fn publish(
         &self,
         desired: &DesiredPublications,

@@ -1,4 +1,4 @@
-//! Tracks the objects whose status may need a write, and limits how often each is written.
+//! Tracks the objects whose status might need a write, and limits how often each status is written.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl StatusDigest {
     }
 }
 
-/// Desired and stored statuses, and the objects for which the two may differ.
+/// Desired and stored statuses, and the objects for which the two might differ.
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
@@ -51,7 +51,7 @@ pub(super) struct Backlog {
     /// Objects with conditions about trust that has lapsed, e.g. because a CA certificate expired.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
-    /// Open objects, i.e. objects whose status may need a write.
+    /// Open objects, i.e. objects whose status might need a write.
     pub(super) open: BTreeSet<ObjectKey>,
     /// Objects being written.
     pub(super) writing: BTreeSet<ObjectKey>,
@@ -64,7 +64,7 @@ pub(super) struct Backlog {
     /// Ingress conditions that were last reported in Events. The Ingress API cannot store
     /// conditions.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
-    /// True if `told_ingresses` may differ from the current conditions.
+    /// True if `told_ingresses` might differ from the current conditions.
     are_ingresses_untold: bool,
     /// True if the warnings were computed before the last resolution.
     pub(super) is_unwarned: bool,
@@ -131,7 +131,7 @@ impl Backlog {
         self.open.insert(key);
     }
 
-    /// Marks the objects whose resolved status has changed as open.
+    /// Marks all objects as open whose resolved status has changed.
     fn open_differences(&mut self, new: &ResolvedStatuses) {
         let Some(old) = &self.resolved else {
             self.open.extend(self.stored.keys().cloned());
@@ -237,7 +237,7 @@ impl Backlog {
         self.lapsed = lapsed;
     }
 
-    /// Marks these objects, whose reports have changed, as open.
+    /// Marks these objects as open, because their reports have changed.
     pub(super) fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
         if let Some(resolved) = &self.resolved {
             let gateways = keys.iter().filter(|key| key.kind == Kind::Gateway);

@@ -61,7 +61,7 @@ pub(super) struct Reports<'a> {
 
 impl Reports<'_> {
     /// Returns true if the status cannot be written yet, because the addresses of Services are
-    /// unknown. Writing it would remove addresses that may still be valid.
+    /// unknown. Writing it would remove addresses that might still be valid.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),

@@ -1,8 +1,8 @@
 //! Writes Events for users of `kubectl describe`. Events report conditions that turn bad or
 //! recover, and hosts that are lost or return. They also report certificates that expire soon, that
 //! clients would reject, or that do not cover a hostname. The leader writes each Event once; a new
-//! leader repeats Events that still apply. Statuses contain the same information, so nothing may
-//! depend on Events.
+//! leader repeats Events that still apply. Nothing may depend on Events: statuses contain the same
+//! information.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub(crate) struct Events {
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
-/// Warnings for which an Event has been written.
+/// Warnings that have been reported in an Event.
 #[derive(Default)]
 struct Told {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
@@ -301,7 +301,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     }
 }
 
-/// Returns the warnings for which no Event has been written, in order.
+/// Returns, in order, the warnings that no Event has reported yet.
 fn untold(
     warnings: &CertificateWarnings,
     told: &BTreeSet<(ObjectKey, CertificateWarning)>,

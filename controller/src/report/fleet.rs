@@ -159,8 +159,8 @@ pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Dur
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
 }
 
-/// Splits a report's addresses into addresses at which the host may serve, and foreign addresses.
-/// Invalid addresses are dropped, because a single one would make the API server reject the
+/// Splits a report's addresses into allowed addresses, at which the host may serve, and foreign
+/// ones. Invalid addresses are dropped, because a single one would make the API server reject the
 /// Gateway's whole status.
 fn addresses_of(
     status: &GatewayAgentStatus,

@@ -181,7 +181,7 @@ impl StatusReporter {
             agents,
             now: ClockReading::now(),
         });
-        // The receiver may already be dropped.
+        // The receiver might already be dropped.
         let _ = answer.send(page);
     }
 
@@ -197,7 +197,7 @@ impl StatusReporter {
         }
     }
 
-    /// Starts the writes that are allowed now. Returns the time of the next allowed write, if any.
+    /// Starts all writes that are allowed now. Returns the time of the next allowed write, if any.
     fn start_writes(
         &self,
         backlog: &mut Backlog,

@@ -43,9 +43,9 @@ pub(crate) enum FetchOutcome {
 /// Event of a metadata watch.
 #[derive(Debug)]
 pub(crate) enum Touched {
-    /// This object may have changed.
+    /// This object might have changed.
     Object(ObjectKey),
-    /// The kind was listed again, so any of its objects may have changed.
+    /// The kind was listed again, so any of its objects might have changed.
     Kind(Kind),
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Touched {
 /// rereads it.
 pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
 
-/// Returns the objects with a request that is not in `before`.
+/// Returns the objects with a request number that is not in `before`.
 pub(crate) fn newly_requested(before: &References, now: &References) -> Vec<ObjectKey> {
     let new = now
         .iter()

@@ -1,9 +1,9 @@
 //! Stores a snapshot as a directory with a manifest and one file per shard.
 //!
 //! Shards are written before the manifest that refers to them, and the manifest is renamed into
-//! place. Therefore, a reader sees either the old or the new snapshot, even after a crash. Shards
-//! that are no longer referenced are removed last. Names in a manifest are validated before they
-//! are used as file names.
+//! place. Therefore, a reader sees either the old or the new snapshot, even after a crash.
+//! Unreferenced shards are removed last. Names in a manifest are validated before they are used as
+//! file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -134,7 +134,7 @@ pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     replace(dir, KEYS, &keys::encode(pairs))
 }
 
-/// Reads only the manifest in `dir`, so shards may be missing.
+/// Reads only the manifest in `dir`; shards may be missing.
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     Ok(manifest_with_bytes(&dir.join(MANIFEST))?.0)
 }

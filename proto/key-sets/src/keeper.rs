@@ -17,8 +17,7 @@ use crate::{must_store, next_copy};
 
 /// Maximum number of concurrent fetches.
 const MAX_FETCHES: usize = 8;
-/// Interval at which the stored copies are checked, in case another writer has changed or deleted
-/// them.
+/// Interval between checks for stored copies that another writer has changed or deleted.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Pauses between attempts to fetch or store a key set.
 const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -137,7 +136,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Removes copies that are no longer requested.
+    /// Removes copies that no request needs any more.
     async fn forget(&self, kept: &mut BTreeMap<String, Kept>, requests: &KeySetRequests) {
         let unknown = kept.keys().filter(|name| !requests.contains_key(*name));
         for name in unknown.cloned().collect::<Vec<_>>() {
@@ -204,7 +203,7 @@ impl Kept {
     }
 }
 
-/// Starts the fetches that are due.
+/// Starts all due fetches.
 fn start(
     kept: &mut BTreeMap<String, Kept>,
     requests: &KeySetRequests,

@@ -26,7 +26,7 @@ use sesame_proto::key_sets::KeySetCopy;
 pub use self::fetch::{FetchError, fetch};
 pub use self::keeper::{KeySetKeeper, KeySetStore};
 
-/// Age at which a copy is no longer used. If a host cannot reach an issuer, keys that the issuer
+/// Age from which a copy is no longer used. If a host cannot reach an issuer, keys that the issuer
 /// has withdrawn must not remain valid forever.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 

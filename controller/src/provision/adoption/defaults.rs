@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-/// Returns the object. If it has a Pod template, the template's defaults are filled in.
+/// Returns the object with the defaults of its Pod template filled in, if it has a template.
 pub(super) fn with_defaults(mut object: Value) -> Value {
     let Some(spec) = object
         .get_mut("spec")

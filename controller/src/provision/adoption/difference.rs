@@ -110,7 +110,7 @@ fn correspond(left: &[Value], right: &[Value]) -> bool {
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// Returns true if both values denote the same resource quantity. The API server may rewrite
+/// Returns true if both values denote the same resource quantity. The API server rewrites some
 /// quantities.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();

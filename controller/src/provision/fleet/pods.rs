@@ -31,7 +31,7 @@ impl HostDirectories {
     }
 }
 
-/// Returns the Pod fields that are the same for all Pods of the fleet.
+/// Returns the Pod fields that all Pods of the fleet have in common.
 pub(super) fn pod(fleet: &FleetSettings) -> Value {
     let every = || json!([{"operator": "Exists", "effect": "NoSchedule"}]);
     let tolerations = fleet.tolerations.as_ref();
