@@ -27,7 +27,7 @@ const GROWTH: u64 = 2;
 /// Size in bytes that is assumed for a message whose actual size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
 /// Memory limit for a manifest in bytes. A manifest with the maximum number of shards takes half of
-/// it.
+/// this limit.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
 /// Memory limits for a bundle's header and sealed keys, in bytes.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;

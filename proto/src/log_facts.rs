@@ -99,8 +99,8 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true if a configured field may have this name. The name must differ from those of all
-/// facts, so that no fact can be forged.
+/// Returns true if a configured field may have this name. The name must differ from the names of
+/// all facts, so that no fact can be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());

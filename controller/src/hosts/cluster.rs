@@ -1,4 +1,4 @@
-//! Connects to the cluster as the caller, and describes the connection for hosts that will join.
+//! Connects to the cluster with the caller's credentials, and describes it for new hosts.
 
 use std::path::PathBuf;
 

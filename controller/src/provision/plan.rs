@@ -39,7 +39,7 @@ pub(super) enum OwnedWrite {
 }
 
 impl OwnedWrite {
-    /// Returns the Gateway that the object is written for, or `None` for a deletion.
+    /// Returns the Gateway for which the object is written, or `None` for a deletion.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => Some(&object.gateway),
@@ -101,9 +101,9 @@ pub(super) fn tell(
 /// Returns all writes, and the report on Gateways. `ours` are the Gateways that this controller
 /// serves. If a Gateway's settings are unknown, its objects are not changed.
 ///
-/// In the Gateways' namespaces, only objects owned by a known Gateway, by UID, are replaced or
+/// In the Gateways' namespaces, only objects with the owner UID of a known Gateway are replaced or
 /// deleted. If a Gateway is deleted while no controller is running, its UID is unknown. Kubernetes
-/// then garbage-collects its objects in its namespace, and we delete those in ours.
+/// then garbage-collects its objects in the Gateway's namespace, and we delete those in ours.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,

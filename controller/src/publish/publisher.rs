@@ -119,7 +119,7 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // Drop changes that require no write, because their revision is already published.
+        // Drop changes whose revision is already published: they require no write.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -275,8 +275,8 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     }
 }
 
-/// Returns a stamp later than all previous stamps, and at least the current Unix time in
-/// milliseconds. A plan has up to three steps, each with its own stamp.
+/// Returns a stamp that is later than all previous stamps, and not earlier than the current Unix
+/// time in milliseconds. A plan has up to three steps, each with its own stamp.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

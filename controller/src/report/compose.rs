@@ -16,7 +16,7 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of expiring certificates listed in a condition. Its message must be readable and
+/// Maximum number of expiring certificates listed in a condition. The message must be readable and
 /// has a maximum length.
 const MAX_EXPIRING: usize = 20;
 

@@ -111,7 +111,7 @@ impl DefinitionReader {
         }
     }
 
-    /// Returns the release of the CRD of each installed Gateway API kind.
+    /// Returns the CRD release of each installed Gateway API kind.
     async fn read(&self) -> kube::Result<BTreeMap<Kind, DefinitionRelease>> {
         let api: Api<CustomResourceDefinition> = Api::all(self.replica.client.clone());
         let mut found = BTreeMap::new();

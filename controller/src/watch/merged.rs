@@ -59,7 +59,7 @@ impl<T> MergedLists<T> {
     }
 
     /// Applies an event from the watch with this index, and returns the resulting events. `gone`
-    /// creates an object that stands for a deleted object with this name.
+    /// creates an object that represents a deleted object with this name.
     pub(super) fn take(
         &mut self,
         index: usize,

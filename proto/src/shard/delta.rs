@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Packs pieces into shards. Returns references to them, and their stored bytes by digest.
+    /// Packs pieces into shards. Returns the shard references, and the stored bytes by digest.
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {

@@ -157,7 +157,7 @@ mod tests {
             );
             let pod = |of: &mut Value| of["spec"]["template"]["spec"].take();
             let (mut made, mut manifest) = (pod(&mut made), pod(&mut manifest));
-            // Only in the manifests, Pods mount the ServiceAccount's token by default.
+            // Only the manifests mount the ServiceAccount's token into all Pods by default.
             made.as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");
