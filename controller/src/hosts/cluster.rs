@@ -1,4 +1,4 @@
-//! Connects to the cluster with the caller's credentials, and describes it for new hosts.
+//! Connects to the cluster with the caller's credentials, and tells new hosts how to reach it.
 
 use std::path::PathBuf;
 
