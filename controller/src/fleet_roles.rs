@@ -1,7 +1,7 @@
 //! Writes the rules of the Roles that grant hosts access to keys. Each Role grants access to the
-//! keys of a fleet's Gateways, or of the Gateways in its annotation, and to no other Secret.
+//! keys of a fleet's Gateways, or of the Gateways listed in its annotation, and to no other Secret.
 //!
-//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. A label of
+//! Agent manifests and `sesame-controller hosts token` create these Roles without rules. A label on
 //! the Role names the fleet, or an annotation lists the Gateways.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,7 +61,7 @@ impl FleetRoles {
         }
     }
 
-    /// Waits until the Roles may need an update. Returns false if the senders were dropped.
+    /// Waits until Roles might need an update. Returns false if the senders were dropped.
     async fn changed(&mut self, before: &Fleets) -> bool {
         let look = tokio::time::sleep(POLL_INTERVAL);
         tokio::pin!(look);
@@ -71,7 +71,7 @@ impl FleetRoles {
                     if changed.is_err() {
                         return false;
                     }
-                    // Most changes concern routes and endpoints.
+                    // Ignore changes to routes and endpoints, which are by far the most common.
                     let desired = self.desired.borrow_and_update().clone();
                     if desired.is_some_and(|desired| fleets(&desired) != *before) {
                         self.desired.mark_changed();
@@ -114,7 +114,7 @@ impl FleetRoles {
 struct Fleets {
     of: BTreeMap<String, BTreeSet<NamespacedName>>,
     /// Gateways that currently cannot be published. A Role that already grants access to their keys
-    /// keeps it.
+    /// keeps that access.
     retained: BTreeSet<String>,
 }
 

@@ -39,7 +39,7 @@ pub(crate) async fn keep_key_sets(
 
 struct ConfigMaps {
     replica: Replica,
-    /// Notify the engine of each change, because the controller's own namespace may not be watched.
+    /// Notifies the engine of each change; the controller's own namespace is not always watched.
     touched: UnboundedSender<Touched>,
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         }
         Ok(())
     });
-    // Do not wait for the engine's thread: it may still be resolving, but the result is no longer
+    // Do not wait for the engine's thread: it might still be resolving, but the result is no longer
     // needed.
     runtime.shutdown_timeout(Duration::from_millis(100));
     outcome
@@ -295,7 +295,7 @@ fn start_engine(engine: Engine) -> Result<()> {
 
 /// Wakes the engine whenever the settings change.
 async fn tell_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
-    // Wake the engine once at the start, because the settings may have changed before this task
+    // Wake the engine once at the start, because the settings might have changed before this task
     // subscribed.
     current.mark_changed();
     while current.changed().await.is_ok() {

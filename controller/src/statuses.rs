@@ -27,7 +27,7 @@ pub(crate) struct ProvisionReport {
     pub(crate) without_upstream: GatewayProblems,
     /// Gateways with a missing or incomplete fleet.
     pub(crate) without_fleet: GatewayProblems,
-    /// Gateways whose fleet was released and is still running, with the names of the DaemonSets.
+    /// Gateways with a released fleet that is still running, and the names of its DaemonSets.
     pub(crate) released: GatewayProblems,
 }
 
@@ -40,13 +40,13 @@ pub(crate) type ServiceRequests = Arc<BTreeMap<NamespacedName, ServiceRequest>>;
 /// Hosts that serve each Gateway, by address. `None` until all reports are known.
 pub(crate) type HostsByGateway = Option<BTreeMap<NamespacedName, BTreeMap<IpAddr, HostEndpoint>>>;
 
-/// Addresses that Gateways have through their Services. `None` until all Services are known.
+/// Addresses that Gateways get from their Services. `None` until all Services are known.
 pub(crate) type AddressesByGateway = Option<BTreeMap<NamespacedName, ServiceAddresses>>;
 
 /// A host as an endpoint of its Gateway's Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostEndpoint {
-    /// Name of the Node that has the address, if any.
+    /// Name of the Node with this address, if any.
     pub(crate) node: Option<String>,
     /// True if the host is draining: it still serves, but will stop soon.
     pub(crate) draining: bool,
@@ -88,8 +88,8 @@ pub(crate) enum Resolved {
 pub(crate) struct ResolvedStatuses {
     /// Statuses of all of this controller's objects.
     pub(crate) statuses: Statuses,
-    /// For each Gateway that is published together with others, their shared name. All other
-    /// Gateways are published under their own names.
+    /// For each jointly published Gateway, the name shared by its group. All other Gateways are
+    /// published under their own names.
     pub(crate) merged: BTreeMap<NamespacedName, NamespacedName>,
     /// Current revisions, by published name.
     pub(crate) revisions: BTreeMap<NamespacedName, String>,
@@ -105,7 +105,7 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) uncovered: UncoveredHostnames,
 }
 
-/// Gateways that are published together, by their shared name.
+/// Jointly published Gateways, by their shared name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Members(BTreeMap<NamespacedName, Vec<NamespacedName>>);
 

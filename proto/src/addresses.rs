@@ -76,7 +76,7 @@ pub fn refused(ip: IpAddr) -> Option<&'static RefusedAddress> {
     forms(ip).find_map(of)
 }
 
-/// Returns the address itself, and any IPv4 addresses that it may embed.
+/// Returns the address itself, and any IPv4 addresses that it might embed.
 pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     let v6 = match ip {
         IpAddr::V4(_) => None,
@@ -86,8 +86,8 @@ pub fn forms(ip: IpAddr) -> impl Iterator<Item = IpAddr> {
     std::iter::once(ip).chain(translated)
 }
 
-/// Returns the IPv4 addresses that an IPv6 address may embed. Network-specific prefixes (RFC 6052)
-/// cannot be recognized.
+/// Returns the IPv4 addresses that an IPv6 address might embed. Network-specific prefixes (RFC
+/// 6052) cannot be recognized.
 fn translated(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let bits = u128::from(ip);
     let bytes = ip.octets();

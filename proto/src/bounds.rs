@@ -1,11 +1,10 @@
 //! Computes how much memory an encoded message will take after decoding. A message that would take
 //! too much is rejected before any value is built.
 //!
-//! A list element that is encoded in two bytes can take a hundred times as much memory after
-//! decoding, and repeated bytes compress a thousandfold. Therefore, limiting the number of bytes
-//! does not limit memory. The computation follows the schema, builds no values, and stops as soon
-//! as the limit is exceeded. It does not validate values, so decoding an accepted message may still
-//! fail.
+//! A list element encoded in two bytes can take a hundred times as much memory after decoding, and
+//! repeated bytes compress a thousandfold. Therefore, limiting the number of bytes does not limit
+//! memory. The computation follows the schema, builds no values, and stops as soon as the limit is
+//! exceeded. It does not validate values, so decoding an accepted message can still fail.
 //!
 //! Snapshots with fields or values outside this schema are also rejected. Decoders skip unknown
 //! fields, so a reader that is older than the writer would serve a route without the part that
@@ -28,7 +27,7 @@ const GROWTH: u64 = 2;
 /// Size in bytes that is assumed for a message whose actual size is unknown.
 const UNKNOWN_SIZE: usize = 4096;
 /// Memory limit for a manifest in bytes. A manifest with the maximum number of shards takes half of
-/// it.
+/// this limit.
 const MAX_MANIFEST: u64 = 2 * 1024 * 1024;
 /// Memory limits for a bundle's header and sealed keys, in bytes.
 const MAX_BUNDLE_HEADER: u64 = 2 * 1024 * 1024;
@@ -60,7 +59,7 @@ pub enum BoundsError {
     Malformed(#[from] DecodeError),
 }
 
-/// Decodes a snapshot or a part of a snapshot, and returns its size in memory, too. Returns an
+/// Decodes a snapshot or a part of a snapshot, and also returns its size in memory. Returns an
 /// error if the size exceeds `limit` bytes, or if there are fields or values outside the schema.
 pub fn snapshot(bytes: &[u8], limit: u64) -> Result<(Snapshot, u64), BoundsError> {
     let size = size_of_snapshot(bytes, limit)?;
@@ -261,7 +260,7 @@ impl Walk {
             // message.
             Of::Number | Of::Value(_) => Ok(()),
             Of::Message(inner) => {
-                // A message that is not in a list may be boxed.
+                // A message outside a list may be boxed, which is an allocation.
                 self.take(if *repeated {
                     GROWTH.saturating_mul(inner.size)
                 } else {

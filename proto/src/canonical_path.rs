@@ -60,8 +60,8 @@ pub fn collapse_dots(path: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// If the characters that follow a stray `%` would turn it into an escape after unescaping, escapes
-/// the `%`. `next` is the next byte of the input.
+/// Escapes a stray `%` if the characters after it, once unescaped, would turn it into an escape.
+/// `next` is the next byte of the input.
 fn escape_stray(out: &mut Vec<u8>, stray: usize, next: Option<u8>) {
     let mut behind = out.get(stray + 1..).unwrap_or_default().to_vec();
     if behind.len() == 1 {
@@ -186,8 +186,8 @@ pub fn in_either_case(path: &str) -> Option<String> {
     has_letter.then_some(pattern)
 }
 
-/// Returns the first escape in the text that no canonical path contains, because Envoy unescapes it
-/// or rejects the request.
+/// Returns the first escape that cannot occur in a canonical path, because Envoy unescapes it or
+/// rejects the request.
 pub fn never_escaped(text: &str) -> Option<&str> {
     let escapes = text.match_indices('%');
     let mut escapes = escapes.filter_map(|(at, _)| text.get(at..at + 3));

@@ -15,7 +15,7 @@ pub struct GatewayDelta {
     pub route_tables: RouteTableDelta,
     /// Added and removed backends.
     pub backends: BackendDelta,
-    /// Endpoint sets that are added or removed with the backends.
+    /// Endpoint sets added or removed along with the backends.
     pub endpoints: EndpointDelta,
 }
 
@@ -164,7 +164,7 @@ impl RouteTableDelta {
         &self.hosts
     }
 
-    /// Adds the changes of another delta. No virtual host may be in both.
+    /// Adds the changes of another delta. No virtual host may be in both deltas.
     pub fn extend(&mut self, more: Self) {
         self.hosts.extend(more.hosts);
     }

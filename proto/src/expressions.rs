@@ -56,7 +56,7 @@ pub fn instructions(pattern: &str) -> Option<u64> {
     Some(counter.of(&ast).saturating_add(ALWAYS))
 }
 
-/// Returns true if any part of the expression may be case-insensitive.
+/// Returns true if any part of the expression might be case-insensitive.
 fn folds(pattern: &str) -> bool {
     pattern.split("(?").skip(1).any(|group| {
         group
@@ -241,8 +241,8 @@ impl Answer {
     }
 }
 
-/// Returns true for an expression that may be used as an allowed origin: literal text with at most
-/// one repetition. RE2 can cache all states of such an expression, so the totals do not include it.
+/// Returns true for an expression that is valid as an allowed origin: literal text with at most one
+/// repetition. RE2 can cache all states of such an expression, so the totals do not include it.
 pub fn is_of_origins(pattern: &str) -> bool {
     let open = pattern
         .bytes()

@@ -94,8 +94,7 @@ struct UsableSet<'k> {
     keys: Vec<Usable<'k>>,
 }
 
-/// Returns the usable keys of a set in their original order, reduced to the members that are
-/// needed.
+/// Returns the usable keys of a set in their original order, reduced to the needed members.
 pub fn canonical(text: &str) -> Result<String, JwksError> {
     if text.len() > MAX_BYTES {
         return Err(JwksError::TooLarge(text.len()));
@@ -122,7 +121,7 @@ pub fn canonical(text: &str) -> Result<String, JwksError> {
     Ok(set)
 }
 
-/// Returns a set in canonical form with which no signature can be verified.
+/// Returns a canonical set with which no signature can be verified.
 pub fn placeholder() -> String {
     format!(r#"{{"keys":[{UNUSABLE}]}}"#)
 }

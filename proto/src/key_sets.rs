@@ -1,4 +1,4 @@
-//! Key sets (JWKS) from token issuers: requests to fetch them, and the copies that are stored.
+//! Key sets (JWKS) from token issuers: requests to fetch them, and the stored copies.
 //!
 //! A copy is stored as the data of a ConfigMap, so that resolution reads fetched key sets like
 //! configured ones.
@@ -59,7 +59,7 @@ pub struct KeySetCopy {
 /// Prefix of the names of all copies.
 const PREFIX: &str = "sesame-jwks-";
 
-/// Returns true if a ConfigMap with this name may be a copy.
+/// Returns true if a ConfigMap with this name might be a copy.
 pub fn is_copy_name(name: &str) -> bool {
     name.starts_with(PREFIX)
 }

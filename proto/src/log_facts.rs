@@ -2,7 +2,7 @@
 //! and the renderer share this table.
 //!
 //! Never classify a fact as plain if a client can insert a tab into its value. Never allow a header
-//! that may contain credentials.
+//! that might contain credentials.
 
 use crate::schema::line_form::Fact;
 
@@ -99,16 +99,16 @@ pub fn is_plain(fact: Fact) -> bool {
     }
 }
 
-/// Returns true if a configured field may have this name. The name must differ from those of all
-/// facts, so that no fact can be forged.
+/// Returns true if a configured field may have this name. The name must differ from the names of
+/// all facts, so that no fact can be forged.
 pub fn is_free_name(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_.-".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     begins && name.len() <= MAX_FIELD_NAME && name.chars().all(fits) && named(name).is_none()
 }
 
-/// If the name of a header contains any of these, the header may contain credentials. This includes
-/// headers with URLs, because the query of a URL may contain credentials.
+/// If a header's name contains any of these words, the header might contain credentials. This
+/// includes headers with URLs, because the query of a URL can contain credentials.
 const SECRET: &[&str] = &[
     "auth",
     "cert",

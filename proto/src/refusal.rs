@@ -4,8 +4,8 @@
 /// Status for HTTP requests to an invalid rule or backend.
 pub const HTTP: u32 = 500;
 
-/// Status for a request on the connection of another listener. It makes the client open a new
-/// connection.
+/// Status for a request that arrives on another listener's connection. It makes the client open a
+/// new connection.
 pub const MISDIRECTED: u32 = 421;
 
 /// Status for gRPC requests to an invalid rule or backend. For gRPC, Envoy maps 503 to

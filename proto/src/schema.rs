@@ -1,5 +1,5 @@
-//! Types that are generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered,
-//! so that encoding is deterministic.
+//! Types generated from `proto/snapshot.proto` and `proto/bundle.proto`. Maps are ordered, so that
+//! encoding is deterministic.
 
 #![allow(
     missing_docs,
@@ -84,7 +84,7 @@ impl HealthCheck {
 }
 
 impl RetryBudget {
-    /// Maximum value for the number of concurrent retries that are allowed in any case.
+    /// Maximum value for the number of concurrent retries that a budget always allows.
     pub const MAX: u32 = 1_024;
 }
 
@@ -156,8 +156,8 @@ impl RateLimit {
     /// Maximum number of response headers per limit.
     pub const MAX_HEADERS: usize = 10;
 
-    /// Returns the first `MAX` limits, or fewer if a later limit is out of order by name. Envoy
-    /// rejects two limits with the same name.
+    /// Returns the first `MAX` limits, or only those before the first limit out of order by name.
+    /// Envoy rejects two limits with the same name.
     pub fn usable(limits: &[Self]) -> &[Self] {
         usable(limits, Self::MAX, |limit| &limit.name)
     }
@@ -169,7 +169,7 @@ impl RateLimit {
     }
 }
 
-/// Returns the first `most` entries, or fewer if a later entry is out of order by name.
+/// Returns the first `most` entries, or only those before the first entry out of order by name.
 fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
@@ -186,7 +186,7 @@ impl SharedFilter {
     /// Maximum size of an error page in bytes.
     pub const MAX_PAGE_BYTES: usize = 16 * 1024;
 
-    /// Returns the first `MAX` filters, or fewer if a later filter is out of order by name.
+    /// Returns the first `MAX` filters, or only those before the first filter out of order by name.
     pub fn usable(filters: &[Self]) -> &[Self] {
         usable(filters, Self::MAX, |filter| &filter.name)
     }
@@ -270,8 +270,8 @@ impl Authorization {
     pub const MAX_ENTRIES: usize = 16;
 }
 
-/// Encoded descriptors of the schema. They are used to print snapshots as JSON, and by `bounds` to
-/// compute memory.
+/// Encoded descriptors of the schema. Used to print snapshots as JSON, and by `bounds` to compute
+/// sizes in memory.
 pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/snapshot.bin"));
 
 /// Size in memory of each message type in bytes, without heap allocations.

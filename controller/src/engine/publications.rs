@@ -133,8 +133,8 @@ impl Publications {
     }
 }
 
-/// Returns the published names of this controller's Gateways. Includes Gateways that were published
-/// earlier and might be published again.
+/// Returns the published names of this controller's Gateways, including Gateways that were
+/// published earlier and might be published again.
 pub(super) fn names(
     resolution: &Resolution,
     unserved: &BTreeSet<NamespacedName>,
@@ -159,8 +159,8 @@ pub(super) fn names(
 }
 
 /// Returns the fleet named by the label of the Gateway or its class. Without a label, returns the
-/// default for managed or unmanaged fleets. Gateways that are served together are published under
-/// the name of their class.
+/// default for managed or unmanaged fleets. Jointly served Gateways are published under the name of
+/// their class.
 fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
     let gateway = world.gateways.get(&name.namespace, &name.name);
     let class = gateway.map_or(&name.name, |gateway| &gateway.spec.gateway_class_name);

@@ -40,8 +40,8 @@ impl Relevant {
         }
     }
 
-    /// Returns true if creating, changing or deleting this Service or Pod may affect the result of
-    /// resolution.
+    /// Returns true if creating, changing or deleting this Service or Pod might affect the result
+    /// of resolution.
     pub(super) fn holds(&self, object: &AnyObject) -> bool {
         match object {
             AnyObject::Service(service) => self.services.contains(&service.metadata.key()),

@@ -11,8 +11,7 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::World;
 
-/// Resolves the world. The second value contains the Gateways that are not served, because only one
-/// Gateway is.
+/// Resolves the world. The second value contains all Gateways except the one that is served.
 pub(super) fn all(
     world: &World,
     resolver: &mut Resolver,
@@ -60,7 +59,7 @@ pub(super) fn resolve(
         .map(|gateway| gateway.metadata.key());
 
     let mut served = world.clone();
-    // The configured Gateway may belong to any class, provided that the Gateway exists.
+    // If a Gateway is configured, keep all classes, because it may belong to any of them.
     let other_classes = classes
         .iter()
         .filter(|other| named.is_none() && other.metadata.name != class.metadata.name);
@@ -93,8 +92,8 @@ pub(super) fn resolve(
     (resolution, unserved)
 }
 
-/// Returns the class whose Gateways are considered: the class of the configured Gateway, or the
-/// oldest class.
+/// Returns the class from which the Gateway is chosen: that of the configured Gateway, or the
+/// oldest.
 fn served_class<'w>(
     world: &World,
     classes: &[&'w GatewayClass],

@@ -58,7 +58,7 @@ pub(super) fn gateways_parts(
     (role(metadata, Vec::new()), binding)
 }
 
-/// Returns the RoleBinding between a host and the Role of its fleet.
+/// Returns the RoleBinding that grants a host the Role of its fleet.
 pub(super) fn fleet_part(name: &str, fleet: &str, owner: &ServiceAccount) -> RoleBinding {
     let metadata = metadata(&fleet_binding(name), ACCESS_HOST, name, Some(owner));
     binding(metadata, &fleet_role(fleet), &host_account(name), owner)

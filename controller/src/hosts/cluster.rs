@@ -1,4 +1,4 @@
-//! Connects to the cluster as the caller, and describes the connection for hosts that will join.
+//! Connects to the cluster with the caller's credentials, and tells new hosts how to reach it.
 
 use std::path::PathBuf;
 
@@ -76,8 +76,8 @@ impl Cluster {
         self.authority.clone()
     }
 
-    /// Returns the kubeconfig's `tls-server-name`, which is verified instead of the host name in
-    /// the URL.
+    /// Returns the kubeconfig's `tls-server-name`, which the server's certificate must match
+    /// instead of the URL's host name.
     pub(super) fn server_name(&self) -> Option<String> {
         self.server_name.clone()
     }

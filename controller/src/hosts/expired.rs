@@ -1,7 +1,7 @@
 //! Removes long-expired invitations.
 //!
-//! Only the command that invites hosts removes them, because its caller has the required
-//! permissions anyway. The running controller may not delete accounts.
+//! Only the command that invites hosts removes expired invitations, because its caller has the
+//! required permissions anyway. The running controller is not permitted to delete accounts.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
@@ -16,8 +16,8 @@ use super::HostsError;
 use super::cluster::Cluster;
 use super::revoke::{remove, remove_invitation};
 
-/// Time for which expired invitations remain listed. It is long enough to tolerate a wrong clock on
-/// the caller's machine.
+/// How long expired invitations remain listed. It is long enough to tolerate a wrong clock on the
+/// caller's machine.
 const LISTED: SignedDuration = SignedDuration::from_hours(24);
 
 /// Removes every invitation that expired more than a day ago, and the host's account if the host
@@ -51,8 +51,8 @@ fn expired(invitations: &[ObjectMeta], now: Timestamp) -> Vec<String> {
     hosts.collect()
 }
 
-/// Returns true if the host has joined, i.e. its Secret exists. A dry-run creation of the Secret
-/// tests this, so the caller needs no permission to read Secrets.
+/// Returns true if the host has joined, i.e. its Secret exists. This is tested by a dry-run
+/// creation of the Secret, so the caller needs no permission to read Secrets.
 async fn has_joined(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let api: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
     let params = PostParams {

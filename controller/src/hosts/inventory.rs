@@ -44,10 +44,10 @@ pub(crate) struct HostRow {
     /// Time at which the invitation expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<String>,
-    /// Fleet that the host may serve.
+    /// Fleet that the host is allowed to serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fleet: Option<String>,
-    /// Gateways that the host may serve or is serving.
+    /// Gateways that the host is allowed to serve or is serving.
     pub(crate) gateways: BTreeSet<String>,
     /// The worst state among the host's Gateways, or `None` if the host has sent no report.
     #[serde(skip_serializing_if = "Option::is_none")]

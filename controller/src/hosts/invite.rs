@@ -20,8 +20,8 @@ use super::cluster::Cluster;
 use super::revoke::{delete, remove};
 use super::{HostsError, accounts, is_missing, policy};
 
-/// Maximum number of attempts to create and bind a Role before the controller writes the Role's
-/// rules.
+/// Maximum number of times that a Role is recreated because its rules were written before it was
+/// bound.
 const MAX_ATTEMPTS: usize = 3;
 
 /// A host to invite.
@@ -126,8 +126,8 @@ async fn give_keys(
     loop {
         create(cluster, &role).await?;
         match create(cluster, &binding).await {
-            // The controller has already written the rules. Only a caller that holds these
-            // permissions may now bind the Role.
+            // The controller has already written the rules. Now, only a caller that holds these
+            // permissions itself can bind the Role.
             Err(_) if attempts.next().is_some() => {
                 delete::<Role>(cluster, &gateways_role(host)).await?;
             }

@@ -20,8 +20,8 @@ const POLICY: &str = "sesame-hosts";
 const TIMEOUT: Duration = Duration::from_secs(30);
 const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Returns an error if the policy is known to be missing. If the caller may not read the policy,
-/// returns no error: `wait_until_followed` tests it later.
+/// Returns an error if the policy is known to be missing. If the caller is not permitted to read
+/// it, returns no error: `wait_until_followed` tests it later.
 pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     let api: Api<ValidatingAdmissionPolicyBinding> = Api::all(cluster.client.clone());
     match api.get(POLICY).await {
@@ -30,7 +30,7 @@ pub(super) async fn require(cluster: &Cluster) -> Result<(), HostsError> {
     }
 }
 
-/// Waits until the API server rejects Secrets that the invitation may not create. `bearer` is the
+/// Waits until the API server rejects Secrets that the invitation must not create. `bearer` is the
 /// invitation's token. All requests are dry runs, so nothing is created if the policy is missing.
 pub(super) async fn wait_until_followed(
     cluster: &Cluster,
@@ -60,7 +60,7 @@ pub(super) async fn wait_until_followed(
     Ok(())
 }
 
-/// Returns Secrets that an invitation may not create, each with a part of the expected error
+/// Returns Secrets that an invitation must not create, each with a part of the expected error
 /// message.
 fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     let mut renamed = host_secret(host, account_uid, "");

@@ -16,8 +16,8 @@ use sesame_published::host_access::{
 use super::cluster::Cluster;
 use super::{HostsError, is_missing};
 
-/// Revokes a host's access and deletes its reports. Without reports, the host's addresses are
-/// removed from the Gateways. The host itself keeps serving its last configuration.
+/// Revokes a host's access and deletes its reports, so that its addresses disappear from the
+/// Gateways' statuses. The host itself keeps serving its last configuration.
 pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsError> {
     if !remove(cluster, host).await? {
         return Err(HostsError::Unknown(host.to_owned()));
@@ -37,8 +37,7 @@ pub(crate) async fn revoke(cluster: &Cluster, host: &str) -> Result<(), HostsErr
 }
 
 /// Deletes a host's accounts and permissions. Returns true if any existed. Permissions are deleted
-/// first, because a token may still be accepted for some seconds after its account has been
-/// deleted.
+/// first, because a token can remain valid for some seconds after its account has been deleted.
 pub(super) async fn remove(cluster: &Cluster, host: &str) -> Result<bool, HostsError> {
     let mut found = remove_invitation(cluster, host).await?;
     found |= remove_account(cluster, &host_account(host)).await?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Record {
     /// Holder of the Lease; empty after the Lease was released.
     pub(super) holder: String,
-    /// Maximum time that the holder may go without renewing the Lease.
+    /// Time for which the holder may go without renewing the Lease.
     pub(super) duration: Duration,
     /// Resource version, which changes with every write.
     pub(super) version: String,

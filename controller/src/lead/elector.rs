@@ -19,7 +19,7 @@ const NAME: &str = "sesame-controller";
 /// What a replica knows about the Lease.
 #[derive(Default)]
 struct Known {
-    /// Last record that was read, and the time at which it was first seen.
+    /// Last record read, and the time at which this replica first saw it.
     seen: Option<(Record, Instant)>,
     /// The Lease as this replica last wrote it, or `None` if a newer version has been read.
     ours: Option<Lease>,
@@ -179,8 +179,8 @@ impl Elector {
         }
     }
 
-    /// If this replica holds the Lease, releases it, so that the next leader need not wait until it
-    /// expires.
+    /// Releases the Lease if this replica holds it, so that the next leader need not wait for its
+    /// expiry.
     async fn give_up(&self, api: &Api<Lease>, limit: Duration) {
         let give_up = async {
             if let Some(mut lease) = api.get_opt(NAME).await?
@@ -206,7 +206,7 @@ fn record(lease: &Lease) -> Record {
         holder: spec
             .and_then(|spec| spec.holder_identity.clone())
             .unwrap_or_default(),
-        // Cap the duration, because another writer may have set it.
+        // Cap the duration, because another writer might have set it.
         duration: Duration::from_secs(seconds.unwrap_or(15).clamp(1, 600).unsigned_abs().into()),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
     }

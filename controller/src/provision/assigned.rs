@@ -1,4 +1,4 @@
-//! Reads the addresses that Gateways have through their Services or second Gateways. Pure.
+//! Reads the addresses that Gateways get from their Services or second Gateways. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -123,8 +123,7 @@ fn of_service(
     }
 }
 
-/// Returns the load balancer's addresses that have at least one open port, and notes about ports
-/// that are not open.
+/// Returns the load balancer's addresses with at least one open port, and notes about closed ports.
 fn of_load_balancer(service: &Value) -> (Vec<String>, Vec<String>) {
     let all = service.pointer("/status/loadBalancer/ingress");
     let all = all.and_then(Value::as_array).into_iter().flatten();

@@ -11,8 +11,8 @@ use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::resolve::ServiceRequest;
 use sesame_published::names::ADOPT_ANNOTATION;
 
-/// Facts about a Gateway, or about a GatewayClass with jointly served Gateways, from which its
-/// objects are built.
+/// Facts from which the objects of a Gateway, or of a GatewayClass with jointly served Gateways,
+/// are built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
     pub(super) gateway: NamespacedName,

@@ -11,7 +11,7 @@ use crate::statuses::{HostsByGateway, ServiceRequests};
 use crate::watch::{Received, Unwatched, WatchEvent};
 use sesame_gateway_api::api::NamespacedName;
 
-/// Maximum number of deleted Gateways whose UIDs are remembered.
+/// Maximum number of UIDs of deleted Gateways to remember.
 const MAX_GONE: usize = 1024;
 
 /// Kind of object that a watch delivers.
@@ -69,7 +69,7 @@ impl Cache {
         WatchedKind::always().chain(routes).all(known)
     }
 
-    /// Returns true if a second Gateway exists, which may have routes.
+    /// Returns true if a second Gateway exists, so that its routes must be watched.
     pub(super) fn has_upstream(&self) -> bool {
         let first = (OwnedKind::Gateway, NamespacedName::default());
         let found = self.inventory.objects.range(first..).next();
@@ -98,9 +98,9 @@ impl Cache {
             ..
         } = &mut self.inventory;
         match (event, watched) {
-            // Fleet kinds are optional, because the controller may lack permission to watch them.
-            // Route kinds are optional, because their CRDs may be missing. All other kinds are
-            // required.
+            // Fleet kinds are optional, because the controller might not be permitted to watch
+            // them. Route kinds are optional, because their CRDs might be missing. All other kinds
+            // are required.
             (Err(why), WatchedKind::Owned(kind)) if is_optional(kind) => {
                 unwatched.insert(kind);
                 if why == Unwatched::NotServed {
@@ -176,8 +176,8 @@ impl Cache {
         }
     }
 
-    /// Forgets a deleted Gateway, but remembers its UID, so that objects that it left behind still
-    /// count as ours.
+    /// Forgets a deleted Gateway, but remembers its UID, so that its leftover objects still count
+    /// as ours.
     fn forget(&mut self, gateway: &NamespacedName) {
         let gone = self.inventory.gateways.remove(gateway);
         self.record_gone(gone);
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(cache.inventory.objects.len(), 1);
         cache.take(deleted("13"));
         assert!(cache.inventory.objects.is_empty());
-        // A deletion that was inferred from a list without the object has no version.
+        // A deletion has no version if it was inferred from the object's absence in a list.
         cache.put_object(OwnedKind::Service, &service("14"));
         cache.take(deleted(""));
         assert!(cache.inventory.objects.is_empty());

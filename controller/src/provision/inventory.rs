@@ -36,7 +36,7 @@ pub(super) struct Inventory {
 }
 
 impl Inventory {
-    /// Returns the Gateway or GatewayClass that is published under this name with these settings.
+    /// Returns the GatewayClass or Gateway published under this name, depending on the settings.
     pub(super) fn basis(
         &self,
         name: &NamespacedName,

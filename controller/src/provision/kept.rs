@@ -15,7 +15,7 @@ use super::fleet::POD_LABEL_VALUE;
 pub(super) const WRITTEN_ANNOTATION: &str = "projectsesame.io/written";
 /// Fields of a Service that other writers may set.
 const FILLED_IN: [&str; 2] = ["loadBalancerClass", "loadBalancerIP"];
-/// The maps in the metadata whose entries are recorded.
+/// Metadata maps whose entries are recorded.
 const NAMED: [&str; 2] = ["labels", "annotations"];
 
 /// Records in the object which labels and annotations Sesame wrote.

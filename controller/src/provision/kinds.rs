@@ -6,8 +6,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_LABEL};
 
-/// Kind of an object that is created for a Gateway. Objects are deleted in the order of the
-/// variants: routes before their Gateway, Pods before their permissions.
+/// Kind of object that is created for a Gateway. Objects are deleted in the order of the variants:
+/// routes before their Gateway, Pods before their permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum OwnedKind {
     TcpRoute,

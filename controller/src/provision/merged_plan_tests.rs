@@ -17,8 +17,7 @@ fn published_as() -> NamespacedName {
     NamespacedName::new("sesame-system", "sesame")
 }
 
-/// Returns a class, and a Gateway whose name equals the published name of the class's merged
-/// Gateways.
+/// Returns a class, and a Gateway with the name under which the class's Gateways are published.
 fn inventory() -> Inventory {
     let object = |namespace: &str, uid: &str| {
         let object = json!({"metadata": {"name": "sesame", "namespace": namespace, "uid": uid},

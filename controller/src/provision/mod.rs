@@ -8,9 +8,9 @@
 //! [`Basis`] contains the facts about a Gateway; `service`, `fleet` and `upstream` build its
 //! desired objects; `plan` computes the writes; `assigned` reads the addresses assigned to
 //! Services. All of these are pure. Only the `provisioner` writes, and only while this replica is
-//! the leader. It must never change a foreign object: one whose owner, by UID, is neither one of
-//! our Gateways nor a GatewayClass with merged Gateways. If a name is taken, the Gateway lacks the
-//! object, and its status reports this.
+//! the leader. The `provisioner` must never change foreign objects, whose owner (by UID) is neither
+//! one of our Gateways nor a GatewayClass with merged Gateways. If a name is taken, the Gateway
+//! lacks the object, and the Gateway's status reports this.
 
 mod adoption;
 mod assigned;

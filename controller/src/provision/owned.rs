@@ -80,8 +80,8 @@ fn owner_reference(value: &Value) -> Option<&str> {
     ours?["uid"].as_str()
 }
 
-/// Returns true if the owner reference names a Gateway or GatewayClass, and marks it as the
-/// object's controller.
+/// Returns true for an owner reference that names a Gateway or GatewayClass as the object's
+/// controller.
 pub(super) fn is_gateway(reference: &Value) -> bool {
     let group = reference["apiVersion"].as_str().unwrap_or_default();
     group.starts_with("gateway.networking.k8s.io/")
@@ -89,7 +89,7 @@ pub(super) fn is_gateway(reference: &Value) -> bool {
         && reference["controller"] == true
 }
 
-/// Returns the owner UID in the object's annotation, provided that this controller wrote it. In a
+/// Returns the owner UID in the object's annotation, if this controller wrote the annotation. In a
 /// copied object, another field manager owns the annotation.
 fn owner_away<'v>(value: &'v Value, managed: Option<&Value>) -> Option<&'v str> {
     let managers = managed.and_then(Value::as_array);
@@ -210,8 +210,8 @@ pub(super) fn service_name(basis: &Basis) -> String {
     name_up_to(basis, MAX_LABEL)
 }
 
-/// Returns a name like [`service_name`] that leaves room for `more` characters, so that longer
-/// names can begin with it.
+/// Like [`service_name`], but leaves room for `more` characters, so that longer names can start
+/// with the returned name.
 pub(super) fn beginning_of_names(basis: &Basis, more: usize) -> String {
     name_up_to(basis, MAX_LABEL - more)
 }

@@ -39,7 +39,7 @@ pub(super) enum OwnedWrite {
 }
 
 impl OwnedWrite {
-    /// Returns the Gateway that the object is written for, or `None` for a deletion.
+    /// Returns the Gateway for which the object is written, or `None` for a deletion.
     pub(super) fn gateway(&self) -> Option<&NamespacedName> {
         match self {
             Self::Create(object) | Self::Replace { object, .. } => Some(&object.gateway),
@@ -99,11 +99,11 @@ pub(super) fn tell(
 }
 
 /// Returns all writes, and the report on Gateways. `ours` are the Gateways that this controller
-/// serves. Objects of a Gateway whose settings are unknown are not changed.
+/// serves. If a Gateway's settings are unknown, its objects are not changed.
 ///
-/// In the Gateways' namespaces, only objects owned by a known Gateway, by UID, are replaced or
+/// In the Gateways' namespaces, only objects with the owner UID of a known Gateway are replaced or
 /// deleted. If a Gateway is deleted while no controller is running, its UID is unknown. Kubernetes
-/// then garbage-collects its objects there, and we delete its objects in our own namespace.
+/// then garbage-collects its objects in the Gateway's namespace, and we delete those in ours.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -240,8 +240,8 @@ fn release(
     }
 }
 
-/// For each name, plans the objects of the Gateway that gets it, and reports which Gateways do not
-/// get it.
+/// For each name, plans the objects of the Gateway that gets the name, and reports the Gateways
+/// that do not.
 fn settle(
     plan: &mut OwnedPlan,
     wanted: &mut BTreeSet<OwnedKey>,
@@ -299,7 +299,7 @@ fn replacement(object: OwnedObject, found: &ExistingObject) -> OwnedWrite {
     }
 }
 
-/// Returns deletions of this controller's obsolete objects. Keeps objects whose label value is in
+/// Returns deletions of this controller's obsolete objects. Keeps objects with a label value in
 /// `unknown`.
 fn leftovers(
     inventory: &Inventory,
@@ -311,7 +311,7 @@ fn leftovers(
     let left = inventory.objects.iter().filter(|(key, found)| {
         let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
-        // Kubernetes only garbage-collects objects in the namespace of their Gateway.
+        // Kubernetes garbage-collects only objects in the same namespace as their Gateway.
         let ours = owner.is_some_and(|uid| key.0.is_away() || uids.contains(uid))
             && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
@@ -355,7 +355,7 @@ pub(super) fn lack(kind: OwnedKind) -> &'static str {
     }
 }
 
-/// Returns true if the object has all fields that we write, and none that we no longer write.
+/// Returns true if the object has all fields that we write, and no field that we used to write.
 fn is_there(wanted: &OwnedObject, found: &Value) -> bool {
     let digest = |value: &Value| value["metadata"]["annotations"][DIGEST_ANNOTATION].clone();
     let mut value = wanted.value.clone();

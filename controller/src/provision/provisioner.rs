@@ -140,7 +140,7 @@ impl Provisioner {
             }
             let hosts = self.hosts.borrow_and_update().clone();
             // Read the Service requests after the settings. The engine updates the Service requests
-            // first, so every Gateway with settings has one.
+            // first, so every Gateway with settings has a request.
             cache.tell(&self.services.borrow_and_update(), &hosts);
             let leads = *self.replica.leading.borrow_and_update();
             // Wait for the reports: without them, the plan would remove all endpoints.
@@ -156,7 +156,7 @@ impl Provisioner {
         }
     }
 
-    /// Computes the plan and carries out the writes that are due. Returns the report on Gateways.
+    /// Computes the plan and carries out all due writes. Returns the report on Gateways.
     async fn carry_out<'a>(
         &self,
         ours: impl Iterator<Item = &'a NamespacedName>,

@@ -92,8 +92,8 @@ fn specification(basis: &Basis, settings: &GatewaySettings) -> Option<Value> {
     }
     match (type_, basis.request.addresses.first()) {
         (PublishingType::Headless, _) => spec["clusterIP"] = json!("None"),
-        // `loadBalancerIP` accepts only one address. The status reports that the others are not
-        // used.
+        // `loadBalancerIP` accepts only one address. The status reports that the other addresses
+        // are not used.
         (PublishingType::LoadBalancer, Some(wanted)) => spec["loadBalancerIP"] = json!(wanted),
         _ => {}
     }

@@ -29,13 +29,13 @@ pub(crate) struct DesiredObject {
 }
 
 impl std::fmt::Debug for DesiredObject {
-    /// Never print the bytes, which may be keys.
+    /// Never print the bytes, because they can be keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({} bytes)", self.name, self.bytes.len())
     }
 }
 
-/// The Gateway that an object belongs to, and its fleet.
+/// The Gateway to which an object belongs, and the Gateway's fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicationOwner {
     pub(crate) gateway: NamespacedName,
@@ -68,7 +68,7 @@ impl DesiredObject {
         }
     }
 
-    /// Returns a copy of the object that contains these bytes instead.
+    /// Returns a copy of the object with these bytes in place of its own bytes.
     pub(crate) fn with(&self, owner: &PublicationOwner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)

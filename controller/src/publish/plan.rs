@@ -11,7 +11,7 @@ use super::signing::Seal;
 use sesame_gateway_api::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
-/// Writes for one Gateway, in steps. A step starts once all earlier writes have succeeded.
+/// Writes for one Gateway, in steps. A step starts once all writes of earlier steps have succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GatewayPlan {
     /// Owner of the objects, or `None` if only the Gateway's label is known.
@@ -35,8 +35,7 @@ pub(super) enum ObjectWrite {
     },
 }
 
-/// Returns all writes, by Gateway. Publications that are no longer desired are withdrawn
-/// completely.
+/// Returns all writes, by Gateway. Publications that are no longer desired are removed completely.
 pub(super) fn plan(
     published: &PublishedObjects,
     desired: &DesiredPublications,
@@ -80,8 +79,8 @@ fn publish(
         if known.is(object) {
             continue;
         }
-        // Keep endpoints for all backends of both manifests: hosts may be reading either of them.
-        // Endpoints from other writers are dropped, because this controller would sign them.
+        // Keep the endpoints of all backends in the old or new manifest: hosts may be reading
+        // either. Drop endpoints from other writers, because this controller would sign them.
         let ours = known.seal != Seal::Bad;
         let united = (new_manifest && ours && object.part == Part::Endpoints)
             .then(|| unite(&known.bytes, object, owner))
@@ -178,8 +177,8 @@ fn steps(all: [Vec<ObjectWrite>; 3]) -> Vec<Vec<ObjectWrite>> {
     all.into_iter().filter(|step| !step.is_empty()).collect()
 }
 
-/// Returns the endpoint shard merged with the endpoints that are already published, or `None` if
-/// the result is too large.
+/// Returns the endpoint shard merged with the already published endpoints, or `None` if the result
+/// is too large.
 fn unite(
     published: &[u8],
     object: &DesiredObject,

@@ -182,7 +182,7 @@ fn readers_of_either_manifest_find_all_objects() {
     assert!(
         matches!(manifest.as_slice(), [ObjectWrite::Replace(object)] if object.part == Part::Manifest)
     );
-    // Hosts may be reading the previous revision, so none of its parts is deleted.
+    // Hosts might be reading the previous revision, so all of its parts are kept.
     assert!(
         !change.steps[2]
             .iter()

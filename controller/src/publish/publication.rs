@@ -26,8 +26,8 @@ pub(crate) struct Publication {
 }
 
 impl Publication {
-    /// Builds the objects. An error describes the part that is too large, for the Gateway's status.
-    /// `splitter` must belong to this Gateway.
+    /// Builds the objects. The error describes the part that is too large, for the Gateway's
+    /// status. `splitter` must belong to this Gateway.
     pub(crate) fn new(
         resolved: ResolvedGateway,
         fleet: &str,
@@ -144,7 +144,7 @@ impl Publication {
         })
     }
 
-    /// Returns a copy of the publication in which each of these endpoint shards replaces the shard
+    /// Returns a copy of the publication with each of these endpoint shards in place of the shard
     /// with the same name.
     pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
         let mut publication = self.clone();

@@ -29,11 +29,11 @@ use sesame_gateway_api::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
 /// Timeout for each write. A disconnected leader must stop writing well before another replica
-/// starts.
+/// starts to write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before retrying to watch a kind that the API server did not serve.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Maximum number of Gateways that are written concurrently, and maximum number of concurrent
+/// Maximum number of Gateways that are published concurrently, and maximum number of concurrent
 /// writes per Gateway.
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
@@ -57,7 +57,7 @@ impl SnapshotPublisher {
         let mut published = PublishedObjects::default();
         let mut listed = BTreeSet::new();
         let mut retries = Retries::new();
-        // True if the plan's inputs may have changed since the last plan.
+        // True if the inputs might have changed since the last plan.
         let mut open = true;
         // Stamp of the last signature. Stamps increase even if leaders' clocks differ.
         let mut stamp = 0;
@@ -100,8 +100,8 @@ impl SnapshotPublisher {
         }
     }
 
-    /// Carries out all plans that are due. The first step of each plan signs with `stamp`, and
-    /// later steps with later stamps.
+    /// Carries out all due plans. The first step of each plan signs with `stamp`, and later steps
+    /// with later stamps.
     async fn publish(
         &self,
         desired: &DesiredPublications,
@@ -119,7 +119,7 @@ impl SnapshotPublisher {
             .filter_map(|plan| plan.owner.as_ref())
             .map(|owner| &owner.gateway)
             .collect();
-        // Drop changes that require no write, because their revision is already published.
+        // Drop changes whose revision is already published: they require no write.
         under_way.retain(|name, _| planned.contains(name));
         let plans = plans.into_iter().filter(|plan| {
             let name = plan.owner.as_ref().map(|owner| owner.gateway.clone());
@@ -256,8 +256,8 @@ impl SnapshotPublisher {
 struct PlanOutcome {
     gateway: Option<NamespacedName>,
     written: Vec<Written>,
-    /// Resource version of the manifest that was written, and the steps up to it. `None` if no
-    /// manifest was written, or if the desired manifest has changed since.
+    /// Resource version of the written manifest, and the steps up to and including that write.
+    /// `None` if no manifest was written, or if the desired manifest has changed since.
     manifest: Option<(u64, Vec<WrittenStep>)>,
     failure: Option<String>,
 }
@@ -275,8 +275,8 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     }
 }
 
-/// Returns a stamp later than all previous stamps, and at least the current Unix time in
-/// milliseconds. A plan has up to three steps, each with its own stamp.
+/// Returns a stamp that is later than all previous stamps, and not earlier than the current Unix
+/// time in milliseconds. A plan has up to three steps, each with its own stamp.
 fn next_stamp(before: u64, now: SystemTime) -> u64 {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = u64::try_from(now.as_millis()).unwrap_or(0);

@@ -18,8 +18,7 @@ const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_
 /// When to retry each Gateway. The key `None` stands for objects left behind by deleted Gateways.
 pub(super) type Retries = BTreeMap<Option<NamespacedName>, NextAttempt>;
 
-/// Forgets failed writes that are no longer needed because of another change or another replica's
-/// write.
+/// Forgets failed writes that another change or another replica's write has made unnecessary.
 pub(super) fn forget_settled(
     retries: &mut Retries,
     failures: &watch::Sender<GatewayProblems>,

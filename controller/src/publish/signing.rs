@@ -66,7 +66,7 @@ impl Signing {
         Some(keys.sign(&statement, stamp))
     }
 
-    /// Returns the signature state of an object that was just written with this stamp.
+    /// Returns the signature state of an object just written with this stamp.
     pub(super) fn written(&self, part: Part, stamp: u64) -> Seal {
         match part {
             Part::Manifest | Part::Endpoints if self.is_on() => Seal::Good(stamp),

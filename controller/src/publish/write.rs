@@ -64,8 +64,8 @@ impl SnapshotPublisher {
         let written = match (owner, write) {
             (Some(owner), ObjectWrite::Create(object)) => {
                 match self.put(owner, &object, (Verb::Create, stamp)).await {
-                    // The object may still be ours, because the watch omits objects that have lost
-                    // their label.
+                    // The object might still be ours: the watch omits objects that have lost their
+                    // label.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
                         if !self.wrote(objects::kind(object.part), &object.name).await? {
                             return Err(WriteRefusal::Foreign);

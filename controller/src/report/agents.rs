@@ -46,9 +46,9 @@ pub(super) struct Agents {
     liveness: AgentLiveness,
     /// Time without a report after which a host counts as lost.
     lost_after: Duration,
-    /// Lost hosts, and hosts that have returned.
+    /// Hosts that are lost, or were lost and have returned.
     pub(super) presences: AllPresences,
-    /// GatewayAgents that were stale at the last check.
+    /// GatewayAgents that were stale in the last check.
     stale: BTreeSet<String>,
     /// Agents whose reports are ignored, and why.
     refused: BTreeMap<String, ReportRefusal>,
@@ -111,7 +111,7 @@ impl Agents {
         self.summarize(self.all(), now)
     }
 
-    /// Returns true once all reports are known. Statuses that are written earlier could be wrong.
+    /// Returns true once all reports are known. Statuses written before then could be wrong.
     pub(super) fn listed(&self) -> bool {
         self.listed && self.nodes.listed()
     }
@@ -124,7 +124,7 @@ impl Agents {
                 let touched = self.take_agents(*event, now);
                 self.unsummed.extend(touched);
             }
-            // The kind is not installed, or the controller may not read it.
+            // The kind is not installed, or the controller is not permitted to read it.
             FleetEvent::Agents(Err(_)) => self.listed = true,
             FleetEvent::Nodes(Ok(event)) => {
                 if self.nodes.take(event) {
@@ -169,7 +169,7 @@ impl Agents {
         Some(Some(serving.collect()))
     }
 
-    /// Applies a watch event. Returns Gateways whose reports changed in more than the heartbeat.
+    /// Applies a watch event. Returns the Gateways with changes other than heartbeats.
     fn take_agents(
         &mut self,
         event: WatchEvent<NamedReport>,
@@ -274,7 +274,7 @@ impl Agents {
         }
     }
 
-    /// Deletes GatewayAgents that were stale at this check and at the previous check.
+    /// Deletes GatewayAgents that were stale in both this check and the previous check.
     pub(super) fn forget_stale(&mut self, resolved: &ResolvedStatuses, now: ClockReading) {
         while self.tasks.try_join_next().is_some() {}
         let is_ours = |name: &NamespacedName| resolved.publishes(name);

@@ -1,4 +1,4 @@
-//! Tracks the objects whose status may need a write, and limits how often each is written.
+//! Tracks the objects whose status might need a write, and limits how often each status is written.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl StatusDigest {
     }
 }
 
-/// Desired and stored statuses, and the objects for which the two may differ.
+/// Desired and stored statuses, and the objects for which the two might differ.
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) resolved: Option<Arc<ResolvedStatuses>>,
@@ -51,20 +51,20 @@ pub(super) struct Backlog {
     /// Objects with conditions about trust that has lapsed, e.g. because a CA certificate expired.
     pub(super) lapsed: BTreeSet<ObjectKey>,
     pub(super) stored: BTreeMap<ObjectKey, StoredStatus>,
-    /// Open objects, i.e. objects whose status may need a write.
+    /// Open objects, i.e. objects whose status might need a write.
     pub(super) open: BTreeSet<ObjectKey>,
     /// Objects being written.
     pub(super) writing: BTreeSet<ObjectKey>,
     pub(super) paces: BTreeMap<ObjectKey, Pace>,
     /// Objects whose write failed, and the time of the next attempt.
     pub(super) retries: BTreeMap<ObjectKey, NextAttempt>,
-    /// Digest of each last written status, and resource version after the write. The stored status
-    /// can differ, because the API server drops unknown fields and fills in defaults.
+    /// Digest of each object's last written status, and the resulting resource version. The stored
+    /// status can differ, because the API server drops unknown fields and fills in defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
     /// Ingress conditions that were last reported in Events. The Ingress API cannot store
     /// conditions.
     told_ingresses: BTreeMap<ObjectKey, RouteStatus>,
-    /// True if `told_ingresses` may differ from the current conditions.
+    /// True if `told_ingresses` might differ from the current conditions.
     are_ingresses_untold: bool,
     /// True if the warnings were computed before the last resolution.
     pub(super) is_unwarned: bool,
@@ -95,7 +95,7 @@ impl Backlog {
                 self.record_revisions(agents);
             }
             Some(Resolved::Routes(RouteStatusUpdate { routes, revisions })) => {
-                // A full resolution always came before. No other task still holds its result.
+                // A full resolution came before, and no other task still holds its result.
                 let Some(resolved) = self.resolved.as_mut().map(Arc::make_mut) else {
                     return;
                 };
@@ -131,7 +131,7 @@ impl Backlog {
         self.open.insert(key);
     }
 
-    /// Marks the objects whose resolved status has changed as open.
+    /// Marks all objects as open whose resolved status has changed.
     fn open_differences(&mut self, new: &ResolvedStatuses) {
         let Some(old) = &self.resolved else {
             self.open.extend(self.stored.keys().cloned());
@@ -182,7 +182,7 @@ impl Backlog {
     }
 
     /// Returns the Ingress conditions that have turned bad or recovered since the last call. Only
-    /// the leader may call it. A new leader therefore reports current errors again.
+    /// the leader may call this function, so a new leader reports current errors again.
     pub(super) fn take_turned(&mut self) -> Vec<ObjectTransitions> {
         let Some(resolved) = self.resolved.clone() else {
             return Vec::new();
@@ -222,7 +222,7 @@ impl Backlog {
         })
     }
 
-    /// Marks objects as open if their certificate warnings or lapsed trust have changed.
+    /// Marks objects as open if their certificate warnings or lapsed-trust conditions have changed.
     pub(super) fn open_warned(&mut self, now: Timestamp) {
         let Some(resolved) = &self.resolved else {
             return;
@@ -237,7 +237,7 @@ impl Backlog {
         self.lapsed = lapsed;
     }
 
-    /// Marks these objects, whose reports have changed, as open.
+    /// Marks these objects as open, because their reports have changed.
     pub(super) fn touch(&mut self, keys: BTreeSet<ObjectKey>) {
         if let Some(resolved) = &self.resolved {
             let gateways = keys.iter().filter(|key| key.kind == Kind::Gateway);

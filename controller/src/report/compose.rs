@@ -16,7 +16,7 @@ use sesame_gateway_api::status::{
 };
 use sesame_gateway_api::world::{Kind, ObjectKey};
 
-/// Maximum number of expiring certificates listed in a condition. Its message must be readable and
+/// Maximum number of expiring certificates listed in a condition. The message must be readable and
 /// has a maximum length.
 const MAX_EXPIRING: usize = 20;
 
@@ -32,7 +32,7 @@ pub(super) enum Status {
     HttpProxy(ProxyStatus),
 }
 
-/// An HTTPProxy's `Valid` condition, the errors and warnings in it, and the HTTPProxy's addresses.
+/// An HTTPProxy's `Valid` condition with its errors and warnings, and the HTTPProxy's addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProxyStatus {
     pub(super) valid: Condition,
@@ -55,13 +55,13 @@ pub(super) struct Reports<'a> {
     /// Gateways that the publisher cannot publish.
     pub(super) failures: &'a GatewayProblems,
     pub(super) provisioned: &'a ProvisionReport,
-    /// Addresses that Gateways have through Services; `None` until they are known.
+    /// Addresses that Gateways get from their Services; `None` until they are known.
     pub(super) of_services: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
 }
 
 impl Reports<'_> {
     /// Returns true if the status cannot be written yet, because the addresses of Services are
-    /// unknown. Writing it would remove addresses that may still be valid.
+    /// unknown. Writing it would remove addresses that might still be valid.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),

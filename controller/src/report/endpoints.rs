@@ -16,7 +16,7 @@ const MAX_OF_HOST: usize = 16;
 /// Maximum number of endpoints per Gateway.
 const MAX_ENDPOINTS: usize = 5000;
 
-/// Adds the addresses that the host reports and at which it may serve.
+/// Adds the reported addresses at which the host is allowed to serve.
 pub(super) fn note(
     status: &GatewayAgentStatus,
     host: &str,

@@ -1,8 +1,8 @@
 //! Writes Events for users of `kubectl describe`. Events report conditions that turn bad or
 //! recover, and hosts that are lost or return. They also report certificates that expire soon, that
 //! clients would reject, or that do not cover a hostname. The leader writes each Event once; a new
-//! leader repeats Events that still apply. Statuses contain the same information, so nothing may
-//! depend on Events.
+//! leader repeats Events that still apply. Nothing may depend on Events: statuses contain the same
+//! information.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -43,7 +43,7 @@ const MAX_NOTE: usize = 900;
 /// Warnings about the certificates of each Gateway and ListenerSet.
 pub(crate) type CertificateWarnings = BTreeMap<ObjectKey, Vec<CertificateWarning>>;
 
-/// A warning about a certificate, in the form in which an Event reports it.
+/// A warning about a certificate, as an Event reports it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CertificateWarning {
     reason: &'static str,
@@ -79,7 +79,7 @@ pub(crate) struct Events {
     pub(crate) current: watch::Receiver<CurrentSettings>,
 }
 
-/// Warnings for which an Event has been written.
+/// Warnings that have been reported in an Event.
 #[derive(Default)]
 struct Told {
     certificates: BTreeSet<(ObjectKey, CertificateWarning)>,
@@ -246,8 +246,8 @@ impl Events {
             controller: CONTROLLER.to_owned(),
             instance: Some(self.replica.identity.clone()),
         };
-        // Use a new recorder for each Event. A reused recorder would count repetitions of an Event
-        // with the same reason, and keep the first note.
+        // Use a new recorder for each Event. A reused recorder would count an Event with the same
+        // reason as a repetition, and drop its note.
         Recorder::new(client, instance)
             .publish(event, &regarding)
             .await
@@ -301,7 +301,7 @@ fn event(type_: EventType, reason: &str, action: &str, note: &str) -> Event {
     }
 }
 
-/// Returns the warnings for which no Event has been written, in order.
+/// Returns, in order, the warnings that no Event has reported yet.
 fn untold(
     warnings: &CertificateWarnings,
     told: &BTreeSet<(ObjectKey, CertificateWarning)>,

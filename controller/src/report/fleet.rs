@@ -33,7 +33,7 @@ pub(super) struct FleetSummary {
     pub(super) lost: Vec<String>,
     /// Time without a report after which a host counts as lost.
     pub(super) lost_after: Duration,
-    /// Reported addresses at which the host may not serve, as `ADDRESS of HOST`.
+    /// Reported addresses at which the host is not allowed to serve, as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
     /// Serving hosts by address, whichever revision they serve.
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
@@ -48,8 +48,8 @@ pub(super) struct FleetSummary {
 }
 
 impl FleetSummary {
-    /// For each of these ListenerSets whose newest generation a ready host does not serve yet,
-    /// increments the count.
+    /// Counts a ready host. `without` are the ListenerSets whose newest generation it does not
+    /// serve yet.
     fn record_ready<'s>(&mut self, without: impl Iterator<Item = &'s NamespacedName>) {
         self.programmed.hosts_ready += 1;
         for set in without {
@@ -57,8 +57,8 @@ impl FleetSummary {
         }
     }
 
-    /// Records addresses at which the host may not serve, up to a limit for all hosts together.
-    /// Pods are skipped, because the addresses in their reports do not receive traffic.
+    /// Records addresses at which the host is not allowed to serve, up to a limit for all hosts
+    /// together. Pods are skipped, because the addresses in their reports do not receive traffic.
     fn record_foreign(&mut self, foreign: &BTreeSet<IpAddr>, host: &str) {
         if is_pod(host) {
             return;
@@ -150,8 +150,8 @@ pub(super) fn summarize<'a>(
     all
 }
 
-/// Returns the time without a report after which a host counts as lost. It is at least long enough
-/// for the host's next report to become overdue.
+/// Returns the time without a report after which a host counts as lost. It is longer than the
+/// host's longest interval between reports.
 pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Duration {
     let seconds = status.report_seconds.unwrap_or(0).min(MAX_REPORT_SECONDS);
     // Hosts delay reports by up to a quarter of the interval, so that they do not all report at the
@@ -159,8 +159,8 @@ pub(super) fn patience(status: &GatewayAgentStatus, lost_after: Duration) -> Dur
     lost_after.max(Duration::from_secs(seconds.into()) * 3 / 2)
 }
 
-/// Splits a report's addresses into addresses at which the host may serve, and foreign addresses.
-/// Invalid addresses are dropped, because a single one would make the API server reject the
+/// Splits a report's addresses into allowed addresses, at which the host may serve, and foreign
+/// ones. Invalid addresses are dropped, because a single one would make the API server reject the
 /// Gateway's whole status.
 fn addresses_of(
     status: &GatewayAgentStatus,

@@ -46,7 +46,7 @@ struct LastReport {
     mark: ReportMark,
     /// Time at which the report arrived, by the monotonic clock.
     since: Instant,
-    /// Time for which the host had been silent when the report arrived.
+    /// How long the host had been silent when the report arrived.
     before: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Writes objects' statuses, computed from the resolution result and the hosts' reports.
 //!
 //! The desired status ([`compose`]), the stored status, and the change between them ([`patch`]) are
-//! plain values; only the `reporter` writes. Each write requires the object version from which it
+//! plain values; only the `reporter` writes. Each write fails if the object has changed since it
 //! was computed, so that other controllers' entries in shared lists are not lost. Only our entries
 //! and conditions are changed. A status that is already stored is not written again.
 

@@ -64,7 +64,7 @@ impl SummaryPace {
         self.next.is_none_or(|next| next <= now)
     }
 
-    /// Returns the earliest time of the next summary, or `None` if it may start now.
+    /// Returns the earliest time of the next summary, or `None` if the summary may start now.
     pub(super) fn next(&self) -> Option<Instant> {
         self.next
     }

@@ -106,7 +106,7 @@ fn load_balancer(stored: &Value, status: &IngressStatus) -> Option<Value> {
     Some(json!({"loadBalancer": {"ingress": wanted}}))
 }
 
-/// Returns the entry for an address in `loadBalancer.ingress`.
+/// Returns the `loadBalancer.ingress` entry for an address.
 fn entry_of(address: &GatewayStatusAddress) -> Value {
     match address.type_ {
         AddressType::Hostname => json!({"hostname": address.value}),

@@ -22,7 +22,7 @@ pub(crate) type HostPresences = BTreeMap<String, HostPresence>;
 /// Lost and returned hosts of all Gateways.
 pub(crate) type AllPresences = BTreeMap<NamespacedName, HostPresences>;
 
-/// Returns a Gateway's lost hosts, and the hosts that are lost in `before` but report again.
+/// Returns a Gateway's lost hosts, and the hosts that are lost in `before` but have returned.
 pub(super) fn follow(
     before: &HostPresences,
     lost: &[String],

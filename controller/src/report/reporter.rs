@@ -109,8 +109,7 @@ impl StatusReporter {
             while let Ok(change) = self.changes.try_recv() {
                 backlog.take(change, &mut agents);
             }
-            // Do not wait for the next tick: a certificate warning or lapsed trust may be gone by
-            // then.
+            // Do not wait for the next tick: a warning or lapsed trust may be outdated now.
             if std::mem::take(&mut backlog.is_unwarned) {
                 backlog.open_warned(write::now());
             }
@@ -125,7 +124,7 @@ impl StatusReporter {
         }
     }
 
-    /// Passes the conditions that turned bad or recovered with this write to the writer of Events.
+    /// Tells the Event writer which conditions turned bad or recovered with this write.
     fn record_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
@@ -143,8 +142,7 @@ impl StatusReporter {
         self.pass_on(of_object);
     }
 
-    /// Passes the changed conditions of Ingresses to the writer of Events. Does nothing unless this
-    /// replica is the leader.
+    /// Tells the Event writer which Ingress conditions changed, if this replica is the leader.
     fn tell_ingresses(&self, backlog: &mut Backlog) {
         if *self.replica.leading.borrow() {
             for turned in backlog.take_turned() {
@@ -183,7 +181,7 @@ impl StatusReporter {
             agents,
             now: ClockReading::now(),
         });
-        // The receiver may already be dropped.
+        // The receiver might already be dropped.
         let _ = answer.send(page);
     }
 
@@ -199,7 +197,7 @@ impl StatusReporter {
         }
     }
 
-    /// Starts the writes that are allowed now. Returns the time of the next allowed write, if any.
+    /// Starts all writes that are allowed now. Returns the time of the next allowed write, if any.
     fn start_writes(
         &self,
         backlog: &mut Backlog,

@@ -13,8 +13,8 @@ use sesame_published::{
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
 };
 
-/// Maximum total size in bytes of the names and reasons kept from one report. The message of a
-/// condition may take up a quarter of it.
+/// Maximum total bytes of the names and reasons kept from one report. The message of a condition
+/// may use a quarter of this size.
 const MAX_BYTES: usize = 16 * 1024;
 /// Maximum lengths of Gateway names and host names.
 const MAX_GATEWAY: usize = 317;

@@ -21,9 +21,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) enum WriteOutcome {
     /// The status is stored.
     Stored {
-        /// Status that was stored before the write.
+        /// Status before the write.
         before: StoredStatus,
-        /// Status that is stored after the write. It can differ from the status that was sent.
+        /// Status after the write. It can differ from the sent status.
         stored: StoredStatus,
         /// Status that was sent to the API server.
         change: Value,

@@ -1,8 +1,8 @@
 //! Binds a replica's addresses: one for probes, and a guarded address for metrics and the status
 //! page.
 //!
-//! Sockets are reopened on every restart of the tasks, but the guard is kept. If a file of the
-//! guard becomes invalid, the process must not stop, and access control must stay enabled.
+//! Sockets are reopened on every restart of the tasks, but the guard is kept. If one of the guard's
+//! files becomes invalid, the process must not stop, and access control must stay enabled.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{METRICS, Metrics, UnreadyReason, not_found, text};
 
-/// Maximum age of a page that is served again.
+/// Maximum age at which a page is served again.
 const FRESH: Duration = Duration::from_secs(1);
 /// Timeout for building a page, which normally takes a few milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -204,7 +204,7 @@ impl Metrics {
         self.resolutions.observe(took.as_secs_f64());
     }
 
-    /// Counts an object that was published or removed.
+    /// Counts a published or removed object.
     pub(crate) fn published(&self, part: &str, verb: &str) {
         let labels = OfPart {
             part: part.to_owned(),

@@ -54,7 +54,7 @@ async fn served_certificates(client: &Client) -> kube::Result<Option<&'static st
 pub(super) enum UnreadCertificates {
     /// The API server does not serve any version that Sesame supports.
     NotServed,
-    /// The API server serves a supported version, but the controller may not list it.
+    /// The API server serves a supported version, but the controller is not permitted to list it.
     Forbidden,
 }
 
@@ -111,7 +111,7 @@ impl DefinitionReader {
         }
     }
 
-    /// Returns the release of the CRD of each installed Gateway API kind.
+    /// Returns the CRD release of each installed Gateway API kind.
     async fn read(&self) -> kube::Result<BTreeMap<Kind, DefinitionRelease>> {
         let api: Api<CustomResourceDefinition> = Api::all(self.replica.client.clone());
         let mut found = BTreeMap::new();
@@ -122,8 +122,8 @@ impl DefinitionReader {
                 found.insert(*kind, DefinitionRelease::read(&annotations));
             }
         }
-        // ClusterTrustBundle is not a Gateway API kind, but in newer releases BackendTLSPolicy can
-        // reference it. Therefore, its entry is the release of BackendTLSPolicy.
+        // ClusterTrustBundle is not a Gateway API kind, but BackendTLSPolicy can reference it in
+        // newer releases. Therefore, record it with the release of BackendTLSPolicy.
         if let Some(release) = found.get(&Kind::BackendTlsPolicy).cloned()
             && readable_certificates(&self.replica.client).await?.is_ok()
         {

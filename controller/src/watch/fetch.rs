@@ -43,18 +43,18 @@ pub(crate) enum FetchOutcome {
 /// Event of a metadata watch.
 #[derive(Debug)]
 pub(crate) enum Touched {
-    /// This object may have changed.
+    /// This object might have changed.
     Object(ObjectKey),
-    /// The kind was listed again, so any of its objects may have changed.
+    /// The kind was listed again, so any of its objects might have changed.
     Kind(Kind),
 }
 
-/// Referenced objects, published by the engine, each with the number of its request. The engine
-/// forgets an object that is no longer referenced. If it is referenced again before the fetcher
-/// notices, the new request number makes the fetcher reread the object.
+/// Objects that are currently referenced, each with a request number. If an object is dropped and
+/// is referenced again before the fetcher notices, it has a new request number, so that the fetcher
+/// rereads it.
 pub(crate) type References = Arc<BTreeMap<ObjectKey, u64>>;
 
-/// Returns the objects with a request that is not in `before`.
+/// Returns the objects with a request number that is not in `before`.
 pub(crate) fn newly_requested(before: &References, now: &References) -> Vec<ObjectKey> {
     let new = now
         .iter()
@@ -78,8 +78,8 @@ impl Fetcher {
             return;
         }
         let mut wanted = References::default();
-        // Objects that are being read. The value is true if an event about the object has arrived
-        // in the meantime, so it must be read again.
+        // Objects that are being read. The value is true if an event has arrived during the read,
+        // so that the object must be read again.
         let mut reading: BTreeMap<ObjectKey, bool> = BTreeMap::new();
         let mut reads: JoinSet<(ObjectKey, FetchOutcome)> = JoinSet::new();
         loop {

@@ -19,8 +19,8 @@ use crate::retry::{READS, WatchBackoff};
 use crate::serve::Metrics;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Duration of one watch in seconds, after which the API server ends it. A frozen API server, or a
-/// network that drops all packets, is thereby distinguished from a quiet cluster.
+/// Duration of one watch in seconds, after which the API server ends it. This distinguishes a
+/// frozen API server, or a network that drops all packets, from a quiet cluster.
 const WATCH_SECONDS: u32 = 45;
 
 /// Pause before listing again after a watch's resource version has expired.

@@ -23,7 +23,7 @@ pub(crate) enum Input {
     Defined(Definitions),
     /// Content of the previous publications, which is read before any referenced object.
     Published(PublishedBefore),
-    /// The controller's settings may have changed.
+    /// The controller's settings might have changed.
     Configured,
     /// Result of reading a referenced object.
     Fetched {
@@ -35,7 +35,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// Returns the object that may have changed, if any, and the time of the event.
+    /// Returns the object that might have changed, if any, and the time of the event.
     pub(crate) fn object(&self) -> Option<(ObjectKey, SystemTime)> {
         match self {
             Self::Watched {

@@ -56,7 +56,7 @@ const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
 /// Required kinds that have never been available, and why.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
 
-/// Returns true for kinds that the ClusterRoles of earlier releases do not permit.
+/// Returns true for kinds to which the ClusterRoles of earlier releases grant no access.
 fn is_newer(kind: Kind) -> bool {
     kind.is_experimental()
         || kind.is_contour()
@@ -75,7 +75,7 @@ pub(crate) struct Watches {
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
     /// True to watch the kinds that define a mesh for out-of-cluster Gateways.
     pub(crate) extra_minimal_ocg: bool,
-    /// XBackends that exist, for the Pod watch.
+    /// Existing XBackends, for the Pod watch.
     pub(crate) x_backends: KnownXBackends,
 }
 
@@ -245,8 +245,8 @@ impl Watches {
         Ok((*version).to_owned())
     }
 
-    /// Returns an error if the controller may not list this kind, because the ClusterRole predates
-    /// support for it.
+    /// Returns an error if the controller is not permitted to list this kind, because the
+    /// ClusterRole predates support for it.
     async fn ask_for_ingresses(&self, kind: Kind) -> Result<(), &'static str> {
         let version = kind.api_versions().first().ok_or(NONE_READ)?;
         let apis: Vec<Api<Received>> = watched_apis(&self.replica, kind, version);

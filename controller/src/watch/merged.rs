@@ -14,7 +14,7 @@ use kube::runtime::watcher::Event;
 use super::WatchEvent;
 use sesame_gateway_api::api::NamespacedName;
 
-/// An object that can be created from its name. It stands for a deleted object of which only the
+/// An object that can be created from its name. It represents a deleted object of which only the
 /// name is known.
 pub(crate) trait OfName {
     /// Returns an object with this name and no content.
@@ -36,7 +36,7 @@ pub(super) struct MergedLists<T> {
 
 /// Objects of one watch.
 struct NamespaceList<T> {
-    /// Objects of a list that has not been received completely yet.
+    /// Objects of a list that is still being received.
     arriving: Vec<(NamespacedName, T)>,
     /// Objects of this watch, or `None` until it has delivered its first list. Unused once all
     /// watches have delivered their first lists.
@@ -59,7 +59,7 @@ impl<T> MergedLists<T> {
     }
 
     /// Applies an event from the watch with this index, and returns the resulting events. `gone`
-    /// creates an object that stands for a deleted object with this name.
+    /// creates an object that represents a deleted object with this name.
     pub(super) fn take(
         &mut self,
         index: usize,

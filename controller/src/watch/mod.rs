@@ -7,9 +7,9 @@
 //! available ([`kinds`]).
 //!
 //! Clusters contain many large, irrelevant Secrets and ConfigMaps. Therefore, only their metadata
-//! is watched, and it is not kept. An event about a referenced object triggers a read of the object
-//! itself ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications have
-//! separate watches, which keep digests.
+//! is watched, and even that is not kept. An event about a referenced object triggers a read of the
+//! object itself ([`references`], [`fetch`]). Sesame's own namespace is excluded; its publications
+//! have separate watches, which keep digests.
 
 pub(crate) mod definitions;
 pub(crate) mod fetch;

@@ -27,7 +27,7 @@ const PAGE: u32 = 50;
 pub(crate) struct PublishedBefore {
     /// Key pairs by Secret.
     pub(crate) keys: LastGoodKeys,
-    /// Ports of Gateways that were last served together.
+    /// Ports on which several Gateways were last served together.
     pub(crate) together: ServedTogether,
 }
 

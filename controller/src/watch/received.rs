@@ -1,5 +1,5 @@
-//! Defines the generic form in which objects are received. Every object can be parsed into it, so
-//! that no object stalls a watch.
+//! Defines the generic form of received objects. Every object can be parsed into this form, so that
+//! no object stalls a watch.
 //!
 //! Users control the size of objects. Therefore, each object is reduced on arrival, and two
 //! unreduced objects are never in memory at the same time.
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::merged::OfName;
 use sesame_gateway_api::api::NamespacedName;
 
-/// Page size of lists. It is small, because each object may be as large as the API server allows.
+/// Page size of lists. It is small, because each object can be as large as the API server allows.
 pub(crate) const PAGE: u32 = 16;
 
 /// Name, version and reduced content of an object. `Debug` omits the content, because the object

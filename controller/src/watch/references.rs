@@ -1,7 +1,7 @@
 //! Finds the Secrets and ConfigMaps that resolution needs. Pure.
 //!
-//! Only objects that belong to this controller's Gateways are considered, so that unrelated Secrets
-//! are not read. Whether a reference is permitted is decided later, by resolution.
+//! Searches only objects that this controller's Gateways use, so that unrelated Secrets are not
+//! read. Whether a reference is permitted is decided later, by resolution.
 
 use std::collections::BTreeSet;
 

@@ -1,9 +1,9 @@
 //! Stores a snapshot as a directory with a manifest and one file per shard.
 //!
 //! Shards are written before the manifest that refers to them, and the manifest is renamed into
-//! place. Therefore, a reader sees either the old or the new snapshot, even after a crash. Shards
-//! that are no longer referenced are removed last. Names in a manifest are validated before they
-//! are used as file names.
+//! place. Therefore, a reader sees either the old or the new snapshot, even after a crash.
+//! Unreferenced shards are removed last. Names in a manifest are validated before they are used as
+//! file names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -134,7 +134,7 @@ pub fn write_keys(dir: &Path, pairs: &[KeyPair]) -> Result<(), DirectoryError> {
     replace(dir, KEYS, &keys::encode(pairs))
 }
 
-/// Reads only the manifest in `dir`, so shards may be missing.
+/// Reads only the manifest in `dir`; shards may be missing.
 pub fn read_manifest(dir: &Path) -> Result<Manifest, DirectoryError> {
     Ok(manifest_with_bytes(&dir.join(MANIFEST))?.0)
 }
@@ -200,8 +200,8 @@ pub fn read_trusted(
         let content = shards.get(name).map(Vec::as_slice).unwrap_or_default();
         let path = dir.join(shard_file(name));
         let of_shard = verify(&path, SignedPiece::Endpoints { name }, content)?;
-        // Endpoints are written together with the manifest. If their stamp is older, another writer
-        // has replaced them with an earlier version.
+        // Endpoints are written together with the manifest. If their stamp is older than the
+        // manifest's, another writer has restored an earlier version.
         if let (Some(found), Some(known)) = (of_shard, stamp) {
             signature::follows(found, Some(known)).map_err(at(&path))?;
         }

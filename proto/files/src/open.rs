@@ -127,7 +127,7 @@ pub fn read(path: &Path, rule: Rule, limit: u64) -> Result<Vec<u8>, OpenError> {
     file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|source| failed(path, source))?;
-    // The file may have grown since its size was checked.
+    // The file might have grown since its size was checked.
     if bytes.len() as u64 > limit {
         return Err(too_large());
     }

@@ -17,8 +17,7 @@ use crate::{expired, must_store, next_copy};
 
 /// Maximum number of concurrent fetches.
 const MAX_FETCHES: usize = 8;
-/// Interval at which the stored copies are checked, in case another writer has changed or deleted
-/// them.
+/// Interval between checks for stored copies that another writer has changed or deleted.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Pauses between attempts to fetch or store a key set.
 const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
@@ -33,7 +32,7 @@ pub trait KeySetStore: Send + Sync {
         name: &str,
         copy: &KeySetCopy,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// Removes a copy. Succeeds if there is none.
+    /// Removes a copy. Succeeds if the copy does not exist.
     fn remove(&self, name: &str) -> impl Future<Output = Result<(), String>> + Send;
 }
 
@@ -149,7 +148,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         }
     }
 
-    /// Removes copies that are no longer requested.
+    /// Removes copies that no request needs any more.
     async fn forget(&self, kept: &mut BTreeMap<String, Kept>, requests: &KeySetRequests) {
         let unknown = kept.keys().filter(|name| !requests.contains_key(*name));
         for name in unknown.cloned().collect::<Vec<_>>() {

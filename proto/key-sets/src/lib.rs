@@ -26,7 +26,7 @@ use sesame_proto::key_sets::KeySetCopy;
 pub use self::fetch::{FetchError, fetch};
 pub use self::keeper::{KeySetKeeper, KeySetStore};
 
-/// Age at which a copy is no longer used. If a host cannot reach an issuer, keys that the issuer
+/// Age from which a copy is no longer used. If a host cannot reach an issuer, keys that the issuer
 /// has withdrawn must not remain valid forever.
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
@@ -84,7 +84,7 @@ fn is_too_old(copy: &KeySetCopy, now: Timestamp) -> bool {
     age(copy, now).is_none_or(|age| age > MAX_AGE)
 }
 
-/// Returns the time since the last successful fetch, or `None` if there was none.
+/// Returns the time since the last successful fetch, or `None` if no fetch has succeeded.
 fn age(copy: &KeySetCopy, now: Timestamp) -> Option<Duration> {
     let fetched_at: Timestamp = copy.fetched_at.parse().ok()?;
     // If the clock was set back, the copy counts as new.

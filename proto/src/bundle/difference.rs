@@ -10,11 +10,11 @@ use crate::schema::Snapshot;
 /// Differences between two lists of named entries. Names are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameDifference {
-    /// Names that are only in the second list.
+    /// Names only in the second list.
     pub added: Vec<String>,
-    /// Names that are only in the first list.
+    /// Names only in the first list.
     pub removed: Vec<String>,
-    /// Names that are in both lists but with different contents.
+    /// Names in both lists, but with different contents.
     pub changed: Vec<String>,
 }
 

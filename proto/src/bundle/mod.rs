@@ -3,7 +3,7 @@
 //! Bundles are parsed as untrusted input: sizes and counts are limited before anything is decoded.
 //! The signed header contains the digests of all parts. Private keys are included only if they are
 //! [`sealed`] for certain hosts. This module never reads a clock or generates random numbers, so
-//! callers must supply both.
+//! callers must supply the time and random bytes.
 //!
 //! ```
 //! use sesame_proto::bundle::{self, BundleFile, BundleLabel};

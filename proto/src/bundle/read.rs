@@ -182,8 +182,7 @@ fn check_parts(header: &BundleHeader) -> Result<(), BundleError> {
 
 /// Reads the bytes of a part and checks their digest.
 fn content<'a>(part: &BundlePart, cursor: &mut Cursor<'a>) -> Result<&'a [u8], BundleError> {
-    // The size is within its limit. If it did not fit into `usize`, too few bytes would be left
-    // anyway.
+    // A size that does not fit into `usize` exceeds the number of bytes left, so `take` fails.
     let size = usize::try_from(part.size).unwrap_or(usize::MAX);
     let content = cursor.take(size, &place(part))?;
     let found = Sha256::digest(content);

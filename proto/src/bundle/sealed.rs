@@ -1,8 +1,8 @@
-//! Private keys in a bundle, which are encrypted for certain hosts.
+//! Private keys in a bundle, encrypted for certain hosts.
 //!
 //! The key pairs are encrypted once, with a random content key. The content key is encrypted
 //! separately for each host's public key with HPKE (RFC 9180: X25519, HKDF-SHA256,
-//! ChaCha20-Poly1305). A host's private key must never be printed or leave the host.
+//! ChaCha20-Poly1305). Never print a host's private key, and never let it leave the host.
 
 use std::fmt;
 use std::str::FromStr;

@@ -32,7 +32,7 @@ pub struct BackendChanges {
 impl EncodedSnapshot {
     /// Returns the backends that were added and removed since `before`, and the names of all
     /// endpoint sets that differ. Returns `None` if a backend has changed, if more than `most`
-    /// backends were added and removed, or if the encoding is not as expected.
+    /// backends were added or removed in total, or if the encoding is not as expected.
     pub fn backend_changes(&self, before: &Self, most: usize) -> Option<BackendChanges> {
         let (now, then) = (&self.parts, &before.parts);
         let backends = differences(&then.backends, &now.backends, PLACE)?;

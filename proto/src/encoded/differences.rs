@@ -9,11 +9,11 @@ use crate::wire::{contents, first};
 /// Encoded messages that differ between two versions of a list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Differences<'e> {
-    /// Messages that are only in the first version.
+    /// Messages only in the first version.
     pub(super) gone: Vec<&'e [u8]>,
-    /// Messages that are only in the second version.
+    /// Messages only in the second version.
     pub(super) come: Vec<&'e [u8]>,
-    /// New versions of the messages that are in both lists, but with different contents.
+    /// New versions of the messages whose names are in both lists but whose contents differ.
     pub(super) replaced: Vec<&'e [u8]>,
 }
 

@@ -61,7 +61,7 @@ pub(super) fn set_of(backend: &[u8]) -> &[u8] {
     &[]
 }
 
-/// Returns the names of the sets that are in both versions but differ. Returns `None` if the
+/// Returns the names of the sets that exist in both versions and differ. Returns `None` if the
 /// encoding is not as expected.
 pub(super) fn changed<'e>(before: &[u8], now: &'e [u8]) -> Option<Vec<&'e str>> {
     let (before, now) = (by_name(before, PLACE)?, by_name(now, PLACE)?);

@@ -48,7 +48,7 @@ pub struct EncodedSnapshot {
     rate_limits: Arc<[RateLimit]>,
     shared_filters: Arc<[SharedFilter]>,
     filters: Option<Arc<RequestFilters>>,
-    /// Key pairs, shared by all versions of the snapshot that have the same ones.
+    /// Key pairs, shared by all versions of the snapshot with the same key pairs.
     keys: Arc<[KeyPair]>,
 }
 
@@ -125,7 +125,7 @@ impl EncodedSnapshot {
         Some((sets, backends))
     }
 
-    /// Returns the names of the endpoint sets that are in both snapshots but differ. Does not
+    /// Returns the names of the endpoint sets that exist in both snapshots and differ. Does not
     /// decode them.
     pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
         if is_same(&self.parts.endpoints, &before.parts.endpoints) {
@@ -329,8 +329,8 @@ impl EncodedSnapshot {
         self.first_expiry
     }
 
-    /// Returns true if a listener refers to session ticket keys that are missing, so that hosts use
-    /// their own.
+    /// Returns true if a listener refers to missing session ticket keys, so that hosts use their
+    /// own.
     pub fn lacks_ticket_keys(&self) -> bool {
         self.lacks_ticket_keys
     }

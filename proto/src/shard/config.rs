@@ -139,7 +139,7 @@ pub(super) fn split_config(
     Ok(shards)
 }
 
-/// Adds a piece as one shard. If it exceeds the limits for a shard, adds several shards.
+/// Adds a piece as one shard. If the piece exceeds the limits for a shard, adds several shards.
 fn add_parts(
     bucket: Option<usize>,
     piece: Snapshot,

@@ -1,7 +1,7 @@
 //! Computes the difference between two versions of a configuration. Reads only the shards that
 //! changed.
 //!
-//! Never trust the result: the caller must verify the revision that results from it. If anything
+//! Never trust the result: the caller must apply it and verify the resulting revision. If anything
 //! has changed besides virtual hosts and added or removed backends, the result is `None`, and the
 //! caller must join all shards.
 
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Packs pieces into shards. Returns references to them, and their stored bytes by digest.
+    /// Packs pieces into shards. Returns the shard references, and the stored bytes by digest.
     fn stored(pieces: &[Snapshot]) -> (Vec<ShardRef>, BTreeMap<String, Vec<u8>>) {
         let mut shards = BTreeMap::new();
         let references = pieces.iter().enumerate().map(|(index, piece)| {

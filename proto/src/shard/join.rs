@@ -166,9 +166,9 @@ fn too_much(name: &str) -> ShardError {
     }
 }
 
-/// Decodes a shard, and returns its size in memory in bytes, too. `size` is the decompressed size
+/// Decodes a shard, and also returns its size in memory in bytes. `size` is the decompressed size
 /// in the manifest, which the shard must not exceed. If `size` is 0, the general limit applies,
-/// because an endpoint shard may have grown since the manifest was written.
+/// because an endpoint shard might have grown since the manifest was written.
 pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {
         0 => MAX_SHARD_BYTES,

@@ -1,12 +1,12 @@
 //! Fills in default values as the API server does. Pure.
 //!
 //! Stored objects contain defaults; desired objects do not. Filling in the defaults on both sides
-//! leaves only real differences. A default that is missing here makes a comparison show a spurious
-//! change, but never hide a real one.
+//! leaves only real differences. A default that is missing here can cause a spurious difference,
+//! but never hides a real one.
 
 use serde_json::{Value, json};
 
-/// Returns the object with all defaults of its Pod template, if it has one.
+/// Returns the object with the defaults of its Pod template filled in, if it has a template.
 pub(super) fn with_defaults(mut object: Value) -> Value {
     let Some(spec) = object
         .get_mut("spec")

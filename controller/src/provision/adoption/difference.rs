@@ -21,7 +21,7 @@ const BOOKKEEPING: [&str; 6] = [
     RELEASED_ANNOTATION,
     WRITTEN_ANNOTATION,
 ];
-/// Prefix of the paths of fields whose change recreates Pods.
+/// Path prefix of the fields that recreate Pods when they change.
 const TEMPLATE: &str = "spec.template.";
 
 /// A change to one field.
@@ -110,7 +110,7 @@ fn correspond(left: &[Value], right: &[Value]) -> bool {
     left.len() == right.len() && pairs.all(|(left, right)| left["name"] == right["name"])
 }
 
-/// Returns true if both values denote the same resource quantity. The API server may rewrite
+/// Returns true if both values denote the same resource quantity. The API server rewrites some
 /// quantities.
 fn is_same_quantity(path: &str, before: &Value, after: &Value) -> bool {
     let number = |value: &Value| Quantity(value.as_str()?.to_owned()).billionths();

@@ -1,13 +1,13 @@
 //! Plans adoption: the controller takes over an existing fleet that has no owner, if the Gateway's
 //! owner approves. Pure.
 //!
-//! A fleet without an owner was released, or was created by hand with the names and label of a
-//! managed fleet. Before the approval, no object of the fleet is written. The controller publishes
+//! A fleet without an owner either was released, or was created by hand with the names and label of
+//! a managed fleet. No object of the fleet is written before the approval. The controller publishes
 //! the intended objects in a ConfigMap ([`AdoptionPreview`]), and `sesame-controller fleet diff`
-//! compares them with the existing objects. An approval covers exactly the objects and changes that
-//! were shown ([`AdoptionAction::Adopted`]). Therefore, the Gateway's annotation remains valid
-//! while the objects are adopted one by one. Objects with another owner or controller are never
-//! adopted.
+//! compares them with the existing objects. An approval is an annotation on the Gateway with an
+//! agreement: digests of the objects and changes that were shown ([`AdoptionAction::Adopted`]). It
+//! stays valid while the objects are adopted one by one. Objects with another owner or controller
+//! are never adopted.
 
 mod claims;
 mod defaults;
@@ -44,7 +44,7 @@ pub(crate) enum AdoptionAction {
     Created,
     /// The object already belongs to this Gateway.
     Kept,
-    /// The object has no owner, and becomes owned by this Gateway.
+    /// The object has no owner, and this Gateway becomes its owner.
     Adopted {
         /// Changed fields, except fields that record ownership.
         changes: Vec<FieldChange>,
@@ -67,7 +67,7 @@ impl AdoptionAction {
 
 /// The state of a fleet's existing objects.
 enum Standing {
-    /// No object lacks an owner.
+    /// Every existing object has an owner.
     Settled,
     /// The adoption is approved, and consists of these writes.
     Agreed(Vec<OwnedWrite>),
@@ -110,8 +110,8 @@ fn judge(inventory: &Inventory, basis: &Basis, objects: &[OwnedObject]) -> Stand
     }
 }
 
-/// Returns the agreement that covers all adoptions. Returns `None` if an object is foreign or
-/// nothing is to be adopted.
+/// Returns the agreement that covers all adoptions. Returns `None` if an object is foreign or there
+/// is nothing to adopt.
 fn consent(actions: &[AdoptionAction]) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for action in actions {

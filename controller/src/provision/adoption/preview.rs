@@ -121,7 +121,7 @@ impl AdoptionPreview {
     }
 
     /// Returns the effect of adoption on each object, and the agreement that covers all adoptions.
-    /// The agreement is `None` if an object is foreign or nothing is to be adopted. `found`
+    /// The agreement is `None` if an object is foreign or there is nothing to adopt. `found`
     /// contains the existing objects in the order of [`Self::reads`].
     pub(crate) fn compare(
         &self,

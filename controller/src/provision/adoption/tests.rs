@@ -10,7 +10,7 @@ use crate::provision::plan::OwnedPlan;
 use crate::watch::Received;
 use sesame_gateway_api::api::FleetManagement;
 
-/// Returns an inventory with a Gateway whose fleet was released and is to be managed again.
+/// Returns an inventory with a Gateway that is to manage its released fleet again.
 fn released() -> Inventory {
     let mut inventory = settled(&[basis("edge")]);
     let unmanaged = crate::provision::fleet_plan_tests::settings(FleetManagement::Unmanaged);
@@ -28,7 +28,7 @@ fn object<'i>(inventory: &'i mut Inventory, kind: OwnedKind, end: &str) -> &'i m
     found.expect("an object").1
 }
 
-/// Returns the preview of a plan whose adoption is not approved, and the message for the Gateway.
+/// Returns the preview of an adoption that is not approved yet, and the message for the Gateway.
 fn open(inventory: &Inventory) -> (AdoptionPreview, String) {
     let OwnedPlan { writes, report } = planned(inventory, &managed());
     let [OwnedWrite::Create(config_map)] = &writes[..] else {

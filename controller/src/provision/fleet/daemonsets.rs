@@ -15,7 +15,7 @@ use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 pub(super) const DRAIN_SECONDS: i32 = 30;
 /// Seconds that a launcher waits for its Envoys in addition to the agent's drain time. After a hot
 /// restart, the new Envoy queries the old Envoy until the old Envoy exits by itself. If the old
-/// Envoy is killed before that, the new Envoy exits, too.
+/// Envoy is killed earlier, the new Envoy exits, too.
 pub(super) const HANDOVER_SECONDS: i32 = 30;
 /// Seconds added for the other steps of Pod termination.
 pub(super) const GRACE_SECONDS: i32 = 30;
@@ -157,7 +157,7 @@ mod tests {
             );
             let pod = |of: &mut Value| of["spec"]["template"]["spec"].take();
             let (mut made, mut manifest) = (pod(&mut made), pod(&mut manifest));
-            // Only the manifests let Pods mount the ServiceAccount's token by default.
+            // Only the manifests mount the ServiceAccount's token into all Pods by default.
             made.as_object_mut()
                 .unwrap()
                 .remove("automountServiceAccountToken");

@@ -1,9 +1,9 @@
 //! Builds a fleet on the Pod network: a Deployment and its PodDisruptionBudget. Pure.
 //!
 //! The agent and the launcher are two containers in one Pod, so Envoy outlives a failing agent. The
-//! Pods use no host namespaces or directories, and meet the `restricted` Pod Security level. Their
-//! directories contain keys, so they are in-memory volumes, which are deleted with the Pod.
-//! Therefore, a new image requires new Pods. The Gateway's Service selects the ready Pods.
+//! Pods use no host namespaces or directories, and meet the `restricted` Pod Security level. The
+//! directories contain keys, so they are in-memory volumes, which are deleted with the Pod. A new
+//! image always requires new Pods. The Gateway's Service selects the ready Pods.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
 /// Initial number of Pods.
 const FIRST_REPLICAS: i32 = 2;
-/// Seconds for which a terminating Pod still accepts connections before it drains. During this
-/// time, all nodes learn that the Service no longer routes to the Pod.
+/// Time in seconds during which a terminating Pod still accepts connections before it drains.
+/// During this time, all nodes learn that the Service no longer routes to the Pod.
 const LAME_DUCK_SECONDS: i32 = 10;
 /// Volumes and their mount paths. The programs create subdirectories, because the volumes
 /// themselves are world-writable.
@@ -74,7 +74,7 @@ pub(super) fn objects(
     let budget = json!({"spec": {
         "selector": {"matchLabels": selector(basis)},
         "maxUnavailable": 1,
-        // Allow evicting Pods that are not ready, so that they do not block a node drain.
+        // Allow evicting unready Pods, so that they do not block a node drain.
         "unhealthyPodEvictionPolicy": "AlwaysAllow",
     }});
     let object = |kind, value| beside(basis, kind, name, &[], value);

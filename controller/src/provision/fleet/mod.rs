@@ -3,7 +3,7 @@
 //! In the Gateway's namespace, a fleet has two DaemonSets and a ServiceAccount. In the controller's
 //! namespace, it has a Role and two RoleBindings, which let the agents read only this Gateway's
 //! keys. `controller/deploy/agent` contains the same objects for applying them by hand. In a
-//! managed fleet, paths on the nodes include the Gateway, so that fleets can share nodes.
+//! managed fleet, paths on the nodes identify the Gateway, so that fleets can share nodes.
 //! Alternatively, a Deployment on the Pod network replaces the DaemonSets; `switch` migrates
 //! between the two.
 
@@ -28,8 +28,8 @@ use super::owned::{OwnedObject, beginning_of_names, beside, stamped};
 use sesame_gateway_api::api::FleetImages;
 use sesame_gateway_api::resolve::settings::GatewaySettings;
 
-/// Name suffixes: of the launcher's DaemonSet or the Deployment, and of the agent's DaemonSet and
-/// the ServiceAccount.
+/// Name suffixes: one for the launcher's DaemonSet or the Deployment, and one for the agent's
+/// DaemonSet and the ServiceAccount.
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";
 /// Value of the `app.kubernetes.io/name` label on Deployment Pods.
@@ -43,8 +43,8 @@ struct Images<'a> {
 }
 
 /// Returns the objects of a Gateway's fleet, or why the Gateway cannot have a fleet. The
-/// ServiceAccount comes first, because all names go to the Gateway that gets its name. `namespace`
-/// is the controller's namespace, and `spans` is the collector to which the agents send spans.
+/// ServiceAccount comes first: whichever Gateway gets its name gets all names. `namespace` is the
+/// controller's namespace, and `spans` is the collector to which the agents send spans.
 pub(super) fn objects(
     basis: &Basis,
     settings: &GatewaySettings,

@@ -17,7 +17,7 @@ pub(super) const USER: u32 = 65532;
 pub(super) struct HostDirectories {
     /// Files that Envoy watches, including keys. The directory must be on a tmpfs.
     pub(super) runtime: String,
-    /// Last configuration that Envoy accepted, including keys. It is used when the node restarts.
+    /// Last configuration that Envoy accepted, including keys. It is used after a node restart.
     pub(super) state: String,
 }
 
@@ -31,7 +31,7 @@ impl HostDirectories {
     }
 }
 
-/// Returns the Pod fields that are the same for all Pods of the fleet.
+/// Returns the Pod fields that all Pods of the fleet have in common.
 pub(super) fn pod(fleet: &FleetSettings) -> Value {
     let every = || json!([{"operator": "Exists", "effect": "NoSchedule"}]);
     let tolerations = fleet.tolerations.as_ref();

@@ -45,7 +45,7 @@ fn is_endpoints(key: &OwnedKey, found: &ExistingObject, basis: &Basis) -> bool {
     key.0 == OwnedKind::EndpointSlice && found.is_of(basis)
 }
 
-/// Returns true if the Gateway's Service selects Pods that suffice to serve the Gateway.
+/// Returns true if the Gateway uses Pods on the Pod network, and all of them are ready.
 pub(crate) fn is_served_by_pods(
     basis: &Basis,
     settings: &GatewaySettings,
@@ -65,8 +65,8 @@ fn pods_serve(basis: &Basis, existing: &Existing) -> bool {
     })
 }
 
-/// Returns true if both DaemonSets are ready on every node, and at least that many nodes have a
-/// serving host.
+/// Returns true if both DaemonSets are ready on all their nodes, and hosts serve on at least as
+/// many nodes.
 fn nodes_serve(basis: &Basis, wanted: &[OwnedObject], existing: &Existing) -> bool {
     let wanted = wanted
         .iter()

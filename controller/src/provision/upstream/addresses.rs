@@ -93,8 +93,8 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Describes the second Gateway's own conditions that are `False`. If it has no conditions, says
-/// so.
+/// Describes those of the second Gateway's own conditions that are `False`. If it has no
+/// conditions, says so.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],
@@ -110,7 +110,7 @@ fn own_complaints<'v>(
         .chain(complaints(upstream, &upstream["status"], types, of))
 }
 
-/// Describes the conditions in `status` that are `False`, with their messages.
+/// Describes the `False` conditions in `status`, with their messages.
 fn complaints<'v>(
     object: &'v Value,
     status: &'v Value,

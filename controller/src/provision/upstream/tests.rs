@@ -208,7 +208,7 @@ fn other_class_recreates_upstream_other_type_removes_it() {
     assert_eq!(of_upstream(&kept), [""; 0]);
 }
 
-/// Returns the report on a Gateway whose second Gateway has this status.
+/// Returns the report on a Gateway if its second Gateway has this status.
 fn told(status: &Value, requested: &[&str]) -> crate::statuses::ServiceAddresses {
     let mut edge = basis(&[(Transport::Tcp, 443)]);
     edge.request.addresses = requested.iter().map(ToString::to_string).collect();

@@ -1,7 +1,7 @@
 //! Builds the controller's status page for browsers: what this replica knows about Gateways,
 //! routes, hosts and certificates. Pure.
 //!
-//! The page is read-only. It must never contain any part of a key. It may contain names of Secrets.
+//! The page is read-only. It must never contain any part of a key. It may contain Secret names.
 
 mod hosts;
 mod objects;

@@ -25,7 +25,7 @@ use crate::random;
 /// Suffix of bundle file names. Other files in a bundle directory are ignored.
 pub const SUFFIX: &str = ".bundle";
 
-/// Everything from which a bundle is created.
+/// The inputs from which a bundle is created.
 #[derive(Debug)]
 pub struct BundleOrder<'a> {
     /// The bundle's label, which must name the same Gateway as the snapshot.
@@ -82,7 +82,7 @@ pub fn make(order: &BundleOrder<'_>) -> Result<Vec<u8>, MakeError> {
     Ok(bundle::write(label, &sharded, keys.as_deref(), signing)?)
 }
 
-/// Reads a bundle. The file may belong to an untrusted user: the caller must verify the signatures.
+/// Reads a bundle. The file can come from an untrusted user: the caller must verify the signatures.
 pub fn read(path: &Path) -> Result<Vec<u8>, OpenError> {
     open::read(path, Rule::Vouched, MAX_BYTES)
 }
@@ -99,7 +99,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => PathBuf::from("."),
     };
     let part = parent.join(part);
-    // Remove a leftover temporary file, because it may belong to another user.
+    // Remove a leftover temporary file, because it might belong to another user.
     let _ = fs::remove_file(&part);
     let written = File::options()
         .write(true)
