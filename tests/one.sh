@@ -11,7 +11,7 @@ shift
 module=${name%%::*}
 function=${name##*::}
 
-# Each line is the path of a match.
+# Paths of all matches, one per line.
 found=$({
   find tests/tests -name "$module.rs" -o -type d -name "$module"
   find tests/golden -mindepth 1 -maxdepth 1 -name "$module" -printf 'tests/tests/golden\n'

@@ -1,5 +1,5 @@
-//! Builds publications with the real resolver, like those that a controller writes. They allow
-//! tests of agents without a controller.
+//! Uses the real resolver to build the publications that a controller would write, so that tests of
+//! agents need no controller.
 
 use std::net::SocketAddr;
 
@@ -154,7 +154,7 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// Returns the start of the revision, which is the form that agents report.
+    /// Returns the revision as agents report it: only its start.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }

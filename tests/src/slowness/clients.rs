@@ -47,7 +47,7 @@ impl Clients {
 }
 
 async fn at_most(work: impl Future<Output = ()>) {
-    // A timeout means that the gateway was left running.
+    // Ignore a timeout: it means that the gateway was left running.
     let _ = tokio::time::timeout(LONGEST, work).await;
 }
 

@@ -119,8 +119,8 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{told:#}"
     );
 
-    // An agent that exits reports this. Its Envoy keeps serving, so the report still contains the
-    // addresses.
+    // When an agent stops, it reports this. Its Envoy keeps serving, so the report still contains
+    // the addresses.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;

@@ -1,5 +1,5 @@
-//! Installs, upgrades and removes the chart with Helm. With the chart's permissions, the controller
-//! must serve only the configured namespaces.
+//! Installs, upgrades and removes the chart with Helm. With only the chart's permissions, the
+//! controller must serve the configured namespaces and no others.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;

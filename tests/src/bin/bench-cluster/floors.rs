@@ -1,4 +1,4 @@
-//! Measures the floors: how long Envoy needs to apply files of the agent while no agent is running.
+//! Measures the floors: how long Envoy takes to apply the agent's files while no agent is running.
 //! The benchmark renames these files into place itself.
 
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// Returns the endpoint set name of the Service to which a route's backend can be switched.
+/// Like [`endpoint_set`], but for the Service to which a route can be switched.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }

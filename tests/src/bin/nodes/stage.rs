@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Returns the address of each node with port 80.
+    /// Returns each node's address with port 80.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at(80)).collect()
     }

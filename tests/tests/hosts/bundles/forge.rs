@@ -10,7 +10,7 @@ use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 /// Size of the preamble: 14 bytes of magic and format version.
 pub(crate) const PREAMBLE: usize = 18;
 
-/// A bundle that is split into parts, which can be changed and joined again.
+/// A bundle, split into parts that can be changed and joined again.
 #[derive(Clone)]
 pub(crate) struct Pieces {
     pub(crate) header: BundleHeader,
