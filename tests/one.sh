@@ -1,5 +1,5 @@
 #!/bin/sh
-# one.sh NAME COMMAND…: builds the programs and the tests called NAME, and runs the tests with
+# one.sh NAME COMMAND…: builds the programs, and the tests that NAME selects. Runs these tests with
 # COMMAND, such as `cargo nextest run`. NAME is a test, a golden case, or an area (a directory of
 # tests/tests). It can also be a test file, optionally followed by `::` and a test. Rebuilds
 # outdated programs first.

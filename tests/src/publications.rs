@@ -154,7 +154,7 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// Returns the revision as agents report it: only its start.
+    /// Returns the start of the revision. Agents report only this part.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }

@@ -1,4 +1,4 @@
-//! Clients that send requests to a slow gateway at a fixed pace, and stop after half an hour.
+//! Clients that send requests to a slow gateway with fixed pauses, and stop after half an hour.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -215,8 +215,8 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
     stays(&request.clone().header("cookie", &cookie), first).await;
 }
 
-/// Repeats a request without a cookie until the response sets a cookie whose name starts with
-/// `begins`. Returns the cookie and the backend.
+/// Repeats a request without a cookie until the response sets a cookie that starts with `begins`.
+/// Returns the cookie and the backend.
 async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String>) {
     eventually("a cookie of this name", TEST_TIMEOUT, async || {
         let reply = request.send().await.map_err(|error| error.to_string())?;

@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) struct Floors {
     /// Floor for changing one route in a route table.
     pub(crate) route: Times,
-    /// Floor for adding a cluster to a cluster list, or removing one.
+    /// Floor for adding a cluster to a cluster list, or for removing one.
     pub(crate) clusters: Times,
 }
 

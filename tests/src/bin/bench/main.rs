@@ -126,7 +126,7 @@ fn main() -> anyhow::Result<()> {
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, &args).with_context(|| format!("{routes} routes"))?);
-        // Write the file after each size, so that a later failure does not lose earlier results.
+        // Write the file after measuring each size, so that a later failure does not lose results.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
     }

@@ -161,7 +161,7 @@ impl WrittenManifests {
     }
 
     pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
-        // Nothing listens on this address. No logs are sent to it.
+        // Nothing listens on this address, and no logs are sent to it.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         self.write_access_log(&json!({}), nobody)?;
         let class = json!({

@@ -26,8 +26,8 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// Runs the scenario: it starts in a cluster without the CRDs, and installs them later. They are
-/// not removed.
+/// Runs the scenario. It starts in a cluster without the CRDs, installs them later, and leaves them
+/// installed.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");
