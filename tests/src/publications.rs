@@ -124,7 +124,7 @@ impl Published {
         }
     }
 
-    /// Adds a field that this version of Sesame does not know, as a newer controller might.
+    /// Adds, as a newer controller might, a field that this version of Sesame does not know.
     #[must_use]
     pub fn with_unknown_field(mut self) -> Self {
         let shard = self.config.last_mut().expect("a shard");

@@ -185,8 +185,8 @@ struct Packed {
     decoded: u64,
 }
 
-/// Packs the contents of a shard. Returns an error if readers would reject the shard. `name` is the
-/// name of the shard in errors.
+/// Packs the contents of a shard. Returns an error if readers would reject the shard. `name`
+/// identifies the shard in errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
         what: name.to_owned(),

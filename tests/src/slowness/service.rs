@@ -35,7 +35,7 @@ pub enum Conduct {
 pub struct Endpoint {
     address: SocketAddr,
     task: Option<JoinHandle<()>>,
-    /// Sockets that fill the backlog of an address that never accepts.
+    /// Sockets that fill the backlog of a listening socket that never accepts.
     _held: Vec<Socket>,
 }
 

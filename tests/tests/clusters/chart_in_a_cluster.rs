@@ -201,7 +201,7 @@ async fn helm_installs_changes_and_removes_a_release() {
         .get(&format!("{own}/deployments/sesame-controller"))
         .await;
     assert!(gone.is_err_and(|refused| refused.is(404)));
-    // Uninstalling the chart keeps the hosts' reports, and the CRD for reports.
+    // Uninstalling the chart must keep the hosts' reports, and the CRD for reports.
     let definition =
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gatewayagents.projectsesame.io";
     cluster.get(definition).await;

@@ -100,7 +100,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Returns the CPU seconds and the bytes that all pages have cost.
+    /// Returns the CPU seconds and the bytes that reading all pages has cost.
     #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
     fn cost(&self) -> (f64, f64) {
         let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);

@@ -298,7 +298,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // The host remembers the Envoy in this status, and later steps kill that Envoy.
+    // The host remembers the Envoy that this status names, and later steps kill that Envoy.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");

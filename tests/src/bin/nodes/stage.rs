@@ -123,7 +123,7 @@ impl Stage {
     }
 }
 
-/// Saves the logs and descriptions of all Pods in the run's log directory.
+/// Saves the logs and descriptions of all Pods to the run's log directory.
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));

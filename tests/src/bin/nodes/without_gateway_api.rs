@@ -55,7 +55,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Checks that the controller reports the missing CRDs on its readiness probe and in its log.
+/// Checks that the controller reports the missing CRDs through its readiness probe and in its log.
 async fn waits(kubectl: &Kubectl) {
     let system = "--namespace=sesame-system";
     let label = "--selector=app.kubernetes.io/name=sesame-controller";
