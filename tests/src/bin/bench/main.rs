@@ -298,7 +298,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // The host remembers the Envoy that this status names, and later steps kill that Envoy.
+    // `wait_serving` remembers the serving Envoy, which later steps kill.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");
