@@ -1,8 +1,8 @@
 #!/bin/sh
 # demo.sh serve FLAG...: builds and runs the demo. This build contains few crates and is not
 # optimized, so that the demo starts quickly. demo.sh check: checks that the build of `serve`
-# compiles. Then runs the demo from target/debug, which is also built for other tests. A separate
-# network namespace keeps the demo's ports free.
+# compiles. Then runs the demo from target/debug, which other tests also build. A separate network
+# namespace keeps the demo's ports free.
 set -eu
 cd "$(dirname "$0")/.."
 : "${CARGO:=cargo}"

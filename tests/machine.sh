@@ -21,7 +21,7 @@ cpus=$(nproc)
 threads=$((3 * cpus))
 
 # An agent and its Envoys use up to 128 inotify instances. `tests/src/turns.rs` limits the number of
-# concurrent agents to match.
+# concurrent agents accordingly.
 limit=/proc/sys/fs/inotify/max_user_instances
 wanted=$((128 * (threads + 2)))
 if [ "$(number $limit)" -lt "$wanted" ]; then

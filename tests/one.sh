@@ -1,5 +1,5 @@
 #!/bin/sh
-# one.sh NAME COMMAND…: builds the programs and the tests called NAME, and runs the tests with
+# one.sh NAME COMMAND…: builds the programs, and the tests that NAME selects. Runs these tests with
 # COMMAND, such as `cargo nextest run`. NAME is a test, a golden case, or an area (a directory of
 # tests/tests). It can also be a test file, optionally followed by `::` and a test. Rebuilds
 # outdated programs first.
@@ -11,7 +11,7 @@ shift
 module=${name%%::*}
 function=${name##*::}
 
-# Each line is the path of a match.
+# Paths of all matches, one per line.
 found=$({
   find tests/tests -name "$module.rs" -o -type d -name "$module"
   find tests/golden -mindepth 1 -maxdepth 1 -name "$module" -printf 'tests/tests/golden\n'

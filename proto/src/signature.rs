@@ -25,8 +25,7 @@ mod threshold;
 
 pub use self::threshold::{GoodSignatures, signers};
 
-/// Domain separator for signatures, so that a signature from another program cannot be mistaken for
-/// one of these.
+/// Domain separator: if a key also signs for other programs, those signatures are not valid here.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
 /// Version of the format of stored signatures.
 const VERSION: u8 = 1;
@@ -40,7 +39,7 @@ const PREFIX: [u8; 12] = [
     0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00,
 ];
 
-/// The facts that a signature covers, except its stamp.
+/// Everything that a signature covers, except the stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement<'a> {
     /// Gateway in the form `Gateway/namespace/name`.
@@ -71,7 +70,7 @@ pub enum SignedPiece<'a> {
 }
 
 impl Statement<'_> {
-    /// Returns the bytes to sign. Different statements or stamps never have the same bytes.
+    /// Returns the bytes to sign. Different statements or stamps never result in the same bytes.
     fn message(&self, stamp: u64) -> Vec<u8> {
         let Self {
             gateway,
@@ -102,7 +101,7 @@ pub enum KeyError {
     /// The text contains no keys of the expected kind.
     #[error("contains no {expected}; {how}")]
     None {
-        /// The expected content.
+        /// The expected kind of keys.
         expected: &'static str,
         /// Command that creates a key.
         how: &'static str,
@@ -132,7 +131,7 @@ pub enum SignatureError {
         /// Length of the stored signatures in bytes.
         length: usize,
     },
-    /// None of the keys that signed is trusted.
+    /// None of the signing keys is trusted.
     #[error("is signed by key {signers}, none of which is trusted here (trusted: {trusted})")]
     Stranger {
         /// Identifiers of the keys that have signed.
@@ -232,8 +231,8 @@ impl SigningKeys {
         stored
     }
 
-    /// Adds signatures by those of these keys that have not signed yet. Existing signatures must
-    /// cover the same statement and stamp.
+    /// Signs with each of these keys that has not signed yet, and adds the signatures. Existing
+    /// signatures must cover the same statement and stamp.
     pub fn add_to(
         &self,
         statement: &Statement<'_>,

@@ -34,7 +34,7 @@ pub const MAX_PER_GATEWAY: u64 = 96 * 1024 * 1024;
 /// Maximum size in bytes of a trust bundle with its revocation lists, in PEM format. Base64 can be
 /// compressed to three quarters, so a bundle of this size fits into a shard.
 pub const MAX_TRUST_BUNDLE_BYTES: usize = 1024 * 1024;
-/// Maximum total size in bytes of all different trust bundles that the policies of one namespace
+/// Maximum total size in bytes of all distinct trust bundles that the policies of one namespace
 /// use.
 pub const MAX_BUNDLE_BYTES_PER_NAMESPACE: usize = 8 * 1024 * 1024;
 
@@ -247,8 +247,8 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} KiB", bytes.div_ceil(1024))
 }
 
-/// Returns the number of parts into which a rule's requests are split, the size in bytes that is
-/// repeated for each part, and the size in bytes that occurs only once.
+/// Returns the number of parts into which a rule's requests are split, and the sizes in bytes of
+/// what is repeated for each part and of what occurs only once.
 fn of_forward(forward: &Forward, rule_request: u64) -> (u64, u64, u64) {
     let Forward {
         backends,

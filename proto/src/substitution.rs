@@ -99,8 +99,8 @@ fn without_groups(text: &str, groups: usize) -> Result<(String, Option<usize>), 
     Ok((literal, first))
 }
 
-/// Returns true if the expression is anchored at the start of the path, followed by a first group
-/// that starts with `/`.
+/// Returns true if the expression starts with an anchor for the start of the path, followed by a
+/// first group that starts with `/`.
 fn first_group_starts_with_slash(expression: &Hir) -> bool {
     let HirKind::Concat(parts) = expression.kind() else {
         return false;

@@ -1,10 +1,10 @@
 //! TLS parameters that a listener may set. The resolver and the renderer share this table.
 //!
-//! This is a closed list of safe choices. Without forward secrecy, a leaked key could decrypt every
-//! recorded connection.
+//! This is a closed list of safe choices. All suites provide forward secrecy: a leaked key does not
+//! reveal recorded connections.
 
-/// OpenSSL names of the TLS 1.2 cipher suites that are allowed. The last four are only for old
-/// clients. TLS 1.3 suites cannot be configured.
+/// OpenSSL names of the allowed TLS 1.2 cipher suites. The last four are only for old clients. TLS
+/// 1.3 suites cannot be configured.
 pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-ECDSA-AES128-GCM-SHA256",
     "ECDHE-ECDSA-AES256-GCM-SHA384",

@@ -1,7 +1,7 @@
 //! Takes encoded protobuf messages apart, and assembles them, without decoding their contents.
 //!
 //! A typical update changes one or two out of thousands of routes. Decoding and encoding the others
-//! would dominate the cost. All encoding by hand is in this module, and field numbers are generated
+//! would dominate the cost. All manual encoding is in this module, and field numbers are generated
 //! from the schema. Contents are not validated. If the encoding is not as expected, functions
 //! return `None`.
 

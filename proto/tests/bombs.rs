@@ -41,7 +41,7 @@ fn a_bomb_is_refused_before_it_becomes_values() {
     let mut bombs: Vec<(String, Vec<u8>)> = (2..=8)
         .map(|number| (format!("field {number}"), list(number, room)))
         .collect();
-    // Listeners of a port, routes of a virtual host, and endpoints of a set.
+    // Lists deeper in the tree: listeners of a port, routes of a virtual host, endpoints of a set.
     bombs.push(("listeners".to_owned(), within(3, &list(3, room))));
     bombs.push(("routes".to_owned(), within(4, &within(2, &list(2, room)))));
     bombs.push(("endpoints".to_owned(), within(6, &list(2, room))));

@@ -115,7 +115,7 @@ proptest! {
         }
     }
 
-    /// A used splitter produces the same result as a new one.
+    /// A splitter that has been used before produces the same result as a new one.
     #[test]
     fn what_a_splitter_remembers_changes_nothing(
         steps in prop::collection::vec((0_usize..600, any::<u16>(), 0_usize..40), 1..6)

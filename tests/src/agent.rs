@@ -101,7 +101,7 @@ impl AgentUnderTest {
         self.directory.path().join("s")
     }
 
-    /// Returns the local address that stands for a Gateway's port.
+    /// Returns the local address to which a Gateway's port is mapped.
     pub fn address(&self, outside: u16) -> SocketAddr {
         let known = self.ports.iter().find(|(port, _)| *port == outside);
         let (_, port) =
@@ -225,8 +225,8 @@ impl AgentUnderTest {
         }
     }
 
-    /// Returns the agent's exit code, or the negative number of the signal that killed the agent.
-    /// Returns `None` if the agent has not exited.
+    /// Returns the agent's exit code, or the negated number of the signal that killed it. Returns
+    /// `None` if the agent has not exited.
     pub fn ended(&mut self) -> Option<i32> {
         let status = self
             .child

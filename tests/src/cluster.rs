@@ -98,7 +98,7 @@ impl TestCluster {
     /// `default` exists.
     ///
     /// Panics if the binaries are missing or a server does not start. In the latter case, the
-    /// message contains the end of its log.
+    /// message contains the end of the server's log.
     pub async fn start() -> Self {
         Self::start_at(Ipv4Addr::LOCALHOST).await
     }

@@ -64,7 +64,7 @@ pub(crate) struct LogStream {
 }
 
 impl LogStream {
-    /// Appends bytes, and decodes all messages that are complete.
+    /// Appends bytes, and decodes all complete messages.
     pub(crate) fn read(
         &mut self,
         bytes: &[u8],

@@ -35,7 +35,7 @@ use crate::wait::{eventually, holds};
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
 /// Applies everything in `controller/deploy` in the order of its kustomization. Waits until the
-/// permissions in it take effect.
+/// permissions take effect.
 pub async fn deploy(cluster: &TestCluster) {
     let directory = workspace().join("controller/deploy");
     let read = |name: &str| {

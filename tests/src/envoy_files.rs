@@ -201,7 +201,7 @@ pub fn load(address: SocketAddr, clients: usize) -> Load {
     load_of(address, clients, &["/".to_owned()])
 }
 
-/// Waits for a condition, and panics after a deadline.
+/// Waits for a condition, and panics if it does not hold before the deadline.
 pub async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     eventually(what, TEST_TIMEOUT, async || {
         condition().then_some(()).ok_or_else(String::new)

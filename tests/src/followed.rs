@@ -5,8 +5,8 @@ use crate::cluster::{Channel, TestCluster, User};
 use crate::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use crate::reports::allow_hosts;
 
-/// Starts a cluster, a controller and an agent. The agent runs with the given additional flags as
-/// the host `host-1`, with the permissions of the agents' ServiceAccount.
+/// Starts a cluster, a controller and an agent. The agent runs as the host `host-1`, with the given
+/// additional flags and the permissions of the agents' ServiceAccount.
 pub async fn followed(
     ports: &[u16],
     flags: &[&str],

@@ -63,7 +63,7 @@ pub struct Case {
 pub struct Outcome {
     /// The complete outputs, including defaults, by file name from [`OUTPUTS`].
     pub files: BTreeMap<&'static str, Value>,
-    /// Bootstraps that a real Envoy can validate, by Gateway. They contain private keys.
+    /// The Gateways' bootstraps, which a real Envoy can validate. They contain private keys.
     pub bootstraps: BTreeMap<String, Bytes>,
 }
 
@@ -238,7 +238,7 @@ fn survives_encoding(snapshot: &Snapshot, encoded: &EncodedSnapshot) -> Result<(
     Ok(())
 }
 
-/// Returns the keys of all objects in the input that can be decoded.
+/// Returns the keys of all decodable objects in the input.
 fn keys(text: &str) -> impl Iterator<Item = String> {
     decode::split(text)
         .into_iter()

@@ -28,7 +28,7 @@ pub struct Issuing {
 }
 
 impl Issuing {
-    /// Starts a server that publishes the given key set, with a certificate from `authority`.
+    /// Starts a server that has a certificate from `authority` and publishes the given key set.
     pub async fn start(authority: &Authority, keys: &str) -> Self {
         let address = (Ipv4Addr::LOCALHOST, 0).into();
         let published = Published::new(Mutex::new((200, keys.to_owned())));

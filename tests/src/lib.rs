@@ -2,8 +2,8 @@
 //! generator that counts failed requests. Also certificates, manifests, and a real `sesame-agent`
 //! with its real Envoy.
 //!
-//! All traffic stays on the loopback interface. Any setup failure panics and reports its cause,
-//! because a test that cannot start must not pass.
+//! All traffic stays on the loopback interface. If setup fails, the code panics and reports the
+//! cause, because a test that cannot start must not pass.
 
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, generated, grpc, processes, wait};
 

@@ -167,7 +167,7 @@ impl Load {
 
 impl LoadReport {
     /// Prints the results. If `$SESAME_FIGURES` is set, also appends a table row to the file that
-    /// it names.
+    /// the variable names.
     pub fn tell(&self, scenario: &str) {
         let mut causes: BTreeMap<&str, usize> = BTreeMap::new();
         for Failure { cause, .. } in &self.failures {

@@ -66,15 +66,15 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
     vec![gateway_class(GATEWAY), gateway(GATEWAY, listeners)]
 }
 
-/// Returns [`GATEWAY`] with one HTTP listener, and its class. The class's parameters are a
-/// SesameConfiguration with the given `spec`, which is the first object.
+/// Returns [`GATEWAY`] with one HTTP listener, and its class. The first object is a
+/// SesameConfiguration with the given `spec`, to which the class's parameters refer.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
     let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
     let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
     vec![parameters, class, gateway]
 }
 
-/// Returns a SesameConfiguration with the given `spec`, and a class that has it as its parameters.
+/// Returns a SesameConfiguration with the given `spec`, and a class whose parameters refer to it.
 pub fn class_with_parameters(name: &str, parameters: &str, spec: &Value) -> [Value; 2] {
     let mut class = gateway_class(name);
     class["spec"]["parametersRef"] = json!({"group": "projectsesame.io",

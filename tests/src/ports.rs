@@ -37,7 +37,7 @@ pub fn free_port() -> u16 {
     panic!("no free port between {FIRST} and {LAST}");
 }
 
-/// Returns several ports that [`free_port`] has chosen.
+/// Returns several ports, each chosen by [`free_port`].
 pub fn free_ports<const N: usize>() -> [u16; N] {
     std::array::from_fn(|_| free_port())
 }

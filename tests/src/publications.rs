@@ -1,5 +1,5 @@
-//! Builds publications with the real resolver, like those that a controller writes. They allow
-//! tests of agents without a controller.
+//! Uses the real resolver to build the publications that a controller would write, so that tests of
+//! agents need no controller.
 
 use std::net::SocketAddr;
 
@@ -124,7 +124,7 @@ impl Published {
         }
     }
 
-    /// Adds a field that this version of Sesame does not know, as a newer controller might.
+    /// Adds, as a newer controller might, a field that this version of Sesame does not know.
     #[must_use]
     pub fn with_unknown_field(mut self) -> Self {
         let shard = self.config.last_mut().expect("a shard");
@@ -154,7 +154,7 @@ impl Published {
         apply(client, &self.manifest).await;
     }
 
-    /// Returns the start of the revision, which is the form that agents report.
+    /// Returns the start of the revision. Agents report only this part.
     pub fn short(&self) -> &str {
         &self.revision[..12]
     }

@@ -272,8 +272,8 @@ impl LongStream {
 }
 
 impl StreamReport {
-    /// Panics if a stream could not be opened, or was cut earlier than `drain` after its Envoy
-    /// started to drain. `restarts` contains the start and end time of each replacement of Envoy.
+    /// Panics if a stream could not be opened, or was cut less than `drain` after its Envoy started
+    /// to drain. `restarts` contains the start and end time of each replacement of Envoy.
     pub fn assert_announced(&self, restarts: &[(Instant, Instant)], drain: Duration) {
         assert!(
             self.failures.is_empty(),

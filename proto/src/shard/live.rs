@@ -10,8 +10,8 @@ use crate::delta::EndpointDelta;
 use crate::digest::canonicalize_endpoints;
 use crate::schema::{EndpointSet, ShardRef, Snapshot};
 
-/// Target size of a shard before compression, in bytes. It is small, because each change rewrites,
-/// transfers and reads a whole shard.
+/// Target size of a shard before compression, in bytes. It is small, because each change causes a
+/// whole shard to be rewritten, transferred and read.
 const TARGET_BYTES: usize = 16 * 1024;
 /// Maximum number of endpoint shards. With more endpoints, shards become larger instead.
 const MAX_ENDPOINT_SHARDS: usize = 256;
@@ -21,7 +21,7 @@ const MAX_ENDPOINT_SHARDS: usize = 256;
 pub(super) struct LiveShards {
     /// Number of buckets among which the sets are divided.
     count: usize,
-    /// Encoded size of all sets in bytes.
+    /// Encoded size of all sets, in bytes.
     size: usize,
     /// Shards by bucket. Empty buckets have no shard.
     shards: BTreeMap<usize, LiveShard>,
@@ -32,7 +32,7 @@ struct LiveShard {
     /// Endpoint sets, sorted by name.
     sets: Vec<EndpointSet>,
     shard: Shard,
-    /// Size in bytes that the sets take in memory after decoding.
+    /// Size of the decoded sets in memory, in bytes.
     decoded: u64,
 }
 
@@ -130,7 +130,7 @@ impl LiveShards {
     }
 
     /// Adds and removes endpoint sets. Returns false if the number of shards would change, if an
-    /// added set already exists, or if a removed set does not. In that case, discard the shards.
+    /// added set already exists, or if a removed set does not. The shards must then be discarded.
     pub(super) fn change(&mut self, delta: &EndpointDelta) -> Result<bool, ShardError> {
         let EndpointDelta { added, removed } = delta;
         let mut touched = BTreeSet::new();
@@ -187,7 +187,7 @@ impl LiveShards {
 }
 
 impl LiveShard {
-    /// Returns a shard for this bucket, without any sets or packed bytes.
+    /// Returns the shard of this bucket without sets and before packing.
     fn empty(count: usize, index: usize) -> Self {
         let name = format!("endpoints-{count}-{index}");
         let bytes = bytes::Bytes::new();

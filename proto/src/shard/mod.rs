@@ -54,7 +54,7 @@ pub struct Shard {
     pub bytes: Bytes,
 }
 
-/// A snapshot that is split into shards.
+/// A snapshot, split into shards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sharded {
     /// The manifest, which refers to the shards.
@@ -77,7 +77,7 @@ pub enum ShardError {
         form: Form,
         /// The limit in bytes.
         limit: u64,
-        /// Remedy, with which the message ends.
+        /// Remedy, appended to the message.
         remedy: String,
     },
     /// The manifest version is not supported.
@@ -153,11 +153,11 @@ impl fmt::Display for Form {
     }
 }
 
-/// Adds the endpoint sets that are only in `old` to the shard `new`, for readers that still have
+/// Adds to the shard `new` the endpoint sets that only `old` contains, for readers that still have
 /// the old manifest.
 pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, ShardError> {
     let mut both = Snapshot::default();
-    // Readers use the first set with a name, so put the new sets first.
+    // `set_endpoints` keeps the first set with each name, so put the new sets first.
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);
@@ -165,8 +165,8 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, Shar
 }
 
 /// Returns the number of buckets for `size` bytes: about `target` bytes per bucket, and at most
-/// `most` buckets. The number is a power of two. Therefore, growth moves only half of the names,
-/// and most edits move none.
+/// `most` buckets. It is a power of two, so doubling it moves only half of the names, and most
+/// edits do not change it at all.
 fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
@@ -185,8 +185,8 @@ struct Packed {
     decoded: u64,
 }
 
-/// Packs the contents of a shard. Returns an error if readers would reject the shard. `name` is the
-/// name of the shard in errors.
+/// Packs the contents of a shard. Returns an error if readers would reject the shard. `name`
+/// identifies the shard in errors.
 fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
         what: name.to_owned(),

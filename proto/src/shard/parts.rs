@@ -182,8 +182,8 @@ mod tests {
         }
     }
 
-    /// Returns a snapshot with two hostnames. The hostname of `team-a` is small and has one
-    /// endpoint; the hostname of `team-b` has routes of these sizes.
+    /// Returns a snapshot with two virtual hosts. That of `team-a` is small and has one endpoint;
+    /// that of `team-b` has routes of these sizes.
     fn snapshot(address: &str, sizes: &[usize]) -> Snapshot {
         let endpoints = |name: &str, address: &str| EndpointSet {
             name: name.to_owned(),

@@ -143,8 +143,8 @@ impl Splitter {
         Ok(Some(self.sharded()))
     }
 
-    /// Applies a delta to the shard of a bucket. Returns false if the shard does not contain the
-    /// delta's previous version, or if the bucket needs more than one shard.
+    /// Applies a delta to the shard of a bucket. Returns false if the delta does not match the
+    /// shard's contents, or if the bucket needs more than one shard.
     fn change_bucket(&mut self, bucket: usize, delta: BucketDelta) -> Result<bool, ShardError> {
         let BucketDelta { hosts, backends } = delta;
         let config = &mut self.config;

@@ -59,7 +59,7 @@ pub struct GoodSignatures {
     pub signers: Vec<String>,
 }
 
-/// Returns the identifiers of all keys that claim to have signed. Does not verify the signatures.
+/// Returns the key identifiers in all signatures, without verifying the signatures.
 pub fn signers(stored: &[u8]) -> Vec<String> {
     let signatures = parse(stored).map(|(_, signatures)| signatures);
     let signatures = signatures.unwrap_or_default();

@@ -69,8 +69,8 @@ impl Backend {
         Self::listen(name, address, None, true).await
     }
 
-    /// Starts a backend on a free port of 127.0.0.1 that accepts only TLS and presents the given
-    /// certificate.
+    /// Starts a backend that accepts only TLS and presents the given certificate, on a free port of
+    /// 127.0.0.1.
     pub async fn start_tls(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), false)
@@ -78,7 +78,7 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a backend on a free port of 127.0.0.1 that accepts both TLS and plaintext.
+    /// Starts a backend that accepts both TLS and plaintext, on a free port of 127.0.0.1.
     pub async fn start_either(name: &str, leaf: &Leaf) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(leaf.acceptor()), true)
@@ -86,8 +86,8 @@ impl Backend {
             .expect("127.0.0.1 has a free port")
     }
 
-    /// Starts a backend on a free port of 127.0.0.1 that accepts only TLS, and requires a client
-    /// certificate issued by `clients`.
+    /// Starts a backend that accepts only TLS and requires a client certificate issued by
+    /// `clients`, on a free port of 127.0.0.1.
     pub async fn start_mutual_tls(name: &str, leaf: &Leaf, clients: &Authority) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::start_mutual_tls_at(name, anywhere, leaf, clients)
@@ -106,7 +106,7 @@ impl Backend {
         Self::listen(name, address, Some(acceptor), false).await
     }
 
-    /// Starts a backend on a free port of 127.0.0.1 that accepts only TLS, with the given acceptor.
+    /// Starts a backend that accepts only TLS with the given acceptor, on a free port of 127.0.0.1.
     pub async fn start_accepting(name: &str, acceptor: TlsAcceptor) -> Self {
         let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
         Self::listen(name, anywhere, Some(acceptor), false)

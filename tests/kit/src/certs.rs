@@ -76,8 +76,8 @@ impl Authority {
         self.issue_from(Self::params(names), uris)
     }
 
-    /// Issues a certificate for the given names that has an authority key identifier, as most
-    /// public authorities do.
+    /// Like [`Self::issue`], but the certificate has an authority key identifier, as most public
+    /// authorities' certificates do.
     pub fn issue_with_key_identifier(&self, names: &[&str]) -> Leaf {
         let mut params = Self::params(names);
         params.use_authority_key_identifier_extension = true;

@@ -25,7 +25,7 @@ pub fn check(path: &str, generate: impl FnOnce(&str) -> String) {
     std::fs::write(&file, wanted).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// Compares the text after `marker` in a file with `end`. If tests write generated files, replaces
+/// Compares `end` with the text after `marker` in a file. If tests write generated files, replaces
 /// the text instead.
 pub fn check_end(path: &str, marker: &str, end: &str) {
     check(path, |current| {

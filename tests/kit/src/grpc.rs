@@ -27,7 +27,7 @@ const CONTENT_TYPE: &str = "application/grpc";
 /// Length of the prefix of a message: one byte of flags and a four-byte length.
 const PREFIX: usize = 5;
 
-/// Creates a call of `method` (`service/method`) on `host`, with an empty message. The call is sent
+/// Creates a call to `method` (`service/method`) on `host`, with an empty message. The call is sent
 /// to `address`.
 pub fn call(address: SocketAddr, host: &str, method: &str) -> Request {
     Request::get(address, host, &format!("/{method}"))

@@ -3,8 +3,8 @@
 //!
 //! An echo backend responds to each request with a description of the request as received, so a
 //! test sees what a proxy has changed. The client sends individual requests, optionally over TLS or
-//! HTTP/2. All traffic stays on the loopback interface. Any setup failure panics and reports its
-//! cause, because a test that cannot start must not pass.
+//! HTTP/2. All traffic stays on the loopback interface. If setup fails, the code panics and reports
+//! the cause, because a test that cannot start must not pass.
 //!
 //! ```
 //! use sesame_kit::backend::Backend;

@@ -74,7 +74,7 @@ impl Setup {
         self
     }
 
-    /// Starts the agent without its manifest directory. The flags must specify another source.
+    /// Starts the agent without a manifest directory. The flags must specify another source.
     #[must_use]
     pub fn without_manifests(mut self) -> Self {
         self.other_source = true;

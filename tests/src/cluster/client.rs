@@ -81,7 +81,7 @@ struct Kind {
     namespaced: bool,
 }
 
-/// An API client that acts as one user. It is not `Debug`, because it holds keys.
+/// An API client that acts as one user. It does not implement `Debug`, because it holds keys.
 pub struct Client {
     address: SocketAddr,
     tls: Arc<ClientConfig>,

@@ -20,7 +20,7 @@ const SERVER_NAMES: [&str; 4] = [
     "kubernetes.default.svc",
 ];
 
-/// Credentials of a client. They are not `Debug`, because they contain secrets.
+/// Credentials of a client. They do not implement `Debug`, because they contain secrets.
 #[derive(Clone)]
 pub(super) enum Credentials {
     /// A client certificate and its key in PEM.

@@ -97,7 +97,7 @@ pub fn bootstrap(layout: &XdsLayout, admin: &Path) -> Vec<u8> {
             lds_config: Some(file(&layout.lds())),
             ..bootstrap::DynamicResources::default()
         }),
-        // With Envoy's default limit, Envoy would reject ordinary expressions.
+        // With its default limit, Envoy would reject ordinary regular expressions.
         layered_runtime: Some(LayeredRuntime {
             layers: vec![RuntimeLayer {
                 name: "test".to_owned(),

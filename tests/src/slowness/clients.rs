@@ -1,4 +1,4 @@
-//! Clients that send requests to a slow gateway at a fixed pace, and stop after half an hour.
+//! Clients that send requests to a slow gateway with fixed pauses, and stop after half an hour.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Clients {
 }
 
 async fn at_most(work: impl Future<Output = ()>) {
-    // A timeout means that the gateway was left running.
+    // Ignore a timeout: it means that the gateway was left running.
     let _ = tokio::time::timeout(LONGEST, work).await;
 }
 

@@ -41,7 +41,7 @@ pub enum Cause {
     Authorization,
     /// Some clients read large responses slowly.
     Clients,
-    /// There are more concurrent requests than connections that a backend may have.
+    /// The number of concurrent requests exceeds a backend's connection limit.
     Connections,
     /// Other processes compete with Envoy for CPU.
     Processor,
@@ -53,7 +53,7 @@ pub enum Cause {
 pub struct SlowGateway {
     /// The agent and its Envoy.
     pub agent: AgentUnderTest,
-    /// The endpoint that causes the problem, if one does.
+    /// The endpoint that causes the problem, if any.
     pub culprit: Option<std::net::SocketAddr>,
     _clients: Clients,
     _crowd: Option<Crowd>,

@@ -35,7 +35,7 @@ pub enum Conduct {
 pub struct Endpoint {
     address: SocketAddr,
     task: Option<JoinHandle<()>>,
-    /// Sockets that fill the backlog of an address that never accepts.
+    /// Sockets that fill the backlog of a listening socket that never accepts.
     _held: Vec<Socket>,
 }
 
@@ -122,7 +122,7 @@ async fn answer(
     let number = count.fetch_add(1, Ordering::Relaxed);
     let mut response = Response::new(Full::new(Bytes::from_static(b"ok")));
     match conduct {
-        // The delay is the behavior under test, and does not wait for a condition.
+        // This delay is the endpoint's behavior, not a wait for a condition.
         Conduct::Late(time) => tokio::time::sleep(time).await,
         Conduct::Overworked if !number.is_multiple_of(3) => {
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

@@ -119,8 +119,8 @@ async fn agent_serves_publication_and_reports_to_cluster() {
         "{told:#}"
     );
 
-    // An agent that exits reports this. Its Envoy keeps serving, so the report still contains the
-    // addresses.
+    // When an agent stops, it reports this. Its Envoy keeps serving, so the report still contains
+    // the addresses.
     let before = wait_told(&cluster, &edge, "told of all", third.is_served()).await;
     assert!(agent.stop().success(), "{}", agent.log_tail());
     let stopped = cluster.get(&agent_path(&edge)).await;
@@ -239,7 +239,7 @@ async fn agent_keeps_serving_if_shard_missing_or_wrong() {
         .await;
     wait(&agent, "/two").await;
 
-    // Publish a version with a field that this agent does not know, as a newer controller might.
+    // Publish, as a newer controller might, a version with a field that this agent does not know.
     // The agent must reject the whole version instead of ignoring the field.
     let third = at_port_80(backend.address(), "/three").with_unknown_field();
     third.publish(cluster.admin()).await;

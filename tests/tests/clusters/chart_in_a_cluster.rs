@@ -1,5 +1,5 @@
-//! Installs, upgrades and removes the chart with Helm. With the chart's permissions, the controller
-//! must serve only the configured namespaces.
+//! Installs, upgrades and removes the chart with Helm. With only the chart's permissions, the
+//! controller must serve the configured namespaces and no others.
 
 use serde_json::{Value, json};
 use sesame_gateway_api::api::NamespacedName;
@@ -201,7 +201,7 @@ async fn helm_installs_changes_and_removes_a_release() {
         .get(&format!("{own}/deployments/sesame-controller"))
         .await;
     assert!(gone.is_err_and(|refused| refused.is(404)));
-    // Uninstalling the chart keeps the hosts' reports, and the CRD for reports.
+    // Uninstalling the chart must keep the hosts' reports, and the CRD for reports.
     let definition =
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gatewayagents.projectsesame.io";
     cluster.get(definition).await;

@@ -223,8 +223,7 @@ async fn addresses(cluster: &TestCluster, one: &Client, two: &Client) {
     wait_said(one, &edge_name(), "node-1", &first).await;
     let honest = status(&vault(), "Serving", &["192.0.2.2"]).await;
     wait_said(two, &vault(), "node-2", &honest).await;
-    // Node 2's own report is kept but without its address, because no other source confirms the
-    // address.
+    // Node 2's own report still counts, except for the address, which no other source confirms.
     let down = status(&edge_name(), "Down", &[]).await;
     wait_said(two, &edge_name(), "node-2", &down).await;
     let told = wait_programmed(cluster, &edge_name(), &["192.0.2.1", "203.0.113.9"]).await;

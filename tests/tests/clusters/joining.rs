@@ -158,7 +158,7 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "");
 }
 
-/// Returns the files under a directory that contain the string `text`.
+/// Returns those files under a directory that contain the string `text`.
 fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {

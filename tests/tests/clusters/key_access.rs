@@ -153,8 +153,8 @@ async fn applying_the_manifests_again_changes_nothing() {
     }
 }
 
-/// Collects the paths of lists and values that are stored differently from the manifest. Outside of
-/// lists, ignores fields that only the stored object has, because they are defaults.
+/// Collects the paths of lists and values that differ between the manifest and the stored object.
+/// Outside of lists, ignores fields that only the stored object has, because they are defaults.
 fn changed_lists(at: &str, written: &Value, stored: &Value, found: &mut Vec<String>) {
     match written {
         Value::Object(fields) => {

@@ -1,4 +1,4 @@
-//! Output of `kubectl sesame`, and the permissions that it needs. Uses a real API server, a
+//! Output of `kubectl sesame`, and the permissions that the plugin needs. Uses a real API server, a
 //! controller and an agent.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

@@ -115,7 +115,7 @@ async fn a_version_that_is_not_valid_changes_nothing(
     );
     let why = refused["message"].as_str().expect("a message");
     assert!(why.contains("spec.edge.udpSessionTimeout"), "{why}");
-    // Changes to the Gateway are checked for conflicts with the previous version.
+    // Changes to the Gateway are checked against the configuration's last valid version.
     let change = json!({"spec": {"listeners": [http_listener("other", 81, "")]}});
     cluster.merge(GATEWAY, &change).await;
     let told = cluster

@@ -215,7 +215,7 @@ async fn sessions_in_older_shape_survive_newer_definitions() {
     stays(&request.clone().header("cookie", &cookie), first).await;
 }
 
-/// Sends a request without a session until the response sets a cookie that starts with `begins`.
+/// Repeats a request without a cookie until the response sets a cookie that starts with `begins`.
 /// Returns the cookie and the backend.
 async fn until_cookie(request: &Request, begins: &str) -> (String, Option<String>) {
     eventually("a cookie of this name", TEST_TIMEOUT, async || {

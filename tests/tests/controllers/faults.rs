@@ -122,7 +122,7 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
         },
     )
     .await;
-    // The first failure must be logged as a warning, but few further failures.
+    // The first failure must be logged as a warning, but only a few of the later failures.
     let log = first.log();
     let about = |line: &&str| line.contains(" WARN ") && line.contains("to the API server");
     let warnings = log[earlier..].lines().filter(about).count();

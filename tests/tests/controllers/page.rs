@@ -35,7 +35,7 @@ async fn ask(address: SocketAddr, path: &str) -> Reply {
     reply.expect("an answer")
 }
 
-/// Fetches the page until it contains all of the expected strings.
+/// Fetches the page repeatedly until it contains all of the expected strings.
 async fn shown(address: SocketAddr) -> Result<String, String> {
     let reply = Request::get(address, "controller", "/status").send().await;
     let reply = reply.map_err(|error| format!("{error:#}"))?;

@@ -1,5 +1,5 @@
 //! Publishing: agents can read the whole publication, large snapshots are split, private keys are
-//! stored separately, and nothing is rewritten or withdrawn without need.
+//! stored separately, and nothing is rewritten or withdrawn unnecessarily.
 
 use prost::Message as _;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Gateway addresses from Services. They are a load balancer's addresses, which are assigned,
-//! changed and withdrawn, or the addresses of the nodes that serve.
+//! Gateway addresses from Services: either a load balancer's addresses, which are assigned, changed
+//! and withdrawn, or the addresses of the serving nodes.
 
 use serde_json::{Value, json};
 use sesame_tests::cloud::StandInCloud;

@@ -149,7 +149,7 @@ async fn five_thousand_routes() {
         writes.load(Ordering::Relaxed),
     );
 
-    // A new route must cause a write of only one shard and the manifest.
+    // A new route must cause writes of only one shard and the manifest.
     let published = |name: &str| format!("part=\"{name}\"");
     let shards = controller
         .metric("publish_writes_total", &published("config"))

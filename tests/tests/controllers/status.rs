@@ -333,7 +333,7 @@ async fn agents_of_a_gateway_that_is_gone_are_forgotten(cluster: &TestCluster) {
     cluster.until(what, REPORTS, is_empty).await;
 }
 
-/// Checks that only the oldest Gateway of the oldest class is served in `single` mode. All other
+/// Checks that in `single` mode, only the oldest Gateway of the oldest class is served. All other
 /// Gateways must report why they are not served.
 async fn one_gateway_only(cluster: &TestCluster) {
     let listeners = [http_listener("http", 80, "")];

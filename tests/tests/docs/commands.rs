@@ -1,5 +1,5 @@
 //! Checks the commands in the documentation. Sesame's own commands must parse with the real CLI
-//! definitions. For each other command, `commands.txt` must name a test that runs it.
+//! definitions. For every other command, `commands.txt` must name a test that runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

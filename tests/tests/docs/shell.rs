@@ -1,6 +1,6 @@
 //! Parses the shell syntax that the pages use: words, quotes, pipes and redirections. Runs nothing.
 
-/// Tokens between two commands.
+/// Tokens that separate two commands.
 const BETWEEN: &[&str] = &["|", "||", "&&", ";", "&"];
 
 /// Keywords that may precede a command.

@@ -185,7 +185,7 @@ impl Reading {
         said
     }
 
-    /// Runs the commands in a block until the output of each matches the block.
+    /// Runs the commands in a block. Each must print the output shown, possibly only after retries.
     async fn follow(&mut self, block: &Block, place: &str, starts: &mut bool) {
         for (line, shown) in steps(block) {
             let commands = shell::commands(&line);

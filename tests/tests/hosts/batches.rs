@@ -1,6 +1,6 @@
-//! Continuous changes to a real agent with a real Envoy, under load. Expensive changes are batched,
-//! and endpoint updates overtake the batches. A delayed change must be applied even if no other
-//! change follows.
+//! Continuous configuration changes on a real agent with a real Envoy, under load. Expensive
+//! changes are batched, and endpoint updates overtake the batches. A delayed change must be applied
+//! even if no other change follows.
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};

@@ -153,8 +153,7 @@ async fn serve(
                 if check {
                     return Err(late);
                 }
-                // Do not fail if an example fails, because users are invited to edit the files and
-                // may break them.
+                // Tolerate failing examples, because users are invited to edit the files.
                 println!("# {late:#}\n");
                 break;
             }

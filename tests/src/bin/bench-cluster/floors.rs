@@ -1,4 +1,4 @@
-//! Measures the floors: how long Envoy needs to apply files of the agent while no agent is running.
+//! Measures the floors: how long Envoy takes to apply the agent's files while no agent is running.
 //! The benchmark renames these files into place itself.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 pub(crate) struct Floors {
     /// Floor for changing one route in a route table.
     pub(crate) route: Times,
-    /// Floor for adding a cluster to a cluster list, or removing one.
+    /// Floor for adding a cluster to a cluster list, or for removing one.
     pub(crate) clusters: Times,
 }
 

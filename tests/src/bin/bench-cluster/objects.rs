@@ -17,7 +17,7 @@ pub(crate) fn service(route: usize) -> String {
     format!("s{route}")
 }
 
-/// Returns the name of the Service behind a route whose backend is switched.
+/// Returns the name of the Service to which a route can be switched.
 pub(crate) fn other_service(route: usize) -> String {
     format!("t{route}")
 }

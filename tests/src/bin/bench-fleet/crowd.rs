@@ -67,8 +67,8 @@ impl Crowd {
         })
     }
 
-    /// Waits until all clients have the same revision, and it is not `than`. Returns that revision,
-    /// and the sorted times at which the clients received it.
+    /// Waits until all clients have the same revision, and this revision is not `than`. Returns
+    /// that revision, and the sorted times at which the clients received it.
     pub(crate) async fn until_other(&mut self, than: &str) -> anyhow::Result<(String, Vec<f64>)> {
         let everywhere = |crowd: &Self| {
             let mut all = crowd.revisions.iter();

@@ -12,10 +12,10 @@ use super::stage::Stage;
 use super::told::now_ms;
 use super::usage::{Page, Usage};
 
-/// Interval between polls of the API server during a stampede. The API server's gauges contain the
+/// Interval between polls of the API server while all hosts reconnect. Its gauges report the
 /// maximum of the previous second.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// Pause between changes, long enough that they do not affect each other.
+/// Pause between changes, long enough that no change affects the next one.
 const BETWEEN: Duration = Duration::from_secs(2);
 /// Duration of the API server outage.
 const OUTAGE: Duration = Duration::from_secs(10);
@@ -129,7 +129,7 @@ fn crowd(stage: &Stage, sort: &str, args: &Args) -> anyhow::Result<Crowd> {
 
 /// Measures the average cost per second while nothing changes.
 async fn at_rest(stage: &Stage, crowd: &Crowd, seconds: u64) -> anyhow::Result<Usage> {
-    // Let the work that startup has caused come to an end.
+    // Wait for the work caused by the startup to finish.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = stage.usage(crowd).await?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -201,7 +201,7 @@ async fn restart_api_server(
         outcome = back => outcome?,
         error = peaks.watch(stage) => return Err(error),
     }
-    // The new API server process has counted from zero.
+    // The counters of the new API server process started at zero.
     let used = stage.usage(crowd).await?;
     figures.back_half_minute = used.requests;
     figures.back_cost = used.into();
@@ -209,7 +209,7 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures one bare client per host. All of them watch one ConfigMap. The ConfigMap is as large as
+/// Measures one bare client per host. All of them watch the same ConfigMap, which is as large as
 /// what the API server sends to one agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);

@@ -28,7 +28,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Reads all counters. Subtracts what it costs to read the API server's metrics.
+    /// Reads all counters. Subtracts the cost of reading the API server's metrics.
     pub(crate) async fn now(
         cluster: &TestCluster,
         controller: u32,
@@ -100,7 +100,7 @@ struct Pages {
 }
 
 impl Pages {
-    /// Returns the CPU seconds and the bytes that all pages have cost.
+    /// Returns the CPU seconds and the bytes that reading all pages has cost.
     #[expect(clippy::cast_precision_loss, reason = "sums of hours")]
     fn cost(&self) -> (f64, f64) {
         let micros = self.number.load(Relaxed) * self.micros_each.load(Relaxed);
@@ -120,7 +120,7 @@ impl Page {
         Ok(Self(page))
     }
 
-    /// Measures how much CPU time one page costs. The API server must be idle otherwise.
+    /// Measures how much CPU time one page costs. The API server must otherwise be idle.
     pub(crate) async fn weigh(cluster: &TestCluster) -> anyhow::Result<()> {
         Self::forget();
         let before = cpu_seconds(cluster.pids().0);

@@ -114,7 +114,7 @@ pub(crate) fn measure(
     })
 }
 
-/// Durations of the changes, and the number of requests that failed.
+/// Durations of the changes, and the number of failed requests.
 #[derive(Default)]
 struct Samples {
     times: Vec<Duration>,

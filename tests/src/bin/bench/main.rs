@@ -126,7 +126,7 @@ fn main() -> anyhow::Result<()> {
     for routes in &args.routes {
         eprintln!("{routes} routes");
         all.push(measure(*routes, &args).with_context(|| format!("{routes} routes"))?);
-        // Write the file after each size, so that a later failure does not lose earlier results.
+        // Write the file after measuring each size, so that a later failure does not lose results.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
     }
@@ -298,7 +298,7 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         answer.status == 200
     })?;
     figures.cold_start_ms = started.elapsed().as_secs_f64() * 1000.0;
-    // The host remembers the Envoy in this status, and later steps kill that Envoy.
+    // `wait_serving` remembers the serving Envoy, which later steps kill.
     host.wait_serving(Duration::from_secs(60))?;
     if !args.no_requests {
         eprintln!("  requests");

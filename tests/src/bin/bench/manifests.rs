@@ -14,7 +14,7 @@ pub(crate) fn endpoint_set(route: usize) -> String {
     format!("Service/bench/s{route}/80")
 }
 
-/// Returns the endpoint set name of the Service to which a route's backend can be switched.
+/// Like [`endpoint_set`], but for the Service to which a route can be switched.
 pub(crate) fn switched_set(route: usize) -> String {
     format!("Service/bench/t{route}/80")
 }
@@ -161,7 +161,7 @@ impl WrittenManifests {
     }
 
     pub(crate) fn write_all(&self, port: u16) -> anyhow::Result<()> {
-        // Nothing listens on this address. No logs are sent to it.
+        // Nothing listens on this address, and no logs are sent to it.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
         self.write_access_log(&json!({}), nobody)?;
         let class = json!({

@@ -68,7 +68,7 @@ pub(crate) fn measure(
         resolve.push(started.elapsed());
         let gateway = resolution.gateways.first();
         let gateway = gateway.context("the Gateway does not resolve")?;
-        // Include encoding the snapshot, because the agent does that after each resolution.
+        // Measure the encoding too, because the agent encodes the snapshot after each resolution.
         let started = Instant::now();
         let encoded = EncodedSnapshot::new(&gateway.snapshot, gateway.keys.clone());
         let result = sesame_render::render_encoded(&encoded, &render_options);

@@ -11,8 +11,8 @@ use super::host::Host;
 
 /// Number of requests per round. They are sent one after the other.
 const REQUESTS: u32 = 10_000;
-/// Number of rounds. The kinds of access logs take turns. For each kind, only the cheapest round
-/// counts, because other processes can only add cost.
+/// Number of rounds. The rounds alternate between the kinds of access logs. For each kind, only the
+/// cheapest round counts, because other processes can only add cost.
 const ROUNDS: usize = 8;
 
 /// CPU time in microseconds per request.

@@ -42,8 +42,8 @@ impl Times {
     }
 }
 
-/// Returns the index of the item to change next. Visits all indexes in large steps, in the same
-/// order on every run.
+/// Returns the index of the item to change. Successive changes visit all indexes in large steps, in
+/// the same order on every run.
 pub(crate) fn pick(change: usize, length: usize) -> usize {
     (change * 7919) % length
 }

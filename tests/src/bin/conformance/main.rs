@@ -2,7 +2,7 @@
 //! server. The controller and the agent have the permissions of `controller/deploy`.
 //!
 //! The cluster has no nodes. Instead, `tests/conformance/nodes` runs each of the suite's backends
-//! in its own network namespace. Everything else runs in one other network namespace, in which each
+//! in its own network namespace. Everything else shares another network namespace, in which each
 //! Gateway has an address. All processes exit with this program, even if it is killed.
 
 #![allow(clippy::print_stdout, reason = "it talks to a person")]

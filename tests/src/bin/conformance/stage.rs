@@ -16,8 +16,8 @@ use sesame_tests::wait::eventually;
 
 use super::{Args, ChannelArg, leftovers, progress};
 
-/// Network for the Gateways' addresses. The loopback device of this network namespace has every
-/// address in it.
+/// Network for the Gateways' addresses. Every address in it is assigned to the loopback device of
+/// this network namespace.
 const POOL: &str = "203.0.113.0/24";
 /// Addresses that Gateways in the suite request: first a usable one, and then one that is not on
 /// this host.

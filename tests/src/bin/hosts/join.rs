@@ -1,5 +1,5 @@
-//! A host joins a cluster over a network with a single command. Its machine has only the packages
-//! installed. The scenario ends when the host leaves the cluster.
+//! A host joins a cluster over a network with a single command. On its machine, only the packages
+//! are installed. The scenario ends when the host leaves the cluster.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;

@@ -37,7 +37,7 @@ pub(crate) fn scenario(packages: &Packages) {
     machine.part("full-disk");
 }
 
-/// Runs all events under one load.
+/// Runs all steps of the scenario under a single load.
 pub(crate) fn inside(inside: &Inside) {
     in_runtime(happens(inside));
 }
@@ -49,10 +49,10 @@ pub(crate) fn in_runtime(future: impl Future<Output = ()>) {
 
 async fn happens(inside: &Inside) {
     let backend = backend().await;
-    // Set the source in an environment variable, which the next version of the package no longer
-    // supports.
+    // These settings contain no source: the older package sets it in an environment variable, which
+    // the next version no longer supports.
     fs::write(inside.path(SETTINGS), "drain-seconds: 30\n").expect("a file");
-    // Without a configured source, the unit still starts.
+    // Without a source in the settings, the unit still starts.
     inside.ok(&["systemctl", "enable", "--quiet", "--now", "sesame.target"]);
     assert_eq!(inside.property(AGENT, "ActiveState"), "active");
     inside.serve(&version(backend.address(), 0));

@@ -73,7 +73,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("airgap", airgap::scenario),
 ];
 
-/// By name, the parts of scenarios that send requests.
+/// The parts of scenarios that send requests, by name.
 const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),

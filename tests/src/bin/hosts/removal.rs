@@ -28,7 +28,7 @@ pub(crate) fn scenario(packages: &Packages) {
     assert!(inside.path("/etc/sesame/manifests/all.yaml").exists());
     inside.ok(&["dpkg", "--purge", "sesame-agent", "sesame-envoy"]);
     let left: Vec<String> = files(&inside).difference(&before).cloned().collect();
-    // Ignore the backup copies of the user databases that programs like useradd make.
+    // Ignore backup copies of the user databases, which programs like useradd make.
     let ours = |file: &&String| !file.starts_with("/etc/") || !file.ends_with('-');
     let left: Vec<&String> = left.iter().filter(ours).collect();
     assert!(left.is_empty(), "a purge has left {left:?}");
@@ -42,7 +42,7 @@ fn files(inside: &Inside) -> BTreeSet<String> {
     found.lines().map(str::to_owned).collect()
 }
 
-/// Checks that a stop waits for in-flight requests, and that all processes exit.
+/// Checks that stopping the service lets in-flight requests finish and ends all processes.
 pub(crate) fn stop(inside: &Inside) {
     in_runtime(async {
         let backend = backend().await;

@@ -1,7 +1,7 @@
 //! The root file system from which all machines start. It is built once, from Debian packages.
 //!
-//! The packages are downloaded through this machine's APT proxy. They come from the mirrors that
-//! this machine uses if it runs the same Debian release.
+//! The packages are downloaded through this machine's APT proxy. If this machine runs the same
+//! Debian release, they come from the mirrors that it uses.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -61,8 +61,8 @@ pub(crate) fn encrypted_credentials(inside: &Inside) {
     inside.ok(&["sh", CREDENTIALS]);
 }
 
-/// Checks that root creates the key that seals private keys on disk, and that the unit passes this
-/// key to the agent. An existing key must be kept.
+/// Checks that `seal-key` creates the key for sealing private keys on disk, and fails if the key
+/// exists. The unit must pass the key to the agent.
 pub(crate) fn sealing_key(inside: &Inside) {
     inside.ok(&["sesame-agent", "seal-key"]);
     let again = inside.run(&["sesame-agent", "seal-key"]);

@@ -15,7 +15,7 @@ use crate::tools;
 
 /// Removes the archive from an earlier run.
 pub(crate) fn remove() {
-    // The archive need not exist.
+    // Ignore errors, because there may be no archive.
     let _ = fs::remove_dir_all(directory());
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn is_wanted(scenarios: &[String]) -> bool {
     scenarios.iter().any(|one| one == NAME)
 }
 
-/// Name of the archive in the list of scenarios.
+/// Name of the scenario that installs from the archive.
 pub(crate) const NAME: &str = "archive";
 
 /// Returns true if this run has built an archive.

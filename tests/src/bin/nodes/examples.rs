@@ -1,5 +1,5 @@
-//! Applies examples and a documentation page, unmodified, to a cluster without Sesame. Each of them
-//! must serve under load, and is then removed.
+//! Applies examples and a documentation page, unmodified, to a cluster without Sesame. The
+//! resulting Gateways must serve under load, and are then removed.
 
 use std::fs;
 use std::time::Instant;
@@ -84,8 +84,8 @@ pub(crate) async fn own_daemonset(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Applies the objects on the documentation page about fleets: a class with parameters, and a fleet
-/// that follows the nodes.
+/// Applies the objects on the documentation page about fleets: a class with parameters. Its fleet
+/// must extend to each node that gets the label.
 pub(crate) async fn fleets_page(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     let [first, second] = [0, 1].map(|i| stage.nodes[i].at(80));

@@ -139,7 +139,7 @@ async fn adopted(stage: &Stage, load: &Load) {
     assert_eq!(pods(kubectl), before, "the same Pods");
 }
 
-/// Deletes everything, and checks that the released fleet still exists after its Gateway is gone.
+/// Deletes the Gateway, and checks that the released fleet still exists. Then deletes the rest.
 async fn removed(stage: &Stage) {
     let kubectl = &stage.kubectl;
     kubectl.ok(&["delete", GATEWAY, "httproute/shop", NAMESPACE]);

@@ -54,7 +54,7 @@ struct Running {
 }
 
 impl Node {
-    /// Starts a node that has the given images. The node registers itself with the API server.
+    /// Starts a node with the given images. The node registers itself with the API server.
     pub(crate) fn start(number: u8, kubeconfig: &Path, images: &[PathBuf]) -> Self {
         let name = format!("node{number}");
         let disk = tools::directory().join(&name);
@@ -307,7 +307,7 @@ fn init_of(unshare: u32) -> Option<i32> {
     (program.trim() == "sleep").then_some(init)
 }
 
-/// Returns the child process of a process that has only one.
+/// Returns the only child process of a process.
 fn child_of(pid: u32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()

@@ -98,7 +98,7 @@ pub(crate) async fn reboot(stage: &mut Stage) {
     ended(load, "another node lost its power and restarted").await;
 }
 
-/// Moves the backend's Pods to certain nodes.
+/// Moves the backend's Pods to the nodes that match `selector`.
 async fn place(kubectl: &Kubectl, selector: &serde_json::Value) {
     let patch = json!({"spec": {"template": {"spec": {"nodeSelector": selector}}}}).to_string();
     let deployment = format!("deployment/{APP}");

@@ -33,7 +33,7 @@ pub(crate) async fn shows(stage: &Stage) {
         .await;
     let hosts = rows(stage, &directory, "hosts").expect("the hosts");
     assert_eq!(hosts.as_array().map(Vec::len), Some(nodes), "{hosts}");
-    // Names in the plugin's output are valid arguments of kubectl itself.
+    // Names in the plugin's output must be valid arguments for kubectl itself.
     let ask = |arguments: &[&str]| stage.kubectl.with_plugins(&directory, arguments);
     let names = words(&ask(&["sesame", "status", "-A", "-o", "name"]));
     let found = ask(&["get", names.trim(), "--namespace=default", "-o", "name"]);

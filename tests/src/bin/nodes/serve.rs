@@ -1,5 +1,5 @@
-//! Installs Sesame as documented, and serves a Gateway. Installs with kubectl or from the archive
-//! for air-gapped sites.
+//! Installs Sesame as documented, with kubectl or from the archive for air-gapped sites, and serves
+//! a Gateway.
 
 use std::time::Instant;
 

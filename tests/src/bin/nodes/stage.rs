@@ -62,7 +62,7 @@ impl Stage {
         }
     }
 
-    /// Returns the address of each node with port 80.
+    /// Returns each node's address with port 80.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| node.at(80)).collect()
     }
@@ -123,7 +123,7 @@ impl Stage {
     }
 }
 
-/// Saves the logs and descriptions of all Pods in the run's log directory.
+/// Saves the logs and descriptions of all Pods to the run's log directory.
 pub(crate) fn keep_traces() {
     let directory = tools::directory();
     let kubectl = Kubectl::new(&directory.join("control-plane/kubeconfig"));

@@ -26,8 +26,8 @@ spec:
     filters: [{type: RequestRedirect, requestRedirect: {hostname: example.com}}]
 ";
 
-/// Runs the scenario: it starts in a cluster without the CRDs, and installs them later. They are
-/// not removed.
+/// Runs the scenario. It starts in a cluster without the CRDs, installs them later, and leaves them
+/// installed.
 pub(crate) async fn scenario(stage: &mut Stage) {
     let kubectl = stage.kubectl.clone();
     stage.install("controller/deploy");
@@ -55,7 +55,7 @@ pub(crate) async fn scenario(stage: &mut Stage) {
     stage.wipe().await;
 }
 
-/// Checks that the controller reports the missing CRDs on its readiness probe and in its log.
+/// Checks that the controller reports the missing CRDs through its readiness probe and in its log.
 async fn waits(kubectl: &Kubectl) {
     let system = "--namespace=sesame-system";
     let label = "--selector=app.kubernetes.io/name=sesame-controller";

@@ -21,7 +21,7 @@ use sesame_tests::wait::{eventually, holds};
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 const VALID: &str = "projectsesame.io/CertificatesValid";
 const SHOWN: &str = "projectsesame.io/CertificatesShown";
-/// Time limit for the first attempt to divert a verification handshake from Envoy.
+/// Time limit for the first attempt to keep one of the agent's test handshakes away from Envoy.
 const ROUND: Duration = Duration::from_secs(15);
 /// Longest time limit for an attempt. It must be shorter than the timeout in `wait_condition`.
 const LONGEST_ROUND: Duration = Duration::from_secs(45);

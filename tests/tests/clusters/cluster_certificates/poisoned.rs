@@ -26,8 +26,8 @@ enum Expected {
 
 use Expected::{Refused, Shown};
 
-/// One kind of pair: its description, certificate and key in PEM, its leaf, and the expected
-/// outcome.
+/// One kind of pair: its description, certificate and key in PEM, its leaf certificate, and the
+/// expected outcome.
 struct Form {
     what: &'static str,
     certificate: String,

@@ -59,7 +59,7 @@ impl Authorities {
     }
 }
 
-/// Returns a ConfigMap with a trust bundle in the mesh's namespace.
+/// Returns a trust bundle as a ConfigMap in the mesh's namespace.
 fn bundle(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "mesh"},
         "data": {"ca-bundle.crt": authority.pem()}})

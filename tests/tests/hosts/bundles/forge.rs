@@ -10,7 +10,7 @@ use sesame_proto::signature::{SignedPiece, SigningKeys, Statement};
 /// Size of the preamble: 14 bytes of magic and format version.
 pub(crate) const PREAMBLE: usize = 18;
 
-/// A bundle that is split into parts, which can be changed and joined again.
+/// A bundle, split into parts that can be changed and joined again.
 #[derive(Clone)]
 pub(crate) struct Pieces {
     pub(crate) header: BundleHeader,
@@ -138,12 +138,12 @@ impl Forge<'_> {
         pieces
     }
 
-    /// Returns a bundle with a valid signature, whose shards or manifest have been changed.
+    /// Returns a validly signed bundle whose shards or manifest have been changed.
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Sharded)) -> Vec<u8> {
         self.sharded(change).sign(self.keys)
     }
 
-    /// Returns a bundle with a valid signature, whose header has been changed.
+    /// Returns a validly signed bundle whose header has been changed.
     pub(crate) fn headed(&self, change: impl FnOnce(&mut BundleHeader)) -> Vec<u8> {
         let mut pieces = self.good();
         change(&mut pieces.header);

@@ -55,7 +55,7 @@ async fn host_without_network_serves_bundles() {
     if !network::inside_own("serving::host_without_network_serves_bundles") {
         return;
     }
-    // Check that the counter includes a connection without a route.
+    // Check that the counter counts a connection attempt without a route.
     let before = lost();
     let outside = std::net::TcpStream::connect_timeout(
         &"198.51.100.1:80".parse().unwrap(),

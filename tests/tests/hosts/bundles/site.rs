@@ -66,8 +66,8 @@ impl Workshop {
 pub(crate) fn command(arguments: &[&str]) -> Output {
     Command::new(agent_binary())
         .args(arguments)
-        // Backends listen on the loopback interface. The variable allows this; some commands reject
-        // the flag.
+        // Backends listen on the loopback interface. This variable makes the agent accept them;
+        // some commands reject the equivalent flag.
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .stdin(Stdio::null())
         .output()
