@@ -1,5 +1,5 @@
 //! Signed snapshots from a controller or from `sesame-agent render`. An agent with trusted keys
-//! rejects any other snapshot, even if its author may write to the agent's source.
+//! rejects snapshots without a trusted signature, even if the author may write to its source.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;

@@ -634,7 +634,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.status(options, 302).await;
 }
 
-/// Returns the elements of a header that is a list, in lower case.
+/// Returns the elements of a list-valued header, in lower case.
 fn list(value: Option<&str>) -> Vec<String> {
     let mut elements: Vec<String> = value
         .unwrap_or_default()

@@ -358,7 +358,7 @@ async fn ports_of_sets_leave_half_of_the_connections() {
     let added: Vec<Value> = added
         .map(|port| http_listener(&format!("p{port}"), *port, ""))
         .collect();
-    // If Envoy may have 1024 descriptors, 312 connections are left for clients.
+    // If Envoy is limited to 1024 descriptors, 312 client connections are possible.
     let setup = Setup::with_ports(&ports).wrapper(&["prlimit", "--nofile=1024:1024"]);
     let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;
