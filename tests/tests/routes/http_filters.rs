@@ -558,8 +558,8 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Returns routes with CORS filters for which Envoy itself sends the response: a redirect, or
-/// status 500 because the route has no backend.
+/// Returns routes with CORS filters and without backends. Envoy itself responds to their requests,
+/// with a redirect or with status 500.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],

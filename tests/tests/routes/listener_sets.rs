@@ -85,7 +85,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "older",
             &[
                 http_listener("same", 80, "older.test"),
-                // This listener conflicts with a listener of the Gateway, which wins.
+                // This listener conflicts with a listener of the Gateway, and loses.
                 http_listener("lost", 80, "gateway.test"),
                 https_listener("https", 443, "older.test", "pair"),
                 http_listener("alone", 8080, ""),
@@ -98,7 +98,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "younger",
             &[
                 https_listener("https", 443, "younger.test", "pair"),
-                // This listener conflicts with a listener of the older ListenerSet, which wins.
+                // This listener conflicts with a listener of the older ListenerSet, and loses.
                 http_listener("same", 80, "older.test"),
                 l4_listener("tcp", 8080, "TCP"),
             ],
