@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034 # The scripts that source this use the variables.
 # Code shared by the scripts here: the pins, the paths of tools, and functions to install them. Each
-# tool is built in a temporary directory and then renamed, so a tool is never incomplete. Existing
-# tools are not changed. Messages go to standard error.
+# tool is built in a temporary directory and then moved into place, so it is never incomplete.
+# Existing tools are not changed. Messages go to standard error.
 #
 # Variables: TOOLS is the directory of all tools, and CARGO and GO are the commands that build them.
 # With MISSING=1, a script only prints what it would download or build.

@@ -294,7 +294,7 @@ async fn status_lists_problems_first_and_filters_objects() {
     let (_, every) = status(&["--all"]);
     assert!(every.contains("default    web"), "{every}");
 
-    // Output must be colored only on a terminal, or if the user forces colors.
+    // Output must not be colored unless it goes to a terminal or the user forces colors.
     assert!(!all.contains('\u{1b}'));
     let coloured = Command::new(agent_binary())
         .args(["status", "--runtime-dir", &runtime])

@@ -175,7 +175,7 @@ fn holds(files: &[File], needle: &[u8]) -> Option<String> {
     found.map(|(name, _)| name.clone())
 }
 
-/// Returns objects with API keys in every field that may contain one: in routes, matches and
+/// Returns objects with an API key in every field that may contain one: in routes, matches and
 /// collectors.
 fn with_api_keys() -> Vec<Value> {
     let header = |name: &str, value: &str| json!({"name": name, "value": value});
@@ -238,7 +238,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         .await;
     agent.wait_stored().await;
 
-    // Turn on debug logging, as a user might, which makes Envoy log the token.
+    // As a user might, turn on debug logging, which makes Envoy log the token.
     let gateways = std::fs::read_dir(agent.runtime().join("gateways")).unwrap();
     for gateway in gateways {
         let log = gateway.unwrap().path().join("envoy.log");
@@ -289,7 +289,7 @@ async fn doctor_collects_details_without_keys_or_tokens() {
         );
     }
     assert!(names[1..].is_sorted(), "{names:?}");
-    // The archive must still contain information about this host.
+    // Redaction must not remove ordinary information about this host.
     assert!(holds(&files, b"collect.test").is_some());
 
     let key = leaf.key().unwrap();

@@ -84,7 +84,7 @@ async fn gateway_keeps_address_through_other_gateways_and_restart() {
     load.pass(100).await;
     load.stop().await.assert_clean();
 
-    // Removing a Gateway must not leave files behind, in particular no keys.
+    // Removing a Gateway must leave no files behind, in particular no keys.
     agent.remove("a.yaml");
     agent.remove("z.yaml");
     for directory in [agent.runtime(), agent.state()] {

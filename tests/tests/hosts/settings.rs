@@ -53,7 +53,7 @@ async fn reload_applies_live_settings_without_restart() {
     let runtime = agent.runtime().to_string_lossy().into_owned();
     let reload = ["reload", "--output", "json", "--runtime-dir", &runtime];
 
-    // So far, the file has not changed since the agent started.
+    // The file has not changed since the agent started.
     let output = agent.command(&reload);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert_eq!(json(&output)["applied"], Value::Array(Vec::new()));

@@ -1,5 +1,5 @@
 //! Signed snapshots from a controller or from `sesame-agent render`. An agent with trusted keys
-//! rejects any other snapshot, even if its author may write to the agent's source.
+//! rejects snapshots without a trusted signature, even if the author may write to its source.
 
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -84,7 +84,7 @@ fn export(kubeconfig: &Path, signing: &str, dir: &Path, backend: &Backend) {
     assert_eq!(exported.gateway, "Gateway/default/edge");
 }
 
-/// Returns the objects of a Gateway with a single route, which goes to the given backend.
+/// Returns the objects of a Gateway with a single route to the given backend.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[http_listener("http", 80, "")]);
     objects.extend(served("app", &[backend.address()]));

@@ -18,7 +18,7 @@ fn listeners(names: &[(&str, u16)]) -> String {
     yaml(&edge(&listeners))
 }
 
-/// Occupies a port. This process plays the role of the other process.
+/// Occupies a port. The test itself plays the role of the other process.
 fn hold(agent: &AgentUnderTest, outside: u16) -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, agent.address(outside).port()))
         .expect("the port is free")

@@ -19,7 +19,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 const SERVICES: usize = 300;
 const MORE_SERVICES: usize = 30;
 
-/// The kernel's default number of inotify instances per user.
+/// The kernel's default limit on inotify instances per user.
 const LIMIT: usize = 128;
 
 fn limited(setup: Setup, limit: usize) -> Setup {
@@ -28,8 +28,7 @@ fn limited(setup: Setup, limit: usize) -> Setup {
     setup.wrapper(&["unshare", "--user", "--map-root-user", "sh", "-c", &script])
 }
 
-/// Returns this machine's number of inotify instances per user, or the maximum if it cannot be
-/// read.
+/// Returns this machine's limit on inotify instances per user, or no limit if it cannot be read.
 fn user_limit() -> usize {
     std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances")
         .ok()

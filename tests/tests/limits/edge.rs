@@ -388,7 +388,7 @@ async fn timeouts_close_only_silent_connections() {
     bodies_may_have_an_end(&agent, objects).await;
 }
 
-/// Checks that a Gateway can limit the time in which a complete request must arrive.
+/// Checks that a Gateway can limit the time within which a complete request must arrive.
 async fn bodies_may_have_an_end(agent: &AgentUnderTest, mut objects: Vec<Value>) {
     annotated(&mut objects, &[("request-timeout", "1s")]);
     agent.write("all.yaml", &yaml(&objects));

@@ -22,8 +22,8 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 /// Maximum number of files that Envoy may open.
 const FILES: &str = "--nofile=640:640";
-/// Number of connections. It exceeds the limit, because each connection needs two descriptors: one
-/// to the client and one to the backend.
+/// Number of connections. They need more files than the limit allows: each needs two descriptors,
+/// one for the client and one for the backend.
 const CONNECTIONS: usize = 700;
 const DATAGRAMS: usize = 2_000;
 
@@ -151,7 +151,7 @@ async fn agent_refuses_to_start_with_few_descriptors() {
 }
 
 const HEAP_MIB: u32 = 128;
-/// Memory that Envoy may use: its usual memory, and the headers that it decodes between two checks
+/// Memory that Envoy may use: its usual memory, plus the headers that it decodes between two checks
 /// of the heap on a busy machine. Without the heap limit, Envoy would use 700 MiB.
 const BESIDE_MIB: f64 = 400.0;
 

@@ -51,7 +51,7 @@ impl Door {
     }
 }
 
-/// Valid requests, of which the tests send prefixes.
+/// Valid requests. The tests send prefixes of them.
 const REQUESTS: [&str; 3] = [
     "GET /readyz HTTP/1.1\r\nhost: a\r\n\r\n",
     "GET /status HTTP/1.1\r\nhost: a\r\n\r\n",

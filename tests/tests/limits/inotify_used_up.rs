@@ -163,7 +163,7 @@ async fn without_inotify() {
     wait_well(&agent).await;
 }
 
-/// Stands for other processes of the same user, which take inotify instances.
+/// Simulates other processes of the same user, which take inotify instances.
 #[derive(Clone, Default)]
 struct Others(Arc<Mutex<Vec<EnvoyInstances>>>);
 

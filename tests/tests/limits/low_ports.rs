@@ -1,5 +1,5 @@
-//! Ports below 1024, used by an agent that does not run as root, with and without the capability
-//! that is needed.
+//! An agent that does not run as root serves on ports below 1024, with and without the required
+//! capability.
 //!
 //! Each test runs in a network namespace of its own, in which all ports are free and
 //! `ip_unprivileged_port_start` has the kernel's default.
@@ -14,7 +14,7 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served, yaml};
 
 const HOST: &str = "low.test";
-/// A user ID that belongs to no user, and is not root's.
+/// An unprivileged user ID that is assigned to no user.
 const USER: u32 = 61_234;
 const FIRST_FREE: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 

@@ -314,8 +314,8 @@ impl World {
                         ..VirtualHost::default()
                     });
                 }
-                // The domain in upper case sorts first and is valid. This domain is a duplicate of
-                // it.
+                // This domain duplicates the same domain in upper case, which sorts first and is
+                // valid.
                 return Piece::VirtualHost {
                     table: TABLE.to_owned(),
                     domain: format!("{name}.com"),

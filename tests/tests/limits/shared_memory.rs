@@ -10,8 +10,8 @@ use sesame_tests::manifests::numbered;
 
 const HOST: &str = "memory.test";
 
-/// Starts an agent in a new mount namespace. Before that, mounts a small file system on `/dev/shm`
-/// in the namespace, and runs `command`.
+/// Starts an agent in a new mount namespace, after mounting a small file system on `/dev/shm` there
+/// and running `command`.
 fn with_shared_memory(command: &str, backend: &Backend) -> AgentUnderTest {
     let script =
         format!(r#"mount -t tmpfs -o size=16k tmpfs /dev/shm && {command} && exec "$0" "$@""#);

@@ -72,7 +72,7 @@ async fn clock_jump_changes_only_displayed_times() {
             .await;
         assert_eq!(status["gateways"][0]["state"], "Serving", "{status:#}");
 
-        // The new Envoy has the wrong clock from its start. The new agent adopts this Envoy.
+        // The new Envoy starts with the wrong clock. The new agent adopts this Envoy.
         agent.envoy_is_replaced("hot", "hot restart").await;
         agent.kill9();
         load.pass(20).await;
@@ -89,8 +89,8 @@ async fn clock_jump_changes_only_displayed_times() {
     idle(&agent, &clock).await;
 }
 
-/// Waits until all generations are stored, which happens asynchronously. Their order must be the
-/// order of acceptance, whatever their timestamps are.
+/// Waits until all generations are stored, which happens asynchronously. They must be in order of
+/// acceptance, whatever their timestamps are.
 async fn every_generation_is_kept(agent: &AgentUnderTest, newest: usize) {
     let state = agent.state().to_string_lossy().into_owned();
     eventually("every generation is kept", TEST_TIMEOUT, async || {
@@ -115,7 +115,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
         .expect("a process");
     for ahead in [YEAR, -YEAR, 0] {
         clock.set(ahead);
-        // At first, the agent may have work left.
+        // At first, the agent may still have work to do.
         eventually("it is idle", TEST_TIMEOUT, async || {
             let before = cpu_seconds(pid);
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -131,7 +131,7 @@ async fn idle(agent: &AgentUnderTest, clock: &Clock) {
 const NAMESPACE: &str = "sesame-system";
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Writes a GatewayAgent and its status, like an agent whose clock shows `heartbeat`.
+/// Writes a GatewayAgent and its status, as an agent would if its clock showed `heartbeat`.
 async fn say(cluster: &TestCluster, host: &str, heartbeat: Timestamp) {
     let publication = eventually("the Gateway is published", TEST_TIMEOUT, async || {
         publication(cluster.admin(), &edge_name()).await
@@ -184,8 +184,8 @@ async fn controller_trusts_host_reports_after_clock_jump() {
     cluster
         .apply_all(&edge(&[http_listener("http", 80, "")]))
         .await;
-    // One host is ten years behind the controller's clock, and the clock of the other host is wrong
-    // too.
+    // The clock of one host is ten years behind the controller's, and the other host's clock is
+    // wrong too.
     let mut now = Timestamp::now();
     say(&cluster, "right", now).await;
     say(

@@ -1,4 +1,4 @@
-//! Holding revisions back and accepting them, and rolling back to earlier revisions and resuming.
+//! Revisions are held back until a user accepts them. Rollbacks last until a user resumes.
 
 use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};

@@ -142,9 +142,8 @@ async fn agent_recovers_after_running_out_of_descriptors() {
     load.stop().await.clean("agent out of descriptors");
 }
 
-/// Envoy and the agent may have 512 descriptors each, which is the minimum with which they start.
-/// Existing connections must survive. New clients must be served as soon as other clients
-/// disconnect.
+/// Envoy and the agent may have 512 descriptors each, the minimum that they need to start. Existing
+/// connections must survive. New clients must be served as soon as other clients disconnect.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_without_descriptors_serves_existing_connections() {
     let backend = Backend::start("a").await;

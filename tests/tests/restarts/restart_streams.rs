@@ -37,7 +37,7 @@ async fn endures(strategy: &str) {
         objects.push(on_listener(route(kind, name, &[], &[rule]), listener));
     }
     let agent = Setup::with_ports(&[5001, 53])
-        // The drain must take longer than a busy machine may suspend this test.
+        // The drain must last longer than this test may stall on a busy machine.
         .flag("--drain-seconds=5")
         .start(&[("all.yaml", &yaml(&objects))]);
     let (tcp, udp) = (agent.address(5001), agent.address(53));

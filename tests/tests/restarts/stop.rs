@@ -30,8 +30,8 @@ async fn agent_stops_dies_and_upgrades_without_failed_request() {
     let load = Load::start(&Plan::new(vec![agent.get(80, HOST, "/always")]));
     let rounds = count("SESAME_STOPS", 4, 40);
     for number in 1..=rounds {
-        // Kill the agent immediately after writing the change, while it applies the change, and
-        // afterwards.
+        // Stop the agent immediately after writing the change or, in even rounds, after the change
+        // has been applied.
         agent.write(
             "all.yaml",
             &numbered(HOST, 3 * number - 2, backend.address()),

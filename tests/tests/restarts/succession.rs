@@ -1,7 +1,7 @@
 //! A launcher takes over from another launcher, as in a rollout that replaces a Pod with a new Pod
 //! on the same node.
 //!
-//! A copy of Envoy stands for the file system of each container.
+//! Each simulated container has its own copy of Envoy instead of its own file system.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

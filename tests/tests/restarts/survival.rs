@@ -238,7 +238,7 @@ async fn envoy_death_fails_only_requests_until_it_listens() {
         let begin = load.elapsed();
         agent.kill9_envoy();
         wait_round(&agent, 0).await;
-        // Requests that the kill interrupted may fail only a moment later.
+        // Requests that the kill interrupts may take a moment to fail.
         load.pass(50).await;
         outages.push((begin, load.elapsed()));
         load.pass(100).await;

@@ -198,7 +198,7 @@ async fn endpoints_change(setup: Setup, how: &str) {
 }
 
 /// Waits for 20 consecutive responses from `backend`, which means that the other endpoint is out of
-/// rotation. If both were in use, the probability would be one in a million.
+/// rotation. If both were in use, the probability of that would be one in a million.
 async fn only(agent: &AgentUnderTest, load: &Load, backend: &Backend) {
     let request = agent.get(80, "churn.test", "/");
     let mut in_a_row = 0;

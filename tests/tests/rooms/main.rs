@@ -101,7 +101,7 @@ fn arrows(
     arrows
 }
 
-/// Returns the edges to mark as closing a cycle: from each cycle within a crate, the edge with the
+/// Returns the edges to mark as closing a cycle: for each cycle within a crate, the edge with the
 /// fewest imports.
 fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(String, String)> {
     let mut left: BTreeMap<String, BTreeSet<String>> = arrows
@@ -125,7 +125,7 @@ fn closing(arrows: &BTreeMap<String, BTreeMap<String, usize>>) -> BTreeSet<(Stri
     closing
 }
 
-/// Returns the rooms of the same crate in `imports`. Cargo already forbids cycles between crates.
+/// Returns the importing crate's own rooms in `imports`. Cargo forbids cycles between crates.
 fn inside(imports: &BTreeMap<String, usize>) -> impl Iterator<Item = &String> {
     imports.keys().filter(|to| !to.starts_with("sesame-"))
 }
@@ -221,8 +221,8 @@ fn rooms_import_only_allowed_rooms_without_cycles() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
-/// Checks only paths that are relative to the repository root. All other paths are relative to the
-/// path before them.
+/// Checks only paths that are relative to the repository root. In the text, all other paths are
+/// relative to the path that precedes them.
 #[test]
 fn paths_of_the_map_exist() {
     let root = workspace();

@@ -28,8 +28,7 @@ pub(crate) struct Module {
 pub(crate) struct Modules(pub(crate) BTreeMap<ModulePath, Module>);
 
 impl Modules {
-    /// Reads the modules of a crate from its source directory, both of its library and of its
-    /// binary.
+    /// Reads the modules of a crate's library and binary from its source directory.
     pub(crate) fn read(&mut self, name: &str, source: &Path) {
         for root in ["lib.rs", "main.rs"] {
             let file = source.join(root);

@@ -330,7 +330,7 @@ async fn keys_and_policies_change_without_rejecting_valid_tokens() {
         let mut policy = provider("", &json!({"jwks": {"configMapRef": {"name": "keys"}}}));
         let mut objects = vec![map, access_policy("users", of_gateway(), &policy)];
         if !number.is_multiple_of(3) {
-            // With this policy, the route refers to a different token set.
+            // This policy changes which tokens the route requires.
             policy["authorization"] = json!({"rules": [{"action": "Allow",
                 "claims": [{"name": "sub", "values": ["ann", number.to_string()]}]}]});
             objects.push(access_policy("own", of_route("shop"), &policy));

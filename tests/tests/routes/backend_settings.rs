@@ -137,8 +137,8 @@ async fn hash_keeps_clients_and_checks_remove_endpoints() {
     checks.same("endpoints of all users", by_user.len(), 2);
     let both = BTreeSet::from(["one".to_owned(), "two".to_owned()]);
     for path in ["/least", "/random", "/checked"] {
-        // After a slow start, a worker may prefer one endpoint for several requests: as many as the
-        // endpoint's weight has increased by.
+        // After a slow start, a worker may send several requests in a row to one endpoint: as many
+        // as the endpoint's weight has grown by.
         turn(&agent, path, "", &both, &mut checks).await;
     }
     let path = "/kept";

@@ -558,8 +558,8 @@ fn cors_routes() -> Vec<Value> {
     ]
 }
 
-/// Returns routes with CORS filters for which Envoy itself sends the response: a redirect, or
-/// status 500 because the route has no backend.
+/// Returns routes with CORS filters and without backends. Envoy itself responds to their requests,
+/// with a redirect or with status 500.
 fn cors_routes_without_backend() -> Vec<Value> {
     let cors = json!({"type": "CORS", "cors": {
         "allowOrigins": ["https://app.test", "https://*.wild.test"],
@@ -634,7 +634,7 @@ async fn cors_without_backend(agent: &AgentUnderTest, checks: &mut Checks) {
     checks.status(options, 302).await;
 }
 
-/// Returns the elements of a header that is a list, in lower case.
+/// Returns the elements of a list-valued header, in lower case.
 fn list(value: Option<&str>) -> Vec<String> {
     let mut elements: Vec<String> = value
         .unwrap_or_default()

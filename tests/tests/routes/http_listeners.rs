@@ -15,7 +15,7 @@ use sesame_tests::manifests::{
 #[tokio::test(flavor = "multi_thread")]
 async fn request_reaches_only_most_specific_listener() {
     let backend = Backend::start("a").await;
-    // Columns: a listener, its hostname, and a host that belongs to the listener.
+    // Columns: a listener, its hostname, and a host that the listener serves.
     let listeners = [
         ("empty", "", "bar.com"),
         ("wild", "*.example.com", "bar.example.com"),

@@ -214,8 +214,8 @@ fn header_routes() -> Vec<Value> {
         http_route(
             "header-twice",
             &["header-twice.test"],
-            // Header names are case-insensitive. If a rule matches a name twice, only the first of
-            // the two matches counts.
+            // Header names are case-insensitive. If a match lists a name twice, only the first
+            // entry counts.
             &[rule_to(
                 "a",
                 &[json!({"headers": [

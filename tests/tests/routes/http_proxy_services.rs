@@ -200,8 +200,8 @@ async fn annotated_services_are_reached_by_protocol() {
     checks.finish();
 }
 
-/// Starts a backend that responds to a single request. The receiver is notified when the connection
-/// is closed.
+/// Starts a backend that responds to a single request. The returned receiver is notified when the
+/// connection is closed.
 async fn one_answer() -> (SocketAddr, oneshot::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");

@@ -63,7 +63,7 @@ async fn fetched_keys_rotate_and_survive_outages() {
         .wait_served(&by_old, |reply| reply.status == 401)
         .await;
 
-    // The last good keys must survive an invalid response and an outage, even after a reboot.
+    // The last good keys must stay in use despite an invalid response, an outage and a reboot.
     let load = Load::start(&Plan::new(vec![by_new.clone()]));
     server.publish(200, r#"{"keys": []}"#);
     let no_key = |status: &Value| errors(status).iter().any(|it| it.contains("no usable key"));

@@ -23,7 +23,7 @@ use sesame_tests::wait::eventually;
 /// Number of times that a route's backend is changed.
 const SWITCHES: usize = 40;
 
-/// Number of requests. It is so high that every backend is chosen at least once.
+/// Number of requests. It is high enough for every backend to be chosen at least once.
 const TRIES: u32 = 120;
 
 fn to(backends: &[(&str, u32)]) -> Value {

@@ -94,7 +94,7 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// Returns the rows of the file. In each row, `H` is replaced by the row's own host.
+/// Returns the rows of the file. In each row, `H` is replaced with the row's own host.
 fn rows() -> Vec<Row> {
     let rows: Vec<Value> = serde_saphyr::from_str(ROWS).expect("rows");
     let numbered = rows.into_iter().enumerate();
@@ -230,7 +230,7 @@ impl Claim {
     }
 }
 
-/// Rows that are tested on the same Gateway, and the Gateway's objects without backends.
+/// Rows that are tested on the same Gateway, and all objects of the Gateway except backends.
 struct Together {
     rows: Vec<(usize, Row)>,
     objects: Vec<Value>,

@@ -85,7 +85,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "older",
             &[
                 http_listener("same", 80, "older.test"),
-                // This listener conflicts with a listener of the Gateway, which wins.
+                // This listener conflicts with a listener of the Gateway, and loses.
                 http_listener("lost", 80, "gateway.test"),
                 https_listener("https", 443, "older.test", "pair"),
                 http_listener("alone", 8080, ""),
@@ -98,7 +98,7 @@ async fn set_listeners_are_served_beside_gateway_listeners() {
             "younger",
             &[
                 https_listener("https", 443, "younger.test", "pair"),
-                // This listener conflicts with a listener of the older ListenerSet, which wins.
+                // This listener conflicts with a listener of the older ListenerSet, and loses.
                 http_listener("same", 80, "older.test"),
                 l4_listener("tcp", 8080, "TCP"),
             ],
@@ -358,7 +358,7 @@ async fn ports_of_sets_leave_half_of_the_connections() {
     let added: Vec<Value> = added
         .map(|port| http_listener(&format!("p{port}"), *port, ""))
         .collect();
-    // If Envoy may have 1024 descriptors, 312 connections are left for clients.
+    // If Envoy is limited to 1024 descriptors, 312 client connections are possible.
     let setup = Setup::with_ports(&ports).wrapper(&["prlimit", "--nofile=1024:1024"]);
     let agent = setup.start(&[("all.yaml", &yaml(&objects))]);
     agent.wait_ok(&agent.get(80, "a.test", "/")).await;

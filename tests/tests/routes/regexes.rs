@@ -169,7 +169,7 @@ fn taken(patterns: &'static [&'static str]) -> BTreeMap<&'static str, bool> {
 }
 
 /// Returns true if Envoy accepts a route table with the given expression. A placeholder is rendered
-/// and then replaced by the expression, because the renderer might omit the expression itself.
+/// and then replaced with the expression, because the renderer might omit the expression itself.
 async fn envoy_takes(envoy: &Path, directory: &Path, pattern: &str) -> bool {
     let placeholder = "q".repeat(pattern.len());
     let route = Route {

@@ -334,7 +334,7 @@ async fn session_survives_endpoint_changes_and_hides_endpoint() {
     checks.finish();
 }
 
-/// Checks that the session is a digest, which does not reveal an address.
+/// Checks that the session's value is a digest, which reveals no address.
 fn opaque(checks: &mut Checks, session: &str) {
     let digits = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
     let is_digest = session.len() == 32 && session.bytes().all(digits);

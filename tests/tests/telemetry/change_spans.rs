@@ -28,7 +28,7 @@ fn endpoint(collecting: &Collecting) -> String {
     format!("--spans-endpoint=http://{}", collecting.address())
 }
 
-/// Waits for the trace of a change to the given object and to no other. The trace must contain all
+/// Waits for the trace of a change that affects only the given object. The trace must contain all
 /// of the given spans, and a revision that starts with `revision`.
 async fn trace_of(
     collecting: &Collecting,

@@ -85,7 +85,7 @@ async fn listener_survives_broken_secret_but_not_deletion() {
     }
 
     // Other changes must still be applied. The certificate must survive a restart of the agent
-    // alone, and one of both the agent and Envoy.
+    // alone, and a restart of both the agent and Envoy.
     let kept = |number: u8| {
         let mut rule = rule_to("a", &[]);
         rule["filters"] = json!([{

@@ -31,8 +31,8 @@ pub(crate) fn compare(
             ..
         } => {
             // A response from Envoy itself may lack the marker of its route, but never has the
-            // marker of another route. There is one exception: Envoy rejects malformed authorities
-            // with the headers of a route, and `explain` does not determine that route.
+            // marker of another route. There is one exception: Envoy's response to a malformed
+            // authority has the headers of a route that `explain` does not determine.
             let is_refused = route.is_none() && *status == 400;
             if marker.is_some() && !is_refused && marker != route.as_deref() {
                 return Err(format!("the route is {marker:?}, not {route:?}"));

@@ -50,7 +50,7 @@ const EXPRESSIONS: [&str; 6] = [
 const VALUES: [&str; 3] = ["1", "2", "one"];
 pub(crate) const METHODS: [&str; 5] = ["GET", "POST", "PUT", "DELETE", "OPTIONS"];
 
-/// A world, which consists of objects, and its number.
+/// The objects of a world, and its number.
 pub(crate) struct GeneratedWorld {
     number: usize,
     objects: Vec<Value>,

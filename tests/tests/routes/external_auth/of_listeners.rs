@@ -66,7 +66,7 @@ async fn clients_cannot_choose_routes_by_headers_of_services() {
     checks.finish();
 }
 
-/// Other tenants on the port must keep their connections, so Envoy must not replace its listener.
+/// Other tenants on the port must keep their connections, so its listener must not be replaced.
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_of_a_listener_leave_the_port_alone() {
     let (main, auth) = (

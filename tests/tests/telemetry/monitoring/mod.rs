@@ -88,8 +88,8 @@ fn expressions() -> Vec<String> {
     of_panels.chain(of_alerts).collect()
 }
 
-/// Returns the `sesame_` metrics in an expression. Also returns the labels in it, which are in `by
-/// (…)` or before `=`.
+/// Returns the `sesame_` metrics in an expression, and the labels that it contains in `by (…)` or
+/// before `=`.
 fn named(expression: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let metrics = expression

@@ -122,7 +122,7 @@ async fn private_keys_are_only_sealed_or_for_envoy() {
         }
     }
 
-    // Check that the search finds keys that the test has put there.
+    // Check the search itself: it must find keys that the test writes into the two directories.
     let planted = state.join("planted");
     fs::write(&planted, yaml(&[in_files.secret("planted")])).expect("written");
     let found = open_files(&traces, &state, &runtime);

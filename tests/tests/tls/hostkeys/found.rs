@@ -1,4 +1,4 @@
-//! Searches for private keys where none may be.
+//! Searches for private keys in places that must not contain any.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};

@@ -30,8 +30,8 @@ use super::renewed::{Renewal, RenewedPair, write};
 
 const GATEWAY: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
-/// Returns a Gateway with two listeners. The Secret of one exists only as files, and the other
-/// listener needs no Secret.
+/// Returns a Gateway with two listeners. The first needs a Secret that exists only as files, and
+/// the second needs no Secret.
 fn objects(backend: &Backend) -> Vec<Value> {
     let mut objects = edge(&[
         https_listener("https", 443, "", "pair"),
@@ -306,7 +306,7 @@ async fn cluster_host_uses_local_key_unknown_to_controller() {
         assert!(!traces.iter().any(|it| it.are_in(log.as_bytes())), "{log}");
     }
 
-    // While the key file is missing, restart the agent without Envoy and the controller.
+    // While the key file is missing and the controller is down, restart the agent and Envoy.
     agent.wait_stored().await;
     let last = authority.issue(&["a.test"]);
     files.renew(&last);

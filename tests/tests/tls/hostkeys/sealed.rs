@@ -240,7 +240,7 @@ async fn plain_state_is_sealed_and_can_be_unsealed() {
         let found = traces.files(&state);
         holds(found.is_empty(), || format!("{found:?}"))
     };
-    // Manifests are stored only after the change in them is served.
+    // The manifests are stored only after their change has been served.
     eventually("nothing is in clear", TEST_TIMEOUT, nothing).await;
     host.start_alone();
     host.agent.wait_ok(&host.over_tls()).await;

@@ -99,7 +99,7 @@ async fn thousands_of_certificates_are_served_on_one_port() {
         let host = host(number);
         let request = agent.get(443, &host, "/").tls(&host, &authority.trust());
         agent.wait_ok(&request).await;
-        // Except for number 1, no certificate covers `h1.test`, which another listener serves.
+        // Only certificate 1 covers `h1.test`. Other connections get 404 for this host.
         let other = agent
             .get(443, "h1.test", "/")
             .tls(&host, &authority.trust());

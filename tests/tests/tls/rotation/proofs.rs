@@ -71,7 +71,7 @@ fn every_kind() -> Vec<Value> {
         with("one", &json!({"projectsesame.io/alpn": "h2"})),
         https_listener("wild", 443, "*.wild.test", "wild"),
         https_listener("rest", 443, "", "rest"),
-        // This listener is on a different port. Clients must present a certificate to it.
+        // This listener is on a different port, and requires client certificates.
         https_listener("closed", 444, "closed.test", "closed"),
     ]
 }

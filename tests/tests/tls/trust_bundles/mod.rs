@@ -331,7 +331,7 @@ async fn revoked_client_is_refused_at_next_handshake() {
             now != before && status["gateways"][0]["wanted"] == now.as_str()
         })
         .await;
-    // Envoy has no open connection to this Service, which would remain open despite the new list.
+    // Envoy has no connections to this Service. Open connections would survive the new list.
     let other_backend = agent.get(443, "a.test", "/second");
     let other_backend = other_backend.tls("a.test", &servers.trust());
     wait_untrusted(&agent, &other_backend.showing(&good)).await;
