@@ -4,14 +4,30 @@ use sesame_proto::expressions::{self, MAX_INSTRUCTIONS, MAX_PER_ORIGINS, is_of_o
 use sesame_proto::schema::cors_origin::Kind;
 use sesame_proto::schema::{Cors, CorsOrigin};
 
+use super::details::Details;
+use super::roots::Root;
 use crate::api::ProxyCors;
 use crate::resolve::filters::cors;
 use crate::resolve::syntax::limits::{self, MAX_CORS_ENTRIES};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{durations, names};
 
+/// Returns the policy of a root, or `None` if there is none or it is invalid.
+pub(super) fn of_root(
+    root: &Root<'_>,
+    regexes: &mut Regexes,
+    details: &mut Details,
+) -> Option<Cors> {
+    let read = read(root.virtualhost.cors_policy.as_ref()?, regexes);
+    let report = |why| {
+        let why = format!("corsPolicy: {why}; responses have no CORS headers");
+        details.error(&root.name, ("CORSError", "PolicyDidNotParse"), why);
+    };
+    read.map_err(report).ok()
+}
+
 /// Reads the policy. Errors start with the field path relative to the policy.
-pub(super) fn read(spec: &ProxyCors, regexes: &mut Regexes) -> Result<Cors, String> {
+fn read(spec: &ProxyCors, regexes: &mut Regexes) -> Result<Cors, String> {
     let ProxyCors {
         allow_credentials,
         allow_origin,

@@ -212,15 +212,7 @@ fn add<'w>(
         details.error(&root.name, words, why);
         return;
     }
-    let policy = root.virtualhost.cors_policy.as_ref();
-    let policy = policy.map(|policy| cors::read(policy, lookup.regexes));
-    let policy = policy.and_then(|read| {
-        let report = |why| {
-            let why = format!("corsPolicy: {why}; responses have no CORS headers");
-            details.error(&root.name, ("CORSError", "PolicyDidNotParse"), why);
-        };
-        read.map_err(report).ok()
-    });
+    let policy = cors::of_root(root, lookup.regexes, details);
     // Secrets of providers are looked up in the root's namespace, whoever owns the included routes.
     let owner = RuleOwner::of(Kind::HttpProxy, &root.proxy.metadata);
     let providers = TokenProviders::read(root, &mut lookup.rule_context(&owner));
