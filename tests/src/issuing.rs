@@ -14,27 +14,37 @@ use tokio::task::JoinHandle;
 
 use crate::certs::{Authority, Leaf};
 
-/// Host name in the server's certificate and in the key set's URI.
-const NAME: &str = "localhost";
-
 /// The published response: its status and body.
 type Published = Arc<Mutex<(u16, String)>>;
 
 /// A running server, which stops on drop.
 pub struct Issuing {
+    /// Host in the server's certificate and in the key set's URI.
+    host: String,
     address: SocketAddr,
     published: Published,
     task: JoinHandle<()>,
 }
 
 impl Issuing {
-    /// Starts a server that has a certificate from `authority` and publishes the given key set.
+    /// Starts a server on `localhost` that has a certificate from `authority` and publishes the
+    /// given key set.
     pub async fn start(authority: &Authority, keys: &str) -> Self {
-        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        Self::start_at(("localhost", Ipv4Addr::LOCALHOST), authority, keys).await
+    }
+
+    /// Starts a server with this host and address.
+    pub async fn start_at(
+        (host, address): (&str, Ipv4Addr),
+        authority: &Authority,
+        keys: &str,
+    ) -> Self {
+        let address = (address, 0).into();
         let published = Published::new(Mutex::new((200, keys.to_owned())));
-        let leaf = authority.issue(&[NAME]);
+        let leaf = authority.issue(&[host]);
         let (address, task) = serve(address, &leaf, &published).await;
         Self {
+            host: host.to_owned(),
             address,
             published,
             task,
@@ -43,7 +53,7 @@ impl Issuing {
 
     /// Returns the URI of the key set.
     pub fn uri(&self) -> String {
-        format!("https://{NAME}:{}/keys", self.address.port())
+        format!("https://{}:{}/keys", self.host, self.address.port())
     }
 
     /// Replaces the response.

@@ -13,7 +13,7 @@ use sesame_tests::issuing::Issuing;
 use sesame_tests::manifests::{
     access_policy, backend_policy, edge, http_listener, plain_route, served, traffic_policy,
 };
-use sesame_tests::network;
+use sesame_tests::network::{self, BACKENDS};
 use sesame_tests::tokens::Issuer;
 
 const POLICIES: &str = "/apis/projectsesame.io/v1alpha1/namespaces/default";
@@ -164,7 +164,9 @@ async fn policies_are_programmed_when_hosts_serve_them() {
 async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &Request) {
     let authority = Authority::new("issuer");
     let issuer = Issuer::new("i", "fetched");
-    let server = Issuing::start(&authority, &Issuer::jwks(&[&issuer])).await;
+    let keys = Issuer::jwks(&[&issuer]);
+    let host = BACKENDS.to_string();
+    let server = Issuing::start_at((&host, BACKENDS), &authority, &keys).await;
     let remote = json!({"uri": server.uri(), "caCertificateRef": {"name": "issuer-ca"}});
     let policy = of_access(&tokens(&json!({"remote": remote})));
     let ca = Authority::config_map("issuer-ca", &[&authority]);
@@ -183,6 +185,20 @@ async fn fetched_keys(cluster: &TestCluster, agent: &AgentUnderTest, request: &R
     };
     let list = cluster.until("a copy", copies, has(1)).await;
     assert_eq!(list["items"][0]["data"]["uri"], server.uri());
+    // The controller must not reach servers that endpoints cannot reach.
+    for (host, expected) in [
+        ("localhost", "(loopback)"),
+        ("169.254.169.254", "link-local"),
+    ] {
+        let remote = json!({"uri": format!("https://{host}/keys")});
+        let policy = of_access(&tokens(&json!({"remote": remote})));
+        cluster.apply_all(&[policy]).await;
+        let refuses = |list: &Value| {
+            let error = list["items"][0]["data"]["error"].as_str();
+            error.is_some_and(|error| error.contains(expected))
+        };
+        cluster.until("a refusal", copies, refuses).await;
+    }
     cluster
         .delete(&format!("{POLICIES}/accesspolicies/app"))
         .await;
