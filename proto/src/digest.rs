@@ -1,6 +1,6 @@
 //! Canonical order and digests of snapshots.
 //!
-//! Lists whose order has no meaning are sorted by the keys that `snapshot.proto` states. Other
+//! Lists whose order has no meaning are sorted by the keys that `snapshot.proto` specifies. Other
 //! lists, such as routes, a rule's backends and headers, keep their order. The schema has no maps,
 //! which could be encoded in random order. Therefore, the same canonical snapshot always has the
 //! same bytes.

@@ -155,8 +155,8 @@ enum Command {
     /// connection.
     #[command(subcommand)]
     Bundle(bundle::BundleCommand),
-    /// Print this host's public key, to which bundles encrypt private keys; creates the key if
-    /// missing.
+    /// Print this host's public key, with which the private keys in bundles are encrypted; create
+    /// the key if it does not exist.
     Identity(identity::IdentityArgs),
     /// Manage the public keys that may sign bundles for this host.
     #[command(subcommand)]

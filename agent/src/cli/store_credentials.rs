@@ -68,7 +68,7 @@ fn store_sealed(
     .with_context(|| format!("--state-dir {}", state.display()))
 }
 
-/// Stores credentials from standard input, for `join` as root.
+/// Stores credentials read from standard input. Called by `join` when it runs as root.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     /// State directory of the agent.

@@ -29,7 +29,7 @@ pub(crate) struct WhyArgs {
     /// agent.
     #[arg(long, value_name = "DIR", conflicts_with = "state_dir")]
     manifests: Option<PathBuf>,
-    /// Kind of the object, in any case: singular, plural or short.
+    /// Kind of the object: singular, plural or short name, case-insensitive.
     #[arg(value_name = "KIND", value_parser = kind)]
     kind: Kind,
     /// The object; the namespace defaults to `default`.

@@ -128,7 +128,7 @@ fn again(error: &kube::Error) -> bool {
 fn judge(what: &'static str, error: &kube::Error, host: &str) -> JoinError {
     match error {
         kube::Error::Api(status) if matches!(status.code, 401 | 404) => JoinError::Unknown,
-        // The Secret already exists, so the join token was claimed before.
+        // The Secret already exists, so the join token has already been claimed.
         kube::Error::Api(status) if status.code == 409 => JoinError::Used(host.to_owned()),
         error => JoinError::Refused {
             what,

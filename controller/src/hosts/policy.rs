@@ -73,8 +73,8 @@ fn forbidden(host: &str, account_uid: &str) -> [(Secret, &'static str); 2] {
     ]
 }
 
-/// Returns true if this rule of our policy rejected the request. The message is compared, because
-/// other checks of the API server use the same status code.
+/// Returns true if this rule of our policy rejected the request. Also compares the message,
+/// because other API server checks return the same status code.
 fn is_refusal(status: &Status, words: &str) -> bool {
     status.code == 422
         && status.message.contains(&format!("'{POLICY}'"))

@@ -43,7 +43,7 @@ const CONFLICT_PAUSES: Backoff = Backoff::new(Duration::from_millis(200), Durati
 /// Delay between removing Pods from routing and deleting their workload. During the delay, all
 /// nodes learn of the removal.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// Pause before retrying to watch a kind that the API server does not serve yet.
+/// Pause before trying again to watch a kind that the API server does not serve yet.
 const PAUSE: Duration = Duration::from_secs(5);
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";
 

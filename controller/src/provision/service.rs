@@ -109,8 +109,8 @@ pub(super) fn needs_ports(settings: &GatewaySettings) -> bool {
     )
 }
 
-/// Adds the configured labels and annotations to the Service. Entries that the Gateway or the
-/// controller sets take precedence.
+/// Adds the configured labels and annotations to the Service. Entries set by the Gateway or the
+/// controller take precedence.
 fn decorate(service: &mut Value, settings: &GatewaySettings) {
     if *settings.publishing_type() == PublishingType::UpstreamGateway {
         // With a second Gateway, the labels and annotations apply to its infrastructure instead.

@@ -96,8 +96,8 @@ async fn body(request: &KeySetRequest) -> Result<Bytes, FetchError> {
     }
 }
 
-fn invalid(error: impl ToString) -> FetchError {
-    FetchError::Uri(error.to_string())
+fn invalid(error: impl Into<hyper::http::Error>) -> FetchError {
+    FetchError::Uri(error.into().to_string())
 }
 
 /// Returns the permitted addresses of a host, or an error if there are none.

@@ -115,7 +115,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
                 changed = self.requests.changed() => if changed.is_err() { return false },
                 is_open = inactive(&mut active) => return is_open,
                 Some(ended) = fetches.join_next() => match ended {
-                    Ok(fetched) => self.store(&mut kept, fetched).await,
+                    Ok(outcome) => self.store(&mut kept, outcome).await,
                     Err(error) => {
                         tracing::error!(%error, "a fetch failed unexpectedly; restarting all");
                         fetches.shutdown().await;

@@ -100,8 +100,8 @@ pub(super) fn patched_endpoints(encoded: &[u8], delta: &EndpointDelta) -> Option
     patch(encoded, endpoints::PLACE, added_by_name, removed).map(Bytes::from)
 }
 
-/// Adds and removes entries in an encoded list that is sorted by name. `place` contains two field
-/// numbers: that of the list, and that of the name in an entry.
+/// Adds and removes entries in an encoded list that is sorted by name. `place` contains the field
+/// number of the list, and the field number of the name in an entry.
 fn patch<M: Message>(
     encoded: &[u8],
     place: (u32, u32),

@@ -17,8 +17,8 @@ pub(super) struct Differences<'e> {
     pub(super) replaced: Vec<&'e [u8]>,
 }
 
-/// Compares two versions of a list. `place` contains two field numbers: that of the list, and that
-/// of the name in a message.
+/// Compares two versions of a list. `place` contains the field number of the list, and the
+/// field number of the name in a message.
 pub(super) fn differences<'e>(
     before: &'e [u8],
     now: &'e [u8],

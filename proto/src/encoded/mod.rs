@@ -160,7 +160,7 @@ impl EncodedSnapshot {
         Some(changed)
     }
 
-    /// Compares the parts with those of `before`, byte for byte.
+    /// Compares the parts with `before`'s parts, byte for byte.
     pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
         let (now, then) = (&self.parts, &before.parts);
         UnchangedParts {
@@ -198,7 +198,7 @@ impl EncodedSnapshot {
         &self.shared_filters
     }
 
-    /// Returns the default filters, for virtual hosts without filters of their own.
+    /// Returns the default filters, for virtual hosts that have no filters.
     pub fn filters(&self) -> Option<&RequestFilters> {
         self.filters.as_deref()
     }
@@ -312,8 +312,7 @@ impl EncodedSnapshot {
         &self.addresses
     }
 
-    /// Returns the external ports of the listeners. Each comes with the port that hosts open for
-    /// it.
+    /// Returns the external ports of the listeners, each with the port that hosts open for it.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
         &self.ports
     }

@@ -114,8 +114,8 @@ pub(super) fn hostnames(table: &RouteTable) -> usize {
         .count()
 }
 
-/// Returns true if a virtual host has routes of its own. Other virtual hosts only respond with 421,
-/// and their number depends on how many listeners share the port.
+/// Returns true if a virtual host has any routes. Other virtual hosts only respond with 421, and
+/// their number depends on how many listeners share the port.
 pub(super) fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;

@@ -12,7 +12,7 @@ use crate::schema::{KeyRef, TrustBundle};
 pub struct Substitutes {
     /// Key pairs.
     pub pairs: BTreeMap<String, (KeyRef, KeyPair)>,
-    /// Trust bundles. A bundle without revocation lists keeps those of the bundle that it replaces.
+    /// Trust bundles. A bundle without revocation lists keeps the replaced bundle's lists.
     pub bundles: BTreeMap<String, TrustBundle>,
 }
 

@@ -149,8 +149,8 @@ async fn everything_else_is_served_without_trust_bundle_access() {
     let (servers, partners) = (Authority::new("servers"), Authority::new("partners"));
     cluster.apply_all(&[bundle(&[&partners])]).await;
     cluster.apply_all(&objects(&servers)).await;
-    // The listener that needs the bundle must reject all requests. The other listener must be
-    // served.
+    // The listener that needs the bundle must reject all requests. The other listener must keep
+    // serving requests.
     eventually("the rest is published", TEST_TIMEOUT, async || {
         let publication = publication(cluster.admin(), &edge_name()).await?;
         let ports = &publication.snapshot.ports;

@@ -161,8 +161,9 @@ impl Pacing {
         Turn::Ahead { queue: ahead, next }
     }
 
-    /// Returns when a change in this queue may be published. `None` means immediately: this queue
-    /// or the total is below its share, or endpoints have waited long enough.
+    /// Returns the time at which a change in this queue may be published. `None` means
+    /// immediately: this queue or the total is below its share, or endpoints have waited long
+    /// enough.
     fn due(&self, queue: Queue, now: Instant) -> Option<Instant> {
         if self.percent >= 100 {
             return None;

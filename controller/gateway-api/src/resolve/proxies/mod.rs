@@ -190,7 +190,7 @@ fn add<'w>(
         // Do not fall back to other listeners, because they lack the host's TLS settings.
         found.https.clear();
     } else if tls::validates_clients(root) {
-        // Other listeners do not validate clients as this root requires.
+        // Other listeners do not validate clients in the way that this root requires.
         found
             .https
             .retain(|(place, _)| listeners.is_added(*place, owner));
