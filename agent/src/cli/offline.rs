@@ -44,7 +44,7 @@ pub(crate) fn read(dir: &Path, host: &HostArgs, keys: RemoteKeys) -> anyhow::Res
     if !requests.is_empty() {
         let copies = copies(&requests, keys)?;
         manifests.take_local(&Substitutes::default(), (&options.namespace, &copies));
-        scan = manifests.scan();
+        scan = manifests.rescan_paths(&[]);
     }
     let resolution = resolve(manifests.world(), &options);
     Ok(Offline {
@@ -55,9 +55,7 @@ pub(crate) fn read(dir: &Path, host: &HostArgs, keys: RemoteKeys) -> anyhow::Res
 }
 
 fn copies(requests: &KeySetRequests, keys: RemoteKeys) -> anyhow::Result<KeySetCopies> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = super::agent::runtime()?;
     let copies = requests.iter().map(|(name, request)| {
         let uri = request.uri.clone();
         let jwks = match keys {

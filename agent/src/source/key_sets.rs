@@ -56,11 +56,10 @@ impl FetchedKeySets {
 
     /// Replaces the list of requested key sets.
     pub(crate) fn request(&self, requests: KeySetRequests) {
+        let requests = Some(Arc::new(requests));
         self.requests.send_if_modified(|known| {
-            let differs = known.as_deref() != Some(&requests);
-            if differs {
-                *known = Some(Arc::new(requests));
-            }
+            let differs = *known != requests;
+            *known = requests;
             differs
         });
     }

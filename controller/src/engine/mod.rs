@@ -218,9 +218,9 @@ impl Engine {
             return;
         }
         let (world, options) = (state.world(), &self.settings.options);
-        let key_sets = RemoteKeySets::of(world, options).requests();
-        replace(&self.key_sets, Some(Arc::new(key_sets)));
-        let wanted: BTreeSet<ObjectKey> = references(world, options);
+        let key_sets = RemoteKeySets::of(world, options);
+        replace(&self.key_sets, Some(Arc::new(key_sets.requests())));
+        let wanted: BTreeSet<ObjectKey> = references(world, options, &key_sets);
         if let Some(references) = state.refer_to(&wanted) {
             self.references.send_replace(references);
         }

@@ -18,7 +18,11 @@ use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 /// Returns the objects referenced by this controller's Gateways, ListenerSets, HTTPProxies,
 /// Ingresses and policies.
-pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey> {
+pub(crate) fn references(
+    world: &World,
+    options: &Options,
+    key_sets: &RemoteKeySets<'_>,
+) -> BTreeSet<ObjectKey> {
     let mut found = Referenced::default();
     let ours: BTreeSet<&str> = world
         .gateway_classes
@@ -75,7 +79,7 @@ pub(crate) fn references(world: &World, options: &Options) -> BTreeSet<ObjectKey
         }
     }
     found.policies(world);
-    for ObjectKey { kind, name } in RemoteKeySets::of(world, options).references() {
+    for ObjectKey { kind, name } in key_sets.references() {
         let reference = ObjectRef {
             name: name.name,
             ..ObjectRef::default()
@@ -352,13 +356,12 @@ spec:
     tls: {secretName: pair, clientValidation: {caSecret: authorities, crlSecret: lists/revoked}}
 "#,
         );
-        let found = references(
-            &world,
-            &Options {
-                controller_name: "example.com/ours".to_owned(),
-                ..Options::default()
-            },
-        );
+        let options = Options {
+            controller_name: "example.com/ours".to_owned(),
+            ..Options::default()
+        };
+        let key_sets = RemoteKeySets::of(&world, &options);
+        let found = references(&world, &options, &key_sets);
         let found: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(
             found,

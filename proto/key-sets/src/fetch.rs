@@ -132,7 +132,6 @@ fn permitted(ip: IpAddr, permits_local: bool) -> Result<(), FetchError> {
 }
 
 fn tls(trust: &KeySetTrust) -> Result<ClientConfig, FetchError> {
-    let error = |why: String| FetchError::Trust(why);
     let mut roots = RootCertStore::empty();
     match trust {
         KeySetTrust::System => {
@@ -141,20 +140,20 @@ fn tls(trust: &KeySetTrust) -> Result<ClientConfig, FetchError> {
         }
         KeySetTrust::Pem(text) => {
             for certificate in pem::read::<CertificateDer<'_>>(text.as_bytes()) {
-                let certificate = certificate.map_err(|it| error(it.to_string()))?;
+                let certificate = certificate.map_err(|it| FetchError::Trust(it.to_string()))?;
                 let added = roots.add(certificate);
-                added.map_err(|it| error(it.to_string()))?;
+                added.map_err(|it| FetchError::Trust(it.to_string()))?;
             }
         }
         KeySetTrust::Unavailable => {}
     }
     if roots.is_empty() {
-        return Err(error("there are none".to_owned()));
+        return Err(FetchError::Trust("there are none".to_owned()));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|it| error(it.to_string()))?;
+        .map_err(|it| FetchError::Trust(it.to_string()))?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 

@@ -134,6 +134,9 @@ impl<S: KeySetStore> KeySetKeeper<S> {
     /// Restores copies that another writer has changed or deleted, and discards keys that are too
     /// old, whether or not a fetch has failed.
     async fn restore(&self, kept: &mut BTreeMap<String, Kept>) {
+        if kept.is_empty() {
+            return;
+        }
         let Ok(found) = self.store.load().await else {
             return;
         };
@@ -175,7 +178,7 @@ impl<S: KeySetStore> KeySetKeeper<S> {
         let uri = &request.uri;
         let now = Timestamp::now();
         let outcome = outcome.map_err(|error| error.to_string());
-        let copy = next_copy(Some(&kept.stored), uri, outcome, now);
+        let copy = next_copy(&kept.stored, uri, outcome, now);
         let is_good = copy.error.is_empty();
         let was_good = kept.stored.error.is_empty();
         if was_good && !is_good {

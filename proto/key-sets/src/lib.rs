@@ -7,11 +7,12 @@
 //! ```
 //! use jiff::Timestamp;
 //! use sesame_key_sets::next_copy;
+//! use sesame_proto::key_sets::KeySetCopy;
 //!
 //! let uri = "https://issuer.test/keys";
 //! let start = Timestamp::UNIX_EPOCH;
-//! let good = next_copy(None, uri, Ok("{}".to_owned()), start);
-//! let later = next_copy(Some(&good), uri, Err("no route to host".to_owned()), start);
+//! let good = next_copy(&KeySetCopy::default(), uri, Ok("{}".to_owned()), start);
+//! let later = next_copy(&good, uri, Err("no route to host".to_owned()), start);
 //! assert_eq!((later.jwks.as_str(), later.error.as_str()), ("{}", "no route to host"));
 //! ```
 
@@ -39,7 +40,7 @@ const HEARTBEAT: Duration = Duration::from_secs(60 * 60);
 
 /// Returns the copy after a fetch at `now`. `fetched` contains the keys in canonical form.
 pub fn next_copy(
-    before: Option<&KeySetCopy>,
+    before: &KeySetCopy,
     uri: &str,
     fetched: Result<String, String>,
     now: Timestamp,
@@ -56,11 +57,12 @@ pub fn next_copy(
         }
         Err(error) => printable(&error),
     };
-    let before = before.filter(|it| it.uri == uri && !is_too_old(it, now));
+    let is_usable = before.uri == uri && !is_too_old(before, now);
+    let before = is_usable.then(|| before.clone()).unwrap_or_default();
     KeySetCopy {
         uri,
         error,
-        ..before.cloned().unwrap_or_default()
+        ..before
     }
 }
 
@@ -71,7 +73,7 @@ fn expired(copy: &KeySetCopy, now: Timestamp) -> Option<KeySetCopy> {
         "" => "it was not fetched in time",
         error => error,
     };
-    is_expired.then(|| next_copy(Some(copy), &copy.uri, Err(error.to_owned()), now))
+    is_expired.then(|| next_copy(copy, &copy.uri, Err(error.to_owned()), now))
 }
 
 /// Shortens an error, which may quote what the server sent, for use in statuses and logs.
@@ -113,11 +115,11 @@ mod tests {
     }
 
     fn fetched(jwks: &str, now: Timestamp) -> KeySetCopy {
-        next_copy(None, URI, Ok(jwks.to_owned()), now)
+        next_copy(&KeySetCopy::default(), URI, Ok(jwks.to_owned()), now)
     }
 
     fn failed(before: &KeySetCopy, now: Timestamp) -> KeySetCopy {
-        next_copy(Some(before), URI, Err("refused".to_owned()), now)
+        next_copy(before, URI, Err("refused".to_owned()), now)
     }
 
     #[test]
@@ -148,14 +150,19 @@ mod tests {
     #[test]
     fn error_is_short_and_printable() {
         let error = format!("bad\n{}", "x".repeat(1000));
-        let copy = next_copy(None, URI, Err(error), at(0));
+        let copy = next_copy(&KeySetCopy::default(), URI, Err(error), at(0));
         assert_eq!(copy.error.len(), MAX_ERROR);
         assert!(copy.error.starts_with("badx"));
     }
 
     #[test]
     fn copy_of_another_uri_is_not_used() {
-        let other = next_copy(None, "https://other.test", Ok("keys".to_owned()), at(0));
+        let other = next_copy(
+            &KeySetCopy::default(),
+            "https://other.test",
+            Ok("keys".to_owned()),
+            at(0),
+        );
         assert_eq!(failed(&other, at(1)).jwks, "");
     }
 
@@ -171,7 +178,7 @@ mod tests {
             assert_eq!(must_store(&good, &copy, now), expected, "{copy:?}");
         }
         let broken = failed(&good, at(60));
-        let other = next_copy(Some(&broken), URI, Err("timeout".to_owned()), at(120));
+        let other = next_copy(&broken, URI, Err("timeout".to_owned()), at(120));
         assert!(!must_store(&broken, &other, at(120)));
         assert!(!must_store(&broken, &other, at(86_400)));
     }

@@ -17,20 +17,14 @@ use sesame_tests::manifests::{
 };
 use sesame_tests::ports::free_port;
 
+use crate::access_tokens::{of_gateway, of_route};
+
 fn service(protocol: &str, name: &str, more: &Value) -> Value {
     let mut auth = json!({"protocol": protocol, "backendRef": {"name": name, "port": 80}});
     for (field, value) in more.as_object().into_iter().flatten() {
         auth[field] = value.clone();
     }
     json!({"extAuth": auth})
-}
-
-fn of_route(name: &str) -> Value {
-    json!({"kind": "HTTPRoute", "name": name})
-}
-
-fn of_gateway() -> Value {
-    json!({"kind": "Gateway", "name": "edge"})
 }
 
 fn by(request: &Request, user: &str) -> Request {

@@ -29,11 +29,11 @@ fn provider(keys: &str, more: &Value) -> Value {
     json!({"jwt": {"providers": [provider]}})
 }
 
-fn of_gateway() -> Value {
+pub(crate) fn of_gateway() -> Value {
     json!({"kind": "Gateway", "name": "edge"})
 }
 
-fn of_route(name: &str) -> Value {
+pub(crate) fn of_route(name: &str) -> Value {
     json!({"kind": "HTTPRoute", "name": name})
 }
 
@@ -91,7 +91,7 @@ fn objects(keys: &str) -> Vec<Value> {
     ]
 }
 
-fn bearer(request: Request, token: &str) -> Request {
+pub(crate) fn bearer(request: Request, token: &str) -> Request {
     request.header("authorization", &format!("Bearer {token}"))
 }
 

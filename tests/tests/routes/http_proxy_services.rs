@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 /// Returns a Secret with the authority's certificate.
-fn authority_secret(name: &str, authority: &Authority) -> Value {
+pub(crate) fn authority_secret(name: &str, authority: &Authority) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"name": name, "namespace": "default"},
         "stringData": {"ca.crt": authority.pem()}})

@@ -5,17 +5,20 @@ use sesame_tests::agent::Setup;
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
-use sesame_tests::client::Request;
 use sesame_tests::issuing::Issuing;
 use sesame_tests::manifests::{edge, http_listener, http_proxy, ingress_class, yaml};
 use sesame_tests::tokens::Issuer;
 
+use crate::access_tokens::bearer;
+use crate::http_proxy_services::authority_secret;
+
 const CORP: &str = "https://id.test";
 const PARTNER: &str = "https://partner.test";
 
-fn secret(name: &str, key: &str, text: &str) -> Value {
+/// Returns a Secret with a key set.
+fn secret(name: &str, jwks: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": {"name": name, "namespace": "default"}, "stringData": {key: text}})
+        "metadata": {"name": name, "namespace": "default"}, "stringData": {"jwks": jwks}})
 }
 
 /// Returns an HTTPProxy with two providers. By default, routes require a token from `corp`.
@@ -52,11 +55,6 @@ fn shop(uri: &str) -> Value {
     http_proxy("shop", &spec)
 }
 
-fn bearer(request: &Request, token: &str) -> Request {
-    let token = format!("Bearer {token}");
-    request.clone().header("authorization", &token)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_of_proxies_need_tokens_of_their_providers() {
     let authority = Authority::new("test");
@@ -69,15 +67,15 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
     // The included HTTPProxy's namespace has a Secret with the same name, but with other keys.
     let team = json!({"routes": [{"services": to, "permitInsecure": true}]});
     let mut team = http_proxy("child", &team);
-    let mut keys = secret("keys", "jwks", &Issuer::jwks(&[&partner]));
+    let mut keys = secret("keys", &Issuer::jwks(&[&partner]));
     for object in [&mut team, &mut keys] {
         object["metadata"]["namespace"] = json!("team");
     }
     all.extend([
         ingress_class(),
         authority.issue(&["shop.test"]).secret("shop"),
-        secret("ca", "ca.crt", authority.pem()),
-        secret("keys", "jwks", &Issuer::jwks(&[&corp])),
+        authority_secret("ca", &authority),
+        secret("keys", &Issuer::jwks(&[&corp])),
         shop(&server.uri()),
         child,
         team,
@@ -89,9 +87,7 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
     let by_corp = corp.token(&json!({}));
     let by_partner = partner.token(&json!({}));
     agent.wait_ok(&https("/open")).await;
-    agent
-        .wait_ok(&bearer(&https("/partner"), &by_partner))
-        .await;
+    agent.wait_ok(&bearer(https("/partner"), &by_partner)).await;
     let mut checks = Checks::default();
     let plain = |path: &str| agent.get(80, "shop.test", path);
     for (request, token, expected) in [
@@ -112,9 +108,9 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
         (plain("/partner"), &*by_partner, 200),
     ] {
         let with = if token.is_empty() {
-            request.clone()
+            request
         } else {
-            bearer(&request, token)
+            bearer(request, token)
         };
         checks.status(with, expected).await;
     }
@@ -122,7 +118,7 @@ async fn routes_of_proxies_need_tokens_of_their_providers() {
         (https("/"), &by_corp, false),
         (https("/partner"), &by_partner, true),
     ] {
-        if let Some(reply) = checks.reply(&bearer(&request, token)).await {
+        if let Some(reply) = checks.reply(&bearer(request.clone(), token)).await {
             let seen = reply.echo().value("authorization").is_some();
             checks.same(&request, &seen, &forwarded);
         }

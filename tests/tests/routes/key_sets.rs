@@ -10,6 +10,8 @@ use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{access_policy, edge, http_listener, plain_route, yaml};
 use sesame_tests::tokens::Issuer;
 
+use crate::access_tokens::bearer;
+
 const ISSUER: &str = "https://id.test";
 
 /// Returns a policy for a route. The keys come from the source `remote`.
@@ -24,9 +26,8 @@ fn trusted(uri: &str) -> Value {
 }
 
 fn with_token(agent: &AgentUnderTest, issuer: &Issuer) -> Request {
-    let token = format!("Bearer {}", issuer.token(&json!({"sub": "ann"})));
-    let request = agent.get(80, "shop.test", "/");
-    request.header("authorization", &token)
+    let token = issuer.token(&json!({"sub": "ann"}));
+    bearer(agent.get(80, "shop.test", "/"), &token)
 }
 
 /// Returns the errors of all key sets that could not be fetched.
@@ -118,8 +119,7 @@ async fn unusable_key_sets_reject_only_their_requests() {
         let told = |status: &Value| errors(status).iter().any(|it| it.contains(why));
         agent.wait_status(why, told).await;
         let request = agent.get(80, &format!("{name}.test"), "/");
-        let token = format!("Bearer {}", issuer.token(&json!({})));
-        let reply = request.header("authorization", &token).send().await;
+        let reply = bearer(request, &issuer.token(&json!({}))).send().await;
         assert_eq!(reply.expect("a reply").status, 500, "{name}");
     }
     let status = agent.status().expect("a status").to_string();

@@ -140,11 +140,11 @@ impl KeySetReport {
             jwks: _,
             fetched_at,
             error,
-        } = copy.clone();
+        } = copy;
         Self {
-            uri,
-            fetched_at,
-            error,
+            uri: uri.clone(),
+            fetched_at: fetched_at.clone(),
+            error: error.clone(),
         }
     }
 }

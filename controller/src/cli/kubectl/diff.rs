@@ -15,7 +15,7 @@ use sesame_files::open::{self, Rule};
 use sesame_gateway_api::api::NamespacedName;
 use sesame_gateway_api::decode::{DecodeLimits, decode, decode_value, split};
 use sesame_gateway_api::explain::{ChangedAnswer, changed_answers, changes_text};
-use sesame_gateway_api::resolve::{Options, resolve};
+use sesame_gateway_api::resolve::{Options, RemoteKeySets, resolve};
 use sesame_gateway_api::world::{Kind, World};
 use sesame_proto::schema::Snapshot;
 
@@ -49,8 +49,11 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
         controller_name: reader.controller_name.clone(),
         ..Options::default()
     };
-    let mut wanted = references(&world, &options);
-    wanted.extend(references(&changed, &options));
+    let wanted = [&world, &changed].map(|world| {
+        let key_sets = RemoteKeySets::of(world, &options);
+        references(world, &options, &key_sets)
+    });
+    let wanted: BTreeSet<_> = wanted.into_iter().flatten().collect();
     for key in wanted {
         let Some((version, value)) = reader.get(&key).await? else {
             note(&format!(

@@ -116,6 +116,19 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
             key_sets,
         }
     }
+
+    /// Returns the text of a key in a ConfigMap. Errors start with `at`.
+    pub(crate) fn config_map_text(
+        &self,
+        at: &str,
+        (namespace, name): (&str, &str),
+        key: &str,
+    ) -> Result<&'w str, String> {
+        let map = self.world.config_maps.get(namespace, name);
+        let map = map.ok_or_else(|| format!("{at} does not exist"))?;
+        let text = map.data.get(key).map(String::as_str);
+        text.ok_or_else(|| format!("{at} has no key {key:?}"))
+    }
 }
 
 /// The problems found so far.

@@ -14,6 +14,7 @@ use crate::resolve::context::{Options, ResolveContext};
 use crate::resolve::proxies;
 use crate::resolve::syntax::durations;
 use crate::resolve::syntax::limits::MAX_PEM_BYTES;
+use crate::resolve::tls::ca_bundles::DEFAULT_KEY;
 use crate::world::{Kind, ObjectKey, World};
 
 /// Maximum number of key sets to fetch for the objects in one namespace.
@@ -22,8 +23,6 @@ const MAX_PER_NAMESPACE: usize = 8;
 const MAX_KEY_SETS: usize = 256;
 /// Maximum number of characters in a URI.
 const MAX_URI: usize = 2048;
-/// Default key of the CA certificates in a ConfigMap's `data`.
-const DEFAULT_KEY: &str = "ca.crt";
 /// Default time between two fetches of a key set.
 const INTERVAL: Duration = Duration::from_secs(300);
 /// Minimum time between two fetches. Lower values are raised to this.
@@ -66,13 +65,8 @@ impl<'w> RemoteKeySet<'w> {
             name,
             key: key.as_deref().unwrap_or(DEFAULT_KEY),
         });
-        check_uri(uri).map_err(|why| format!(".uri {uri:?} {why}"))?;
-        let interval = interval.map_or(INTERVAL, Duration::from_millis);
-        Ok(Self {
-            uri,
-            authorities,
-            interval: interval.clamp(MIN_INTERVAL, MAX_INTERVAL),
-        })
+        let set = Self::new(uri, interval.map(Duration::from_millis), authorities);
+        set.map_err(|why| format!(".{why}"))
     }
 
     /// Creates a key set for an HTTPProxy. `authorities` names a Secret with CA certificates.
@@ -81,18 +75,26 @@ impl<'w> RemoteKeySet<'w> {
         interval: Option<Duration>,
         authorities: Option<(&'w str, &'w str)>,
     ) -> Result<Self, String> {
+        let authorities = authorities.map(|(namespace, name)| Authorities {
+            kind: Kind::Secret,
+            namespace,
+            name,
+            key: DEFAULT_KEY,
+        });
+        Self::new(uri, interval, authorities)
+    }
+
+    fn new(
+        uri: &'w str,
+        interval: Option<Duration>,
+        authorities: Option<Authorities<'w>>,
+    ) -> Result<Self, String> {
         check_uri(uri).map_err(|why| format!("uri {uri:?} {why}"))?;
+        let interval = interval.unwrap_or(INTERVAL);
         Ok(Self {
             uri,
-            authorities: authorities.map(|(namespace, name)| Authorities {
-                kind: Kind::Secret,
-                namespace,
-                name,
-                key: DEFAULT_KEY,
-            }),
-            interval: interval
-                .unwrap_or(INTERVAL)
-                .clamp(MIN_INTERVAL, MAX_INTERVAL),
+            authorities,
+            interval: interval.clamp(MIN_INTERVAL, MAX_INTERVAL),
         })
     }
 
@@ -169,24 +171,19 @@ impl<'w> RemoteKeySet<'w> {
 
 impl Authorities<'_> {
     /// Returns the CA certificates, or `None` if they are missing or too large.
-    fn pem(&self, world: &World) -> Option<String> {
-        let pem = self.text(world)?;
-        (pem.len() <= MAX_PEM_BYTES).then(|| pem.to_owned())
-    }
-
-    fn text<'a>(&self, world: &'a World) -> Option<&'a str> {
+    fn pem<'a>(&self, world: &'a World) -> Option<&'a str> {
         let Self {
             kind,
             namespace,
             name,
             key,
         } = *self;
-        if kind == Kind::Secret {
-            let secret = world.secrets.get(namespace, name)?;
-            return str::from_utf8(secret.get(key)?).ok();
-        }
-        let map = world.config_maps.get(namespace, name)?;
-        map.data.get(key).map(String::as_str)
+        let pem: &str = if kind == Kind::Secret {
+            str::from_utf8(world.secrets.get(namespace, name)?.get(key)?).ok()?
+        } else {
+            world.config_maps.get(namespace, name)?.data.get(key)?
+        };
+        (pem.len() <= MAX_PEM_BYTES).then_some(pem)
     }
 }
 
@@ -214,17 +211,17 @@ fn check_uri(uri: &str) -> Result<(), String> {
     }
 }
 
-/// The remote key sets that the AccessPolicies and HTTPProxies of a world use.
+/// The remote key sets that the AccessPolicies and HTTPProxies of a world use, within the limits.
 pub struct RemoteKeySets<'w> {
-    /// Each key set, with the namespace of the object that needs it.
-    all: Vec<(&'w str, RemoteKeySet<'w>)>,
+    /// The key sets by the names of their copies' ConfigMaps.
+    by_name: BTreeMap<String, RemoteKeySet<'w>>,
     world: &'w World,
     options: &'w Options,
 }
 
 impl<'w> RemoteKeySets<'w> {
-    /// Collects the key sets of AccessPolicies, oldest policy first, followed by those of
-    /// HTTPProxies.
+    /// Selects the key sets. In each namespace, AccessPolicies come first, oldest first, followed
+    /// by HTTPProxies.
     pub fn of(world: &'w World, options: &'w Options) -> Self {
         let policies = targets::by_age(&world.access_policies);
         let all = policies.into_iter().flat_map(|policy| {
@@ -235,48 +232,50 @@ impl<'w> RemoteKeySets<'w> {
                 Some((namespace, RemoteKeySet::of_policy(spec, namespace).ok()?))
             })
         });
-        let of_proxies = proxies::remote_key_sets(world, options);
+        let mut by_namespace: BTreeMap<&str, Vec<(String, RemoteKeySet<'_>)>> = BTreeMap::new();
+        for (namespace, set) in all.chain(proxies::remote_key_sets(world, options)) {
+            let name = set.name(options);
+            let own = by_namespace.entry(namespace).or_default();
+            if let Some((_, known)) = own.iter_mut().find(|(known, _)| *known == name) {
+                known.interval = known.interval.min(set.interval);
+            } else if own.len() < MAX_PER_NAMESPACE {
+                own.push((name, set));
+            }
+        }
+        // Take one from each namespace in turn, so that no namespace displaces another's first sets.
+        let mut by_name: BTreeMap<String, RemoteKeySet<'_>> = BTreeMap::new();
+        for turn in 0..MAX_PER_NAMESPACE {
+            for (name, set) in by_namespace.values().filter_map(|own| own.get(turn)) {
+                if let Some(known) = by_name.get_mut(name) {
+                    known.interval = known.interval.min(set.interval);
+                } else if by_name.len() < MAX_KEY_SETS {
+                    by_name.insert(name.clone(), *set);
+                }
+            }
+        }
         Self {
-            all: all.chain(of_proxies).collect(),
+            by_name,
             world,
             options,
         }
     }
 
-    /// Returns the key sets to fetch within the limits, keyed by their copies' ConfigMap names.
+    /// Returns the key sets to fetch, keyed by the names of their copies' ConfigMaps.
     pub fn requests(&self) -> KeySetRequests {
-        let mut by_namespace: BTreeMap<&str, Vec<(String, RemoteKeySet<'_>)>> = BTreeMap::new();
-        for (namespace, set) in &self.all {
-            let name = set.name(self.options);
-            let own = by_namespace.entry(namespace).or_default();
-            if let Some((_, known)) = own.iter_mut().find(|(known, _)| *known == name) {
-                known.interval = known.interval.min(set.interval);
-            } else if own.len() < MAX_PER_NAMESPACE {
-                own.push((name, *set));
-            }
-        }
-        // One of each namespace in turn, so that no namespace displaces the first sets of another.
-        let mut requests = KeySetRequests::new();
-        for turn in 0..MAX_PER_NAMESPACE {
-            for (name, set) in by_namespace.values().filter_map(|own| own.get(turn)) {
-                if let Some(known) = requests.get_mut(name) {
-                    known.interval = known.interval.min(set.interval);
-                } else if requests.len() < MAX_KEY_SETS {
-                    requests.insert(name.clone(), set.request(self.world, self.options));
-                }
-            }
-        }
-        requests
+        let requests = self
+            .by_name
+            .iter()
+            .map(|(name, set)| (name.clone(), set.request(self.world, self.options)));
+        requests.collect()
     }
 
     /// Returns the objects that contain CA certificates or fetched copies.
     pub fn references(&self) -> BTreeSet<ObjectKey> {
-        let authorities = self.all.iter().filter_map(|(_, set)| set.authorities);
+        let authorities = self.by_name.values().filter_map(|set| set.authorities);
         let authorities =
             authorities.map(|it| it.kind.named(NamespacedName::new(it.namespace, it.name)));
-        let copies = self.requests().into_keys();
-        let copies = copies.map(|name| {
-            let name = NamespacedName::new(&self.options.namespace, &name);
+        let copies = self.by_name.keys().map(|name| {
+            let name = NamespacedName::new(&self.options.namespace, name);
             Kind::ConfigMap.named(name)
         });
         authorities.chain(copies).collect()

@@ -49,6 +49,7 @@ use crate::resolve::ingresses::listeners::{ListenersOfHost, OwnerName};
 use crate::resolve::ingresses::lookup::{LayeredLookup, RuleOwner};
 use crate::resolve::ingresses::{self, IngressClasses, one_label};
 use crate::resolve::listeners::implicit::ImplicitListeners;
+use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::routes::matches::RouteMatch;
 use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
@@ -387,7 +388,7 @@ fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<Che
             response_headers: None,
             // Do not require tokens for the redirect: it reveals nothing, and clients must not send
             // tokens without TLS.
-            filters: rule.filters.as_ref().map(|it| it.without_tokens().into()),
+            filters: rule.filters.as_ref().map(FilterSettings::without_tokens),
             ..rule.clone()
         }
     };

@@ -64,10 +64,12 @@ impl<'w> TokenProviders<'w> {
         let has_tls = tls.as_ref().is_some_and(|it| !it.passthrough);
         let mut defaults = specs.iter().filter(|it| it.default);
         providers.default = defaults.next().map(|it| it.name.as_str());
-        let again = specs.iter().enumerate().find(|(i, spec)| {
-            let mut before = specs.iter().take(*i);
-            before.any(|it| it.name == spec.name)
-        });
+        let again = || {
+            specs.iter().enumerate().find(|(i, spec)| {
+                let mut before = specs.iter().take(*i);
+                before.any(|it| it.name == spec.name)
+            })
+        };
         let why = if specs.is_empty() {
             None
         } else if !has_tls {
@@ -76,7 +78,7 @@ impl<'w> TokenProviders<'w> {
             Some(("JWTVerificationNotPermitted", why.to_owned()))
         } else if let Err(why) = limits::entries("jwtProviders", specs.len(), 0..=MAX_PROVIDERS) {
             Some(("TooManyProviders", why))
-        } else if let Some((_, spec)) = again {
+        } else if let Some((_, spec)) = again() {
             let why = format!(
                 "jwtProviders has several entries with the name {:?}",
                 spec.name
@@ -104,8 +106,7 @@ impl<'w> TokenProviders<'w> {
                 .map_err(|(reason, why)| ((TYPE, reason), format!("jwtProviders {name:?}: {why}")));
             (name.as_str(), read)
         });
-        let by_name = read.collect();
-        providers.by_name = by_name;
+        providers.by_name = read.collect();
         providers
     }
 

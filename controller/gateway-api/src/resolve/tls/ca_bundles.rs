@@ -27,7 +27,7 @@ const CONFIG_MAPS: Expected = Expected {
 };
 
 /// Default key of the CA certificates in a referenced ConfigMap or Secret.
-pub(super) const DEFAULT_KEY: &str = "ca.crt";
+pub(crate) const DEFAULT_KEY: &str = "ca.crt";
 
 type ParsedObject = Result<Arc<Authorities>, String>;
 

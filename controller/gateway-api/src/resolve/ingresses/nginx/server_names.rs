@@ -60,9 +60,9 @@ impl ServerNames {
 
 /// Returns true if an Ingress may serve hosts besides those of its rules.
 pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
-    ["server-alias", "from-to-www-redirect"].iter().any(|name| {
-        let name = format!("{OF_NGINX}{name}");
-        metadata.annotations.get(&name).is_some()
+    metadata.annotations.iter().any(|(name, _)| {
+        let name = name.strip_prefix(OF_NGINX);
+        matches!(name, Some("server-alias" | "from-to-www-redirect"))
     })
 }
 

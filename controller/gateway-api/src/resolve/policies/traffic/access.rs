@@ -124,14 +124,7 @@ pub(super) fn check<'w>(
     let (metadata, spec) = (&object.metadata, &object.spec);
     let mut checked = CheckedPolicy::new(metadata, &spec.target_refs, targets, cx);
     let policy = Kind::AccessPolicy.named(metadata.key()).to_string();
-    let read = read(&policy, &metadata.namespace, spec, cx).and_then(|check| {
-        let service = spec.ext_auth.as_ref();
-        let service = service.map(|it| ask(&policy, it, &metadata.namespace, backends, cx));
-        Ok(AccessCheck {
-            external_auth: service.transpose()?,
-            ..check
-        })
-    });
+    let read = read(&policy, &metadata.namespace, spec, backends, cx);
     let read = read.map_err(|why| format!("spec{why}"));
     if let Some(check) = checked.protecting(read) {
         let access = &mut checked.settings.filters.access;
@@ -183,11 +176,12 @@ const EXEMPTED: [Kind; 4] = [
 
 /// Reads a policy's access checks, and validates its exemptions. Errors start with the field path
 /// relative to `spec`.
-fn read(
+fn read<'w>(
     policy: &str,
     namespace: &str,
     spec: &AccessPolicySpec,
-    cx: &mut ResolveContext<'_, '_>,
+    backends: &mut Backends<'w>,
+    cx: &mut ResolveContext<'w, '_>,
 ) -> Result<AccessCheck, String> {
     let AccessPolicySpec {
         target_refs,
@@ -222,9 +216,11 @@ fn read(
     Ok(AccessCheck {
         addresses: addresses.transpose()?,
         authorization: rules,
-        external_auth: None,
         tokens,
         exempt: exempt.collect::<Result<_, _>>()?,
+        external_auth: (ext_auth.as_ref())
+            .map(|it| ask(policy, it, namespace, backends, cx))
+            .transpose()?,
     })
 }
 
@@ -332,11 +328,8 @@ fn with_lists(
     limits::entries(&format!("{field}Refs"), lists.len(), 0..=MAX_LISTS)?;
     for (i, NetworkList { name, key }) in lists.iter().enumerate() {
         let at = format!("{field}Refs[{i}]: ConfigMap {namespace}/{name}");
-        let map = cx.world.config_maps.get(namespace, name);
-        let map = map.ok_or_else(|| format!("{at} does not exist"))?;
         let key = key.as_deref().unwrap_or(DEFAULT_LIST);
-        let text = map.data.get(key);
-        let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
+        let text = cx.config_map_text(&at, (namespace, name), key)?;
         limits::characters(&format!("{at}: {key:?}"), text, MAX_LIST_BYTES)?;
         let before = all.len();
         for (line, text) in text.lines().enumerate() {

@@ -74,13 +74,16 @@ impl FilterSettings {
         self.access.insert(object.into(), tokens);
     }
 
-    /// Returns a copy of the settings without the token requirements.
-    pub(crate) fn without_tokens(&self) -> Self {
-        let mut without = self.clone();
+    /// Returns the settings without the token requirements.
+    pub(crate) fn without_tokens(settings: &Arc<Self>) -> Arc<Self> {
+        if settings.token_checks().next().is_none() {
+            return Arc::clone(settings);
+        }
+        let mut without = Self::clone(settings);
         for check in without.access.values_mut().filter(|it| it.tokens.is_some()) {
             Arc::make_mut(check).tokens = None;
         }
-        without
+        Arc::new(without)
     }
 
     /// Sets the maximum size of request bodies that `object` configures.

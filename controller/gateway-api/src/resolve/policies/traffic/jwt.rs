@@ -207,11 +207,8 @@ fn read_keys(
             remote: None,
         } => {
             let at = format!("{at}.configMapRef: ConfigMap {namespace}/{name}");
-            let map = cx.world.config_maps.get(namespace, name);
-            let map = map.ok_or_else(|| format!("{at} does not exist"))?;
             let key = key.as_deref().unwrap_or(DEFAULT_KEY);
-            let text = map.data.get(key);
-            let text = text.ok_or_else(|| format!("{at} has no key {key:?}"))?;
+            let text = cx.config_map_text(&at, (namespace, name), key)?;
             let keys = cx.key_sets.get(text, canonical);
             Ok((keys.map_err(|why| format!("{at}: {key:?} {why}"))?, None))
         }

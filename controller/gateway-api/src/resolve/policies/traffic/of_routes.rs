@@ -41,8 +41,8 @@ impl FilterSettings {
         let reserved = reserved.chain(reserved_headers.into_iter().flatten().map(String::as_str));
         let reserved = sorted(reserved);
         let exempt_from = settings.exempt_from(route);
-        if !exempt_from.is_empty() {
-            for check in settings.access.values_mut() {
+        for check in settings.access.values_mut() {
+            if check.exempts(route).next().is_some() {
                 *check = Arc::new(check.of_route(route));
             }
         }
@@ -60,14 +60,15 @@ impl FilterSettings {
     /// `own` contains the settings from policies for the rule and its route.
     pub(crate) fn external_auths(&self, own: Option<&Self>, route: &str) -> Vec<ExternalAuth> {
         let own = own.into_iter().flat_map(|it| &it.access);
-        let checks: BTreeMap<&Arc<str>, &Arc<AccessCheck>> =
-            self.access.iter().chain(own).collect();
+        let all = self.access.iter().chain(own);
+        let asking: BTreeMap<&Arc<str>, &Arc<AccessCheck>> =
+            all.filter(|(_, it)| it.external_auth.is_some()).collect();
         let is_exempt = |check: &AccessCheck| {
             let mut parts = check.exempts(route);
             parts.any(|part| part == AccessPart::ExtAuth)
         };
-        let checks = checks.into_values().filter(|it| !is_exempt(it));
-        checks.filter_map(|it| it.external_auth.clone()).collect()
+        let asking = asking.into_values().filter(|it| !is_exempt(it));
+        asking.filter_map(|it| it.external_auth.clone()).collect()
     }
 
     /// Returns the parts of checks from which a route is exempt, as
