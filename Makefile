@@ -5,7 +5,7 @@ include tests/tools/pins
 CARGO ?= cargo
 GO ?= go
 TOOLS := $(CURDIR)/.tools
-# The Envoy to use: $ENVOY, or the one in PATH, or the pinned version.
+# The Envoy to use: $ENVOY, else `envoy` in PATH, else the pinned version.
 ifeq ($(strip $(ENVOY)),)
 ENVOY := $(or $(shell command -v envoy 2>/dev/null),$(TOOLS)/envoy-$(ENVOY_VERSION)/envoy)
 endif

@@ -110,8 +110,8 @@ pub(crate) const MAX_MEASURED: usize = 32;
 
 /// Default filters of the snapshot, and shared filters to which virtual hosts and routes refer.
 pub(crate) struct SnapshotFilters<'a> {
-    /// Default filters, for virtual hosts without filters of their own. Each route table contains
-    /// the default filters once.
+    /// Default filters, for virtual hosts that define no filters. Each route table contains the
+    /// default filters once.
     pub(crate) default: Option<&'a RequestFilters>,
     /// Rendered default filters by placeholder, or an error if Envoy would reject one of them.
     pub(crate) rendered: Result<Vec<(&'static str, Any)>, String>,
@@ -154,7 +154,7 @@ pub(crate) struct RenderContext<'a> {
 }
 
 impl<'a> RenderContext<'a> {
-    /// Returns a context in which only the secrets have been rendered so far.
+    /// Returns a context with rendered secrets, but without clusters and route tables.
     pub(crate) fn new(
         snapshot: &'a Snapshot,
         secrets: &'a [Resource],

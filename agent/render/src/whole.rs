@@ -57,8 +57,8 @@ fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Render
     render_around(tables, &snapshot, encoded.keys(), options).ok()
 }
 
-/// Renders everything except the route tables. `tables` renders those in the context that it
-/// receives, and must return them sorted by name.
+/// Renders everything except the route tables. `tables` renders the route tables, and must return
+/// them sorted by name.
 pub(crate) fn render_around<E>(
     tables: impl FnOnce(&RenderContext<'_>, &mut RenderProblems) -> Result<Vec<Resource>, E>,
     snapshot: &Snapshot,

@@ -10,7 +10,7 @@ use super::LogEntry;
 /// Number of consecutive non-JSON lines after which a log counts as text.
 const FOREIGN: u64 = 3;
 
-/// Counts lines, to tell a text log from a JSON log.
+/// Counts lines, to distinguish a text log from a JSON log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Readability {
     /// Number of lines since the last JSON line.

@@ -28,7 +28,7 @@ pub enum ApplyError {
     /// A file could not be written, read or restored.
     #[error("{action} below {root}: {source}", root = .root.display())]
     Io {
-        /// What the agent was doing, such as `writing a file`.
+        /// Operation that failed, such as `writing a file`.
         action: &'static str,
         /// Root directory of Envoy's files.
         root: PathBuf,
@@ -48,7 +48,7 @@ pub struct Desired<'a> {
     pub may_empty: bool,
 }
 
-/// What an earlier agent left behind, found when the files were opened.
+/// Leftovers from an earlier agent, found when the files were opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Number of changes undone because they belonged to an interrupted transaction.

@@ -304,7 +304,7 @@ fn power_cut_keeps_new_or_previous_generation() {
             })
             .collect();
         let expected = match got.as_deref() {
-            // There may be no generation to load if none had been stored completely.
+            // Loading may find nothing if no generation was stored completely.
             None => done == 0,
             found => allowed.contains(&found),
         };

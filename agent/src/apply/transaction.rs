@@ -35,7 +35,7 @@ pub struct Applier {
     files: Files,
     log: EnvoyLog,
     pub(super) on_disk: OnDisk,
-    /// True if the files on disk were compared with what the running Envoy has accepted.
+    /// True if the files on disk were compared with the running Envoy's accepted versions.
     pub(super) confirmed: bool,
     patience: Patience,
     /// See [`Applier::set_pace`].

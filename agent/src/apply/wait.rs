@@ -245,7 +245,7 @@ impl Watcher<'_> {
         }))
     }
 
-    /// Returns the number of updates that Envoy has rejected so far, by subscription.
+    /// Returns the number of updates that Envoy has rejected, by subscription.
     async fn attempts(&self, pending: &[&Expectation]) -> BTreeMap<Subscription, u64> {
         let counters = self
             .envoy

@@ -115,7 +115,7 @@ fn tell(agent: &AgentArgs, state_dir: &Path, seal: &SealSettings) -> anyhow::Res
     })
 }
 
-/// Like `tell`, but in a process that runs as the agent's user, which owns the credential.
+/// Deletes the reports and the account as the agent's user, which owns the credential.
 fn tell_as(
     owner: owner::Owner,
     agent: &AgentArgs,

@@ -25,8 +25,8 @@ pub struct HostFacts {
     pub memory: u64,
     /// Configured heap limit of each Envoy in bytes, or `None` for the default.
     pub heap: Option<u64>,
-    /// Task limit of the agent's control group, and its current number of tasks. `None` if there is
-    /// no limit.
+    /// Task limit of the agent's control group, and its current number of tasks. `None` if
+    /// unlimited.
     pub tasks: Option<(u64, u64)>,
     /// Number of CPU cores.
     pub cores: usize,

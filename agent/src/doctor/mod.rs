@@ -19,7 +19,7 @@ use self::facts::HostFacts;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FindingSeverity {
-    /// There is no problem.
+    /// No problem found.
     Ok,
     /// The state is unknown, or is worth mentioning although it is not a problem.
     Note,

@@ -10,8 +10,8 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
-/// Directory in which the package installs Envoy. Of the `PATH` variables, only those of the
-/// systemd units include it.
+/// Directory in which the package installs Envoy. Only the systemd units have this directory in
+/// their `PATH`.
 const PACKAGED: &str = "/usr/lib/sesame";
 
 /// Error while locating an Envoy binary or reading its version.

@@ -45,7 +45,7 @@ pub(crate) fn cores() -> u32 {
 }
 
 /// Returns the task limit of a process's control group and its current number of tasks. Returns
-/// `None` if there is no limit.
+/// `None` if the group is unlimited.
 pub(crate) fn tasks_of(process: &str) -> Option<(u64, u64)> {
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
     groups.lines().find_map(|line| {

@@ -353,7 +353,7 @@ mod tests {
         assert_eq!(to_take(20, 20, 8), 18);
         assert_eq!(to_take(8, 20, 8), 7);
         assert_eq!(to_take(0, 20, 8), 0);
-        // If instances are needed immediately, none is left free.
+        // If instances are needed immediately, take all free ones.
         assert_eq!(to_take(4, 20, 0), 4);
     }
 

@@ -1,4 +1,4 @@
-//! Decides what to exclude from an Envoy's target configuration, based on what Envoy rejects.
+//! Chooses parts to exclude from an Envoy's target configuration, based on Envoy's rejections.
 //!
 //! Never publishes anything. `publish` consults this module before each transaction, and after each
 //! rejection.
@@ -187,7 +187,7 @@ impl Quarantine {
         listeners.iter().all(|l| self.unbound.has(&l.name))
     }
 
-    /// Finds out what to exclude after Envoy rejected `rendered`, which is the target or a reduced
+    /// Finds the parts to exclude after Envoy rejected `rendered`, which is the target or a reduced
     /// version of it. The search stops early if `newer` returns true, which means that there is a
     /// newer target.
     pub async fn learn(

@@ -20,7 +20,7 @@ use sesame_proto::schema::{
 use super::memory::Culprits;
 use super::piece::Piece;
 
-/// What is removed: the culprits, and the backends and listeners that depend on them.
+/// Removed parts: the culprits, and the backends and listeners that depend on them.
 pub(super) struct Gone<'a> {
     culprits: &'a Culprits,
     pub(super) backends: BTreeSet<&'a str>,

@@ -72,7 +72,7 @@ pub struct Search<'s, J, N> {
     pub culprits: &'s mut Culprits,
     /// Digests of pieces that are valid individually, including those that earlier searches judged.
     pub good: &'s mut HashSet<Digest>,
-    /// Number of Envoy runs in this search so far.
+    /// Number of Envoy runs in this search.
     pub runs: usize,
     /// True if this search has found any new culprit or valid piece.
     pub learned: bool,
@@ -148,7 +148,7 @@ impl<J: Judge, N: Fn() -> bool> Search<'_, J, N> {
         }
         self.good.extend(&known);
         for level in Level::ALL {
-            // Exclude the culprits found so far, so that pieces that refer to them are not blamed.
+            // Exclude known culprits, so that pieces that refer to them are not blamed.
             let reduced = exclude(wanted, self.culprits);
             let pieces = Pieces::new(&reduced);
             let suspects = pieces

@@ -62,8 +62,8 @@ pub(super) fn of(rules: AccessLogRules, traffic: TrafficKind) -> Option<AccessLo
     any(filters.map(specified).collect())
 }
 
-/// Returns a filter that logs a line if all of these filters accept it. Returns `None` if there are
-/// no filters.
+/// Returns a filter that logs a line if all of these filters accept it. Returns `None` if `filters`
+/// is empty.
 pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),
@@ -71,8 +71,8 @@ pub(super) fn all(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> 
     }
 }
 
-/// Returns a filter that logs a line if any of these filters accepts it. Returns `None` if there
-/// are no filters.
+/// Returns a filter that logs a line if any of these filters accepts it. Returns `None` if
+/// `filters` is empty.
 pub(super) fn any(mut filters: Vec<AccessLogFilter>) -> Option<AccessLogFilter> {
     match filters.len() {
         0 | 1 => filters.pop(),

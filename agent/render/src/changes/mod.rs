@@ -24,7 +24,7 @@ const MAX_LOOKED_FOR: usize = 16;
 
 /// Renders a Gateway if only its route tables have changed. Reuses everything else, including
 /// unchanged virtual hosts. Returns `None` if anything else might be affected; otherwise the result
-/// equals that of [`render`](crate::render).
+/// equals a full [`render`](crate::render).
 pub fn routes_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
@@ -60,7 +60,7 @@ pub fn routes_after(
 
 /// Renders a Gateway if only its route tables, backends and endpoints have changed. Reuses
 /// unchanged route tables, and the unchanged virtual hosts in the others. Returns `None` if
-/// anything else might be affected; otherwise the result equals that of [`render`](crate::render).
+/// anything else might be affected; otherwise the result equals a full [`render`](crate::render).
 pub fn backends_after(
     rendered: &Rendered,
     before: &EncodedSnapshot,
@@ -125,7 +125,7 @@ fn differ<'r>(before: &'r [Resource], now: &'r [Resource]) -> Option<[Vec<&'r st
 
 /// Renders a Gateway if only these endpoint sets have changed. Reuses everything else. `backends`
 /// are all backends that use one of the sets, in the order of the snapshot. Returns `None` if
-/// anything else might be affected; otherwise the result equals that of [`render`](crate::render).
+/// anything else might be affected; otherwise the result equals a full [`render`](crate::render).
 pub fn endpoints_after(
     rendered: &Rendered,
     changed: &[EndpointSet],

@@ -115,8 +115,8 @@ fn own_limits<'b>(backends: &[&'b Backend]) -> BTreeMap<&'b str, u32> {
     limits.collect()
 }
 
-/// The namespaces to which a port's connections belong: those of its Gateways or, for a port
-/// without Gateways, those of its ListenerSets.
+/// The namespaces to which a port's connections belong: its Gateways' namespaces, or its
+/// ListenerSets' namespaces if it has no Gateways.
 #[derive(Clone)]
 struct Owners<'s> {
     gateways: bool,

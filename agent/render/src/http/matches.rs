@@ -100,7 +100,7 @@ pub(crate) fn preflight(route_match: &RouteMatch, method: &str, cors: &Cors) -> 
     } else if !method.is_empty() {
         preflight.headers.clear();
     }
-    // Both headers must be non-empty, which is also what the CORS filter requires.
+    // Both headers must be non-empty, as in the CORS filter.
     let any = || wrappers::matching(".+");
     preflight.headers.extend([
         header(":method", wrappers::exact("OPTIONS")),

@@ -36,7 +36,7 @@ pub(crate) struct HostOfRoutes<'h> {
     pub(crate) domain: &'h str,
     /// True if the listener uses HTTPS.
     pub(crate) https: bool,
-    /// Filters for routes without filters of their own.
+    /// Filters for routes that define no filters.
     pub(crate) filters: Option<&'h RequestFilters>,
 }
 
@@ -164,8 +164,8 @@ fn authorization(
 }
 
 /// Takes the rule's header changes from `request` if any backend of the rule changes request
-/// headers. The rule's changes must come first, but Envoy applies a backend's changes before those
-/// of the route. Therefore, each backend applies the rule's changes itself.
+/// headers. The rule's changes must come first, but Envoy applies a backend's changes before the
+/// route's changes. Therefore, each backend applies the rule's changes itself.
 fn take_for_backends(action: Option<&Action>, request: &mut HeaderChanges) -> HeaderChanges {
     match action {
         Some(Action::Forward(forward)) if forward.backends.iter().any(changes_request) => {

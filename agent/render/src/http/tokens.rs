@@ -2,7 +2,7 @@
 //! keys.
 //!
 //! A route refers to a requirement by name. No request passes unchecked: Envoy responds with 403 if
-//! the file lacks the requirement, and with 500 if there is no file.
+//! the file lacks the requirement, and with 500 if the file is missing.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -6,8 +6,8 @@
 //! copies need no additional subscriptions, because Envoy shares route tables and secrets with
 //! identical sources.
 //!
-//! A listener contains nothing specific to a route or tenant, because a changed listener drains its
-//! connections.
+//! A listener contains nothing specific to a route or tenant, because changing a listener drains
+//! its connections.
 
 mod filter_chains;
 

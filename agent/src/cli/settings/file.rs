@@ -26,8 +26,8 @@ pub(crate) enum SettingValue {
     Switch(bool),
     /// Text, or an integer as text.
     Text(String),
-    /// A number with a decimal point, which is invalid. YAML would drop trailing zeros, so that
-    /// `1.10` could not be told from `1.1`.
+    /// A number with a decimal point, which is invalid. YAML would drop trailing zeros, so `1.10`
+    /// would become `1.1`.
     Fraction,
     /// A list.
     List(Vec<SettingValue>),

@@ -48,7 +48,7 @@ pub(crate) struct ConfigArgs {
 /// Content of a settings file, and the errors found in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoadedSettings {
-    /// Path of the file. `None` if no path is given and there is no default file.
+    /// Path of the file. `None` if no path is given and the default file does not exist.
     pub(crate) path: Option<PathBuf>,
     /// Valid entries.
     pub(crate) accepted: Vec<AcceptedSetting>,

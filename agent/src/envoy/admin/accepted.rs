@@ -5,8 +5,8 @@
 //! next change. For the Prometheus format, Envoy walks all statistics scopes; each cluster and
 //! virtual host has several. With ten thousand clusters and virtual hosts, the walk takes 3 ms. For
 //! plain text, Envoy also sorts the statistics, which takes 17 ms per statistics type. However,
-//! only plain text has complete names. Never mistake the version of one subscription for that of
-//! another.
+//! only plain text has complete names. Never mistake one subscription's version for
+//! another's.
 
 use std::collections::HashMap;
 

@@ -34,7 +34,7 @@ pub enum AdminError {
         /// Time limit that was exceeded.
         after: Duration,
     },
-    /// The response is not what the request expects.
+    /// The admin interface returned an unexpected response.
     #[error("{path}: unexpected response from the admin interface: {reason}")]
     Answer {
         /// URL path of the request.

@@ -177,7 +177,7 @@ impl Lineage {
         self.sockets_of(&["child", "udp_child"], directory)
     }
 
-    /// Returns the socket paths for these roles, or none if the base ID is unknown.
+    /// Returns the socket paths for these roles, or an empty vector if the base ID is unknown.
     fn sockets_of(self, roles: &[&str], directory: &Path) -> Vec<PathBuf> {
         let Some(base_id) = self.base_id else {
             return Vec::new();

@@ -168,8 +168,8 @@ impl Attempt<'_> {
     }
 
     /// Returns true if a new connection to the admin socket may reach the second Envoy. During a
-    /// hot restart, this is always possible. During a handover, it is possible once the socket's
-    /// inode differs from that of the first Envoy's renamed socket.
+    /// hot restart, this is always possible. During a handover, it is possible once the socket and
+    /// the first Envoy's renamed socket have different inodes.
     fn has_admin_of_child(&self) -> bool {
         let inode = |path: &std::path::Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         self.way == RestartMethod::Hot

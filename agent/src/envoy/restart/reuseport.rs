@@ -3,7 +3,7 @@
 //! The kernel keeps all sockets that listen on one address with SO_REUSEPORT in a group, ordered by
 //! when they started listening. A classic BPF program returns the index of the socket that gets a
 //! connection. If the index is invalid, the kernel chooses by hash. When a socket closes, the last
-//! socket in the group takes its index. The second process's sockets come after those of the first.
+//! socket in the group takes its index. The second process's sockets follow the first process's.
 //! The second process's first socket therefore keeps its index while the first process closes its
 //! sockets, unless more sockets close than the second process has.
 

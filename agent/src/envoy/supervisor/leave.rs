@@ -2,7 +2,7 @@
 //!
 //! The launcher may stop only an Envoy that is serving. While an Envoy is taking over or being
 //! replaced, the agent is responsible for it. After a hot restart, the second Envoy keeps querying
-//! the first, and finally tells it to exit. The second Envoy aborts if it gets no reply, so the
+//! the first, and finally asks it to exit. The second Envoy aborts if it gets no reply, so the
 //! first one must not be stopped earlier. How long the first Envoy drains depends on the second
 //! Envoy's command line, not on the launcher's settings.
 

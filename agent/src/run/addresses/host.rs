@@ -1,5 +1,5 @@
-//! Finds this host's addresses: all of them, those in given networks, or those that clients can
-//! reach.
+//! Finds this host's addresses, optionally only addresses in given networks, or addresses that
+//! clients can reach.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};

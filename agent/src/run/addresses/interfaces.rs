@@ -1,8 +1,8 @@
 //! Finds the interfaces of this host that lead to other hosts.
 //!
 //! Clients cannot reach a node's addresses on container bridges, tunnels, or the host ends of Pod
-//! links. An interface leads to other hosts if it is hardware (real or virtual), if it has a
-//! default route, or if it is stacked on hardware (a bond, a VLAN, or a bridge with a network
+//! links. An interface leads to other hosts if it is hardware (real or virtual), or has a default
+//! route. So does an interface stacked on hardware (a bond, a VLAN, or a bridge with a network
 //! card). Non-loopback addresses on `lo` also count as reachable, because they are assigned for
 //! clients.
 
