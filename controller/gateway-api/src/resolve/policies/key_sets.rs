@@ -223,7 +223,7 @@ pub struct RemoteKeySets<'w> {
 }
 
 impl<'w> RemoteKeySets<'w> {
-    /// Collects the key sets of AccessPolicies, oldest policy first, followed by those of
+    /// Collects the key sets of AccessPolicies, oldest policy first, and then the key sets of
     /// HTTPProxies.
     pub fn of(world: &'w World, options: &'w Options) -> Self {
         let policies = targets::by_age(&world.access_policies);
