@@ -210,7 +210,7 @@ impl ResolvedStatuses {
     }
 }
 
-/// Statuses of routes that differ from those of the previous resolution.
+/// Route statuses that have changed since the previous resolution.
 #[derive(Debug, Default)]
 pub(crate) struct RouteStatusUpdate {
     /// The statuses.

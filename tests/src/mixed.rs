@@ -34,7 +34,7 @@ pub struct Mixed {
 
 /// The running load and streams of all kinds.
 pub struct Traffic {
-    /// The load, none of whose requests may fail.
+    /// The load, in which no request may fail.
     pub load: Load,
     streams: Vec<LongStream>,
     restarts: Vec<(Instant, Instant)>,

@@ -12,7 +12,7 @@ pub const BACKENDS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
 
 const INSIDE: &str = "SESAME_TEST_OWN_NETWORK";
 
-/// Returns true if the test (see [`itself::only`]) is already in a network namespace of its own.
+/// Returns true if the test (see [`itself::only`]) is already in its own network namespace.
 /// Otherwise, runs the test in a new process with such a namespace, asserts that it passed, and
 /// returns false.
 pub fn inside_own(test: &str) -> bool {

@@ -178,8 +178,8 @@ pub async fn apply(client: &Client, object: &Value) -> Value {
 }
 
 /// Creates everything that a cluster needs before an agent starts: the namespace, the GatewayAgent
-/// CRD, and a ServiceAccount for agents. The only key Secrets that the ServiceAccount may read are
-/// those of the given Gateways. Returns the ServiceAccount as a user.
+/// CRD, and a ServiceAccount for agents. The ServiceAccount may read only the key Secrets of the
+/// given Gateways. Returns the ServiceAccount as a user.
 pub async fn prepare(cluster: &TestCluster, gateways: &[&NamespacedName]) -> User {
     let namespace = json!({
         "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE},

@@ -4,7 +4,7 @@
 # Existing tools are not changed. Messages go to standard error.
 #
 # Variables: TOOLS is the directory of all tools, and CARGO and GO are the commands that build them.
-# With MISSING=1, a script only prints what it would download or build.
+# With MISSING=1, a script only prints the items that it would download or build.
 here=$(cd "$(dirname "$0")" && pwd)
 tests=$(dirname "$here")
 top=$(dirname "$tests")
@@ -18,8 +18,8 @@ fail() {
 }
 
 # need DIRECTORY WHAT FILE...: exits with 0 if the directory contains the files. Otherwise prints
-# what is missing, and creates the temporary directory $new. `install_all` later moves the files in
-# its subdirectory `out`.
+# WHAT, and creates the temporary directory $new. `install_all` later moves the files in its
+# subdirectory `out`.
 need() {
   directory=$1 what=$2
   shift 2

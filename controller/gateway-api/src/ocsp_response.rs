@@ -43,7 +43,7 @@ struct IssuerHash {
     of_name: Vec<u8>,
 }
 
-/// What the authority states about a certificate.
+/// Status of a certificate according to the authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CertificateStatus {
     Good,

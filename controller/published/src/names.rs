@@ -51,7 +51,7 @@ pub const GATEWAY_ENTRY: &str = "gateway";
 /// Entry in a manifest's `data` with the ports of each Gateway. Only present if several Gateways
 /// are served together.
 pub const SERVED_TOGETHER_ENTRY: &str = "servedTogether";
-/// Entry in a manifest's `data` that tells agents the number of key Secrets.
+/// Entry in a manifest's `data` from which agents read the number of key Secrets.
 pub const KEY_SECRETS_ENTRY: &str = "keySecrets";
 /// Entry in a shard's `binaryData`.
 pub const SHARD_ENTRY: &str = "shard.pb.zst";

@@ -45,7 +45,7 @@ impl Effect {
     }
 }
 
-/// The world, and what is known to be missing from it.
+/// The world, and the parts known to be missing from it.
 #[derive(Debug, Default)]
 pub(super) struct ClusterState {
     world: World,

@@ -18,8 +18,8 @@ pub(super) struct Relevant {
 }
 
 impl Relevant {
-    /// Collects the references in all routes, listeners, policies and configurations, including
-    /// those of other controllers.
+    /// Collects the references in all routes, listeners, policies and configurations of any
+    /// controller.
     pub(super) fn of(world: &World) -> Self {
         let mut services = HashSet::new();
         references::each(world, |_, reference| {

@@ -92,7 +92,7 @@ pub(super) fn resolve(
     (resolution, unserved)
 }
 
-/// Returns the class from which the Gateway is chosen: that of the configured Gateway, or the
+/// Returns the class from which the Gateway is chosen: the configured Gateway's class, or the
 /// oldest.
 fn served_class<'w>(
     world: &World,

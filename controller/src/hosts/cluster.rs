@@ -1,4 +1,4 @@
-//! Connects to the cluster with the caller's credentials, and tells new hosts how to reach it.
+//! Connects to the cluster with the caller's credentials, and determines how new hosts reach it.
 
 use std::path::PathBuf;
 

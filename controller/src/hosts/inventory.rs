@@ -31,7 +31,7 @@ pub(crate) enum HostAccess {
     Invited,
     /// The join token has expired unused.
     InvitationExpired,
-    /// The host uses other credentials, such as those of a Pod or of another ServiceAccount.
+    /// The host uses other credentials, such as a Pod's or another ServiceAccount's.
     Other,
 }
 

@@ -16,7 +16,7 @@ use crate::replica::{Replica, replace};
 /// Name of the Lease.
 const NAME: &str = "sesame-controller";
 
-/// What a replica knows about the Lease.
+/// A replica's knowledge of the Lease.
 #[derive(Default)]
 struct Known {
     /// Last record read, and the time at which this replica first saw it.

@@ -17,7 +17,7 @@ pub(super) struct Inventory {
     pub(super) namespace: String,
     /// URL of the collector to which fleet agents send spans.
     pub(super) fleet_spans: Option<String>,
-    /// All Gateways, including those of other controllers.
+    /// All Gateways, including Gateways of other controllers.
     pub(super) gateways: BTreeMap<NamespacedName, Basis>,
     /// All GatewayClasses, whichever controller they name. The key is the name under which a
     /// class's jointly served Gateways are published.
@@ -27,7 +27,7 @@ pub(super) struct Inventory {
     pub(super) unwatched_home: bool,
     /// UIDs of deleted Gateways, which may have left objects behind.
     pub(super) gone: BTreeSet<String>,
-    /// All objects with our label, whoever owns them.
+    /// All objects with our label, regardless of their owner.
     pub(super) objects: BTreeMap<OwnedKey, ExistingObject>,
     /// Kinds of fleet objects and routes that cannot be watched.
     pub(super) unwatched: BTreeSet<OwnedKind>,

@@ -1,4 +1,4 @@
-//! When an object is replaced, preserves what other writers have added to it. Pure.
+//! When an object is replaced, preserves additions by other writers. Pure.
 //!
 //! Load balancer controllers add finalizers, annotations and a load balancer class to Services. If
 //! a replacement omitted them, a load balancer would leak or the API server would reject the

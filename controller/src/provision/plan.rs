@@ -103,7 +103,7 @@ pub(super) fn tell(
 ///
 /// In the Gateways' namespaces, only objects with the owner UID of a known Gateway are replaced or
 /// deleted. If a Gateway is deleted while no controller is running, its UID is unknown. Kubernetes
-/// then garbage-collects its objects in the Gateway's namespace, and we delete those in ours.
+/// then garbage-collects its objects in the Gateway's namespace, and we delete its objects in ours.
 pub(super) fn plan<'a>(
     inventory: &Inventory,
     ours: impl Iterator<Item = &'a NamespacedName>,
@@ -346,7 +346,7 @@ pub(super) fn taken((kind, name): &OwnedKey, holder: Option<&Basis>) -> String {
     format!("{lack}: {kind} {name} {whose}")
 }
 
-/// Describes what it means for a Gateway to lack an object of this kind.
+/// Describes the consequence for a Gateway without an object of this kind.
 pub(super) fn lack(kind: OwnedKind) -> &'static str {
     match kind.purpose() {
         Purpose::Service => "this Gateway has no Service for its addresses",

@@ -68,7 +68,7 @@ impl DesiredObject {
         }
     }
 
-    /// Returns a copy of the object with these bytes in place of its own bytes.
+    /// Returns a copy of the object with its content replaced by these bytes.
     pub(crate) fn with(&self, owner: &PublicationOwner, bytes: Bytes) -> Self {
         let (name, summary) = (self.name.clone(), self.summary.clone());
         Self::new(owner, self.part, name, bytes, summary)

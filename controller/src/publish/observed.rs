@@ -105,8 +105,8 @@ impl PublishedObjects {
 }
 
 impl PublishedObject {
-    /// Returns true if the content equals that of `object`, and the signature is valid or not
-    /// needed.
+    /// Returns true if the content equals the content of `object`, and the signature is valid or
+    /// not needed.
     pub(super) fn is(&self, object: &DesiredObject) -> bool {
         self.digest == object.digest && self.seal != Seal::Bad
     }

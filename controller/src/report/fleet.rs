@@ -79,8 +79,8 @@ fn refuses_newest(status: &GatewayAgentStatus) -> bool {
         && status.wanted_revision != status.applied_revision
 }
 
-/// Summarizes the agents of one Gateway. Each agent comes with the time since its last report. A
-/// host counts as lost after `lost_after` without a report.
+/// Summarizes the agents of one Gateway. `agents` contains each agent with the time since its last
+/// report. A host counts as lost after `lost_after` without a report.
 pub(super) fn summarize<'a>(
     agents: impl Iterator<Item = (&'a GatewayAgent, Duration)>,
     revisions: &Revisions,
@@ -276,7 +276,7 @@ impl Refusals<'_> {
     }
 }
 
-/// Reasons by subject. Each reason comes with the hosts that report it.
+/// Reasons by subject, each with the hosts that report it.
 #[derive(Default)]
 struct Reasons<'a, K>(BTreeMap<K, BTreeMap<&'a str, BTreeSet<&'a str>>>);
 

@@ -124,7 +124,7 @@ impl StatusReporter {
         }
     }
 
-    /// Tells the Event writer which conditions turned bad or recovered with this write.
+    /// Informs the Event writer of conditions that turned bad or recovered with this write.
     fn record_transitions(&self, key: &ObjectKey, outcome: &WriteOutcome) {
         let WriteOutcome::Stored { before, stored, .. } = outcome else {
             return;
@@ -142,7 +142,7 @@ impl StatusReporter {
         self.pass_on(of_object);
     }
 
-    /// Tells the Event writer which Ingress conditions changed, if this replica is the leader.
+    /// Informs the Event writer of changed Ingress conditions if this replica is the leader.
     fn tell_ingresses(&self, backlog: &mut Backlog) {
         if *self.replica.leading.borrow() {
             for turned in backlog.take_turned() {

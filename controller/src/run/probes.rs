@@ -27,7 +27,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Describes what the first resolution is waiting for, or returns `None` if it is complete.
+    /// Describes the missing inputs of the first resolution, or returns `None` if it is complete.
     fn missing(&self) -> Option<String> {
         let Self {
             publications,

@@ -79,7 +79,7 @@ async fn each(
     }
 }
 
-/// Returns the key pairs in a published Secret, or none if the content is invalid.
+/// Returns the key pairs in a published Secret. Empty if the content is invalid.
 fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let entry = secret.value()["data"][KEYS_ENTRY].as_str();
     let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());

@@ -1,5 +1,5 @@
-//! Minimal unary gRPC, limited to what a gateway can observe. Messages contain arbitrary bytes, not
-//! protobuf.
+//! Minimal unary gRPC, limited to features that a gateway can observe. Messages contain arbitrary
+//! bytes, not protobuf.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 //! files, and the location of the real Envoy.
 //!
 //! An echo backend responds to each request with a description of the request as received, so a
-//! test sees what a proxy has changed. The client sends individual requests, optionally over TLS or
+//! test sees a proxy's changes. The client sends individual requests, optionally over TLS or
 //! HTTP/2. All traffic stays on the loopback interface. If setup fails, the code panics and reports
 //! the cause, because a test that cannot start must not pass.
 //!

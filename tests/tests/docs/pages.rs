@@ -1,5 +1,5 @@
-//! Parses the pages of the documentation: blocks, links and headings. Does not interpret what is in
-//! a block.
+//! Parses the pages of the documentation: blocks, links and headings. Does not interpret the
+//! contents of blocks.
 
 use std::path::{Path, PathBuf};
 

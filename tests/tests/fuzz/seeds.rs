@@ -16,7 +16,7 @@ pub(crate) fn manifests() -> Vec<Vec<u8>> {
 }
 
 /// Resolves the golden cases and returns their Gateways. Unless `FUZZ_SECONDS` is set, uses only a
-/// few cases, because every test runs in a process of its own and has to resolve the cases again.
+/// few cases, because every test runs in a separate process and has to resolve the cases again.
 pub(crate) fn gateways() -> &'static [ResolvedGateway] {
     static GATEWAYS: LazyLock<Vec<ResolvedGateway>> = LazyLock::new(|| {
         let dir = scratch();

@@ -93,7 +93,7 @@ async fn both_families_are_listened_to() {
 }
 
 /// Script to run in a new network namespace. It creates the interface `eth0` with the default
-/// route, and interfaces like those of a node with Pods.
+/// route, and interfaces as on a node with Pods.
 const NODE: &str = r#"
 mount -t sysfs none /sys &&
 ip link set lo up &&

@@ -1,7 +1,7 @@
 //! Other processes of the same user take all inotify instances. The host must keep serving, report
 //! the problem, and recover when instances are released.
 //!
-//! Each test runs in a user namespace of its own, so that other tests are not affected.
+//! Each test runs in its own user namespace, so that other tests are not affected.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! An agent that does not run as root serves on ports below 1024, with and without the required
 //! capability.
 //!
-//! Each test runs in a network namespace of its own, in which all ports are free and
+//! Each test runs in its own network namespace, in which all ports are free and
 //! `ip_unprivileged_port_start` has the kernel's default.
 
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! New connections survive when Envoy is killed: they wait in the backlog of a socket that the
 //! agent holds, until the next Envoy accepts them.
 //!
-//! Each test runs in a network namespace of its own, in which the kernel may migrate connections
-//! between the listening sockets of a port.
+//! Each test runs in its own network namespace, in which the kernel may migrate connections between
+//! the listening sockets of a port.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -78,7 +78,7 @@ async fn wait_listening(agent: &AgentUnderTest, port: u16, expected: usize) {
     .await;
 }
 
-/// A failed request. Each request has a connection of its own.
+/// A failed request. Each request has its own connection.
 #[derive(Debug)]
 struct Failed {
     begun: Instant,

@@ -65,7 +65,7 @@ async fn large_removal_is_held_until_accepted() {
     let backend = Backend::start("a").await;
     let mut agent = start(Setup::with_ports(&[80]), SERVICES, &backend);
     wait_answer(&agent, SERVICES - 1, 200).await;
-    // Without a stored generation, the restarted agent could not tell how much the change removes.
+    // Without a stored generation, the restarted agent could not know how much the change removes.
     wait_generations(&agent, 1).await;
     let load = Load::start(&Plan::new(vec![agent.get(80, "s-11.test", "/")]));
     agent.write("services.yaml", &services(2, &backend));

@@ -1,7 +1,7 @@
 //! A launcher takes over from another launcher, as in a rollout that replaces a Pod with a new Pod
 //! on the same node.
 //!
-//! Each simulated container has its own copy of Envoy instead of its own file system.
+//! Each simulated container has a separate copy of Envoy instead of a separate file system.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -21,8 +21,8 @@ const LONGEST_PAUSE_MS: u64 = 150;
 /// the time that a restart takes on an idle machine.
 const LONGEST_RESTART_MS: u64 = 900;
 
-/// Returns the configuration of one round. Its Service, route and response header differ from those
-/// of any other round.
+/// Returns the configuration of one round. Its Service, route and response header are different in
+/// every round.
 fn round(number: usize, backend: &Backend) -> String {
     let name = format!("round-{number}");
     let mut rule = rule_to(&name, &[]);
@@ -222,8 +222,8 @@ fn forge_bootstrap(agent: &AgentUnderTest) {
     }
 }
 
-/// When Envoy is killed, the only requests that may fail are those in flight, and those sent before
-/// the next Envoy listens.
+/// When Envoy is killed, only requests in flight and requests sent before the next Envoy listens
+/// may fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn envoy_death_fails_only_requests_until_it_listens() {
     let backend = Backend::start("a").await;

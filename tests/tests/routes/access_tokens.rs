@@ -95,7 +95,7 @@ pub(crate) fn bearer(request: Request, token: &str) -> Request {
     request.header("authorization", &format!("Bearer {token}"))
 }
 
-/// Returns tokens that no policy accepts, each with a description of what is wrong with it.
+/// Returns tokens that no policy accepts, each with a description of its defect.
 fn bad_tokens(issuer: &Issuer) -> Vec<(&'static str, String)> {
     let header = json!({"alg": "ES256", "kid": "a"});
     let claims = json!({"iss": ISSUER, "aud": "shop", "exp": 4_000_000_000_u64});

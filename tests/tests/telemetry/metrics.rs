@@ -154,7 +154,7 @@ async fn metrics_count_requests_by_port_and_envoy_deaths() {
     .await;
 }
 
-/// Number of routes. Each has a path of its own.
+/// Number of routes. Each has its own path.
 const ROUTES: u32 = 2_000;
 /// Number of backends that the routes share.
 const BACKENDS: u32 = 1_000;

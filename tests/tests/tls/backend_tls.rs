@@ -173,7 +173,7 @@ async fn backend_tls_follows_policy() {
         Ok(answer) => checks.same(&wss, answer, b"open sesame".to_vec()),
         Err(error) => checks.that(false, format!("{wss} as a websocket: {error:#}")),
     }
-    // Envoy either terminates TLS and opens a TLS connection of its own, or passes TLS through.
+    // Envoy either terminates TLS and opens a new TLS connection, or passes TLS through.
     for (server_name, trust, shown, asked) in [
         ("end.test", &theirs, None, "good.test"),
         ("names.test", &theirs, None, "asked.test"),

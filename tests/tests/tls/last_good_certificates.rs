@@ -119,8 +119,8 @@ async fn listener_survives_broken_secret_but_not_deletion() {
 
     agent.remove("secret.yaml");
     refused(&request).await;
-    // The certificate was deleted with its Secret. It must not come back when the Secret is created
-    // again in a broken state.
+    // The certificate was deleted with its Secret. It must not be restored when the Secret is
+    // created again in a broken state.
     agent.write("secret.yaml", &yaml(&[mismatched]));
     let status = agent
         .wait_status("the Secret is broken", |status| {

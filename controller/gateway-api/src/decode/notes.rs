@@ -8,7 +8,7 @@ use super::similar;
 use super::tree::Entry;
 use crate::api::UnknownField;
 
-/// What is recorded about an object while the object is read.
+/// Findings recorded while an object is decoded.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// Top-level fields that are not recorded as unknown although the object's type lacks them.

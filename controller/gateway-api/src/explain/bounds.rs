@@ -1,9 +1,9 @@
 //! Limits the size of an explanation, because a Gateway may have thousands of routes, and an object
 //! may contain values of many kilobytes.
 //!
-//! A shortened list comes with the number of removed entries, and a shortened string with the
-//! number of removed bytes. As JSON, an explanation has less than [`MAX_EXPLANATION_BYTES`] bytes,
-//! not counting its copy of the request.
+//! A shortened list states the number of removed entries, and a shortened string the number of
+//! removed bytes. As JSON, an explanation has less than [`MAX_EXPLANATION_BYTES`] bytes, not
+//! counting its copy of the request.
 
 use std::fmt::Write as _;
 

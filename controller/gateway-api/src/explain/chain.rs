@@ -13,7 +13,7 @@ use super::hosts;
 use super::outcome::ExplainedListener;
 use super::request::{ExplainRequest, UrlScheme};
 
-/// What a connection is used for.
+/// Use of a connection.
 pub(super) enum Chain<'s> {
     /// The connection carries requests. They are routed by the route table with this name.
     Requests(&'s str),
@@ -21,7 +21,7 @@ pub(super) enum Chain<'s> {
     Connections(Option<&'s L4Route>),
 }
 
-/// The listener that receives a connection, and what it does with the connection.
+/// The listener that receives a connection, and how it handles the connection.
 pub(super) struct FoundChain<'s> {
     /// The listener. `None` if the port is plaintext and no listener's hostname covers the
     /// request's host.

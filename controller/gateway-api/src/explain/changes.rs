@@ -28,7 +28,7 @@ pub struct ChangedAnswer {
     pub gateway: String,
     /// Listener, as `Gateway/namespace/name/listeners/http`.
     pub listener: String,
-    /// Host or server names. `*` means all hosts without a virtual host of their own.
+    /// Host or server names. `*` means all hosts without their own virtual host.
     pub host: String,
     /// Condition of the match, as text.
     pub condition: String,
@@ -105,7 +105,7 @@ struct Comparison<'s> {
 }
 
 impl Comparison<'_> {
-    /// Compares the matches in the route table of one of `snapshot`'s listeners with those in
+    /// Compares the matches in the route table of a listener in `snapshot` with the matches in
     /// `other`.
     fn requests(
         &mut self,

@@ -26,8 +26,8 @@ pub struct TimedCondition {
     pub last_transition_time: Timestamp,
 }
 
-/// Returns the conditions to store: those of this controller in the order of `new`, then those of
-/// other controllers unchanged.
+/// Returns the conditions to store: this controller's conditions in the order of `new`, then other
+/// controllers' conditions unchanged.
 ///
 /// A condition keeps its transition time as long as its status stays the same. A stored condition
 /// for a later generation is kept, because `new` was computed from an old copy of the object. A

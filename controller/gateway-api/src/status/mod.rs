@@ -207,7 +207,7 @@ pub struct RouteStatus {
 pub struct ProxyDetail {
     /// True for a warning.
     pub warning: bool,
-    /// What the error or warning is about, such as `TLSError`.
+    /// Subject of the error or warning, such as `TLSError`.
     #[serde(rename = "type")]
     pub type_: &'static str,
     /// The reason, such as `SecretNotValid`.

@@ -17,7 +17,7 @@ use crate::api::NamespacedName;
 pub struct LastGoodKeys {
     pairs: Arc<BTreeMap<NamespacedName, Arc<KeyPair>>>,
     /// Secrets that could not be read, so that it is unknown whether they exist. Their pairs are
-    /// kept, unlike those of deleted Secrets.
+    /// kept, unlike the pairs of deleted Secrets.
     unread: BTreeSet<NamespacedName>,
 }
 

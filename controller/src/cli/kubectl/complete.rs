@@ -8,7 +8,7 @@ use super::plugin_command;
 /// Program name that selects completion mode.
 pub(in crate::cli) const COMPLETION_NAME: &str = "kubectl_complete-sesame";
 
-/// Directive on the last line of the output. It tells kubectl whether to complete file names.
+/// Directive on the last line of the output. It determines whether kubectl completes file names.
 const NO_FILES: &str = ":4";
 const FILES: &str = ":0";
 

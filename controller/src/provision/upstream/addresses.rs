@@ -14,8 +14,8 @@ use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::Inventory;
 use crate::statuses::ServiceAddresses;
 
-/// Returns the addresses that a Gateway gets from its second Gateway. `problem` is what the plan
-/// reported about the second Gateway.
+/// Returns the addresses that a Gateway gets from its second Gateway. `problem` is the plan's
+/// report on the second Gateway.
 pub(in crate::provision) fn addresses(
     basis: &Basis,
     inventory: &Inventory,
@@ -93,8 +93,8 @@ fn addresses_of(upstream: &Value) -> Vec<String> {
     addresses
 }
 
-/// Describes those of the second Gateway's own conditions that are `False`. If it has no
-/// conditions, says so.
+/// Describes the second Gateway's own conditions that are `False`, or reports that it has no
+/// conditions.
 fn own_complaints<'v>(
     upstream: &'v Value,
     types: &'v [&'static str],

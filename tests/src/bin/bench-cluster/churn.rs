@@ -24,7 +24,7 @@ pub(crate) struct Churned {
 impl Stage {
     /// Makes two route changes and a hundred endpoint changes per second, and measures the cost.
     /// The route changes affect the first third of the routes, and the endpoint changes the second
-    /// third. Meanwhile, measures individual endpoint changes in the last third.
+    /// third. At the same time, measures individual endpoint changes in the last third.
     pub(crate) fn churn(&self, time: Duration, errors: &mut usize) -> anyhow::Result<Churned> {
         let third = (self.routes / 3).max(1);
         let envoy = self.envoy_pid()?;

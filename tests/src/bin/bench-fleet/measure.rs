@@ -209,8 +209,8 @@ async fn restart_api_server(
     Ok(())
 }
 
-/// Measures one bare client per host. All of them watch the same ConfigMap, which is as large as
-/// what the API server sends to one agent for a route change.
+/// Measures one bare client per host. All clients watch the same ConfigMap. It is as large as the
+/// data that the API server sends to one agent for a route change.
 async fn floor(stage: &Stage, args: &Args, figures: &mut Figures) -> anyhow::Result<()> {
     let to_each = figures.route_cost.apiserver_kib / f64::from(figures.hosts);
     #[expect(

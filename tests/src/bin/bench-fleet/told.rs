@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-/// What a client reports about itself: its revision, and whether it follows the cluster.
+/// A client's report about itself: its revision, and whether it follows the cluster.
 pub(crate) struct Observation {
     client: usize,
     revision: Option<String>,

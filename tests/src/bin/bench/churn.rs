@@ -36,8 +36,8 @@ pub(crate) struct Churn {
 }
 
 /// Changes a host's configuration continuously for the given time. Route changes affect the first
-/// third of the routes, and endpoint changes the second third. Meanwhile, measures individual
-/// endpoint changes in the last third.
+/// third of the routes, and endpoint changes the second third. At the same time, measures
+/// individual endpoint changes in the last third.
 pub(crate) fn measure(
     host: &mut Host,
     routes: usize,

@@ -197,7 +197,7 @@ impl WrittenManifests {
                         "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "logs",
                     }},
                     "allowedListeners": {"namespaces": {"from": "Same"}},
-                    // All Gateways share one address, so each needs a port of its own.
+                    // All Gateways share one address, so each needs its own port.
                     "listeners": [{
                         "name": "http", "port": if gateway == 0 { 80 } else { 20_000 + gateway },
                         "protocol": "HTTP",

@@ -259,7 +259,7 @@ fn remove_group(group: &Path) {
     let _ = fs::remove_dir(group);
 }
 
-/// Removes what an earlier machine with the same directory has left behind.
+/// Removes the remains of an earlier machine with the same directory.
 fn clear(directory: &Path) {
     let root = directory.join("root");
     // Ignore the error if the root is not mounted.

@@ -1,9 +1,9 @@
 //! Tests gateway hosts with a real systemd: installs the packages, serves traffic, and counts
 //! failed requests while the host changes.
 //!
-//! Each scenario has a machine of its own (`machine`), on which only the packages are installed.
-//! The load runs in the machine's network namespace, because the machine has no other network.
-//! Needs root, systemd-nspawn and mmdebstrap.
+//! Each scenario has a separate machine (`machine`), on which only the packages are installed. The
+//! load runs in the machine's network namespace, because the machine has no other network. Needs
+//! root, systemd-nspawn and mmdebstrap.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -15,8 +15,8 @@ pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(crate) const DEVICE: &str = "site0";
 const BRIDGE: &str = "site";
 
-/// Returns true if this process is in a network namespace of its own. Otherwise, runs the scenario
-/// in a new process with such a namespace, and returns false after the scenario has succeeded.
+/// Returns true if this process is in its own network namespace. Otherwise, runs the scenario in a
+/// new process with such a namespace, and returns false after the scenario has succeeded.
 pub(crate) fn inside_own(scenario: &str) -> bool {
     if std::env::args().any(|argument| argument == "--own-network") {
         return true;
@@ -35,8 +35,8 @@ pub(crate) fn inside_own(scenario: &str) -> bool {
     false
 }
 
-/// Links the machine to the network. Disables IPv6 on the link, so that the kernel sends no packets
-/// of its own.
+/// Links the machine to the network. Disables IPv6 on the link, so that the kernel itself sends no
+/// packets.
 pub(crate) fn attach(inside: &Inside) {
     let init = inside.init().to_string();
     let ours = format!("machine{init}");

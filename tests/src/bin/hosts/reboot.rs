@@ -1,5 +1,5 @@
 //! Reboots a host that cannot reach anything else, and checks that it serves the last accepted
-//! version. Compares the startup time to that of an Envoy without an agent.
+//! version. Compares the startup time with the startup time of an Envoy without an agent.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,4 @@
-//! Checks the default columns of `kubectl get`: they show what is served, on which addresses, and
-//! which problems exist.
+//! Checks the default columns of `kubectl get`: they show states, addresses and problems.
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 //! A fleet switches from a DaemonSet on the nodes to a Deployment on the Pod network, and back.
-//! Meanwhile, it is under load through its Service on every node, and no request may fail.
+//! It is under load through its Service on every node throughout, and no request may fail.
 
 use std::net::SocketAddr;
 

@@ -153,7 +153,7 @@ async fn restricted_takes_its_pods(cluster: &TestCluster, deployment: &Value) {
         .await;
 }
 
-/// Checks that with a Pod's token, only reports about that Pod or its node are permitted.
+/// Checks that a Pod's token permits only reports about that Pod or its node.
 async fn a_pod_speaks_for_itself_alone(cluster: &TestCluster) {
     let user = User::on_node("default", "edge-edge-agent", "n1");
     let pod = cluster.client(&user).await;

@@ -256,7 +256,7 @@ async fn bundle_without_keys_uses_keys_of_host() {
     };
     agent.restart();
     wait_for_agent(&agent).await;
-    // A host that has no keys of its own must reject a bundle without keys.
+    // A host without keys must reject a bundle without keys.
     let bare = workshop.create("bare", &all(&a), &["--sequence", "1"]);
     let output = apply(&agent, &bare, &[]).await;
     let text = printed(&output);

@@ -9,7 +9,7 @@ pub(crate) struct Alert {
     pub(crate) lasts: &'static str,
     pub(crate) severity: &'static str,
     pub(crate) summary: &'static str,
-    /// What the operator should do.
+    /// Instructions for the operator.
     pub(crate) description: &'static str,
 }
 

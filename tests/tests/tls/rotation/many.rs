@@ -1,4 +1,4 @@
-//! Thousands of certificates on one port. Each is in a Secret of its own, and on a listener of a
+//! Thousands of certificates on one port. Each is in a separate Secret, and on a listener of a
 //! ListenerSet.
 
 use std::time::Instant;

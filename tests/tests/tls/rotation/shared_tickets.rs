@@ -61,7 +61,7 @@ async fn host(
     agent
 }
 
-/// Starts two hosts with the same configuration. Each has an Envoy of its own.
+/// Starts two hosts with the same configuration. Each has its own Envoy.
 async fn hosts(
     site: &Site,
     backend: SocketAddr,
@@ -209,7 +209,7 @@ async fn a_secret_of_no_use_changes_no_listener() {
     let kept = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&kept, &hosts[1], true, "the Secret is broken").await;
 
-    // After the Secret is deleted, each host must use local keys of its own.
+    // After the Secret is deleted, each host must use its own local keys.
     change(&hosts, |host| host.remove("tickets.yaml")).await;
     let own = with_tickets(&hosts[0], &site).await;
     assert_resume_at(&own, &hosts[1], false, "the Secret is gone").await;

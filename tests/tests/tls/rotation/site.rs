@@ -1,5 +1,5 @@
-//! A Gateway with many HTTPS listeners, each of which has a certificate of its own. Also reads
-//! statistics of its Envoy.
+//! A Gateway with many HTTPS listeners, each with its own certificate. Also reads statistics of its
+//! Envoy.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

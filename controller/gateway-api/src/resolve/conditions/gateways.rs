@@ -144,8 +144,7 @@ fn not_programmed<'g>(
         .or_else(none_served)
 }
 
-/// Returns the verdict on the Gateway as a whole. If it contains an error, none of the listeners is
-/// served.
+/// Returns the verdict on the Gateway as a whole. If it contains an error, no listener is served.
 fn unserved<'g>(gateway: &'g CheckedGateway<'_>) -> &'g Verdict {
     if !gateway.accepted.good() {
         &gateway.accepted

@@ -18,7 +18,7 @@ pub(crate) struct FilterScope<'a, 'w> {
     pub(crate) regexes: &'a mut Regexes,
 }
 
-/// What a RouteFilter does to requests.
+/// Effect of a RouteFilter on requests.
 #[derive(Debug, PartialEq)]
 pub(crate) enum FilterEffect {
     Respond(DirectResponse),

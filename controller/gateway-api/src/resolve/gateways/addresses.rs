@@ -80,7 +80,7 @@ impl GatewayAddresses {
     }
 
     /// Removes and returns the usable addresses, which will be requested from a load balancer. The
-    /// hosts then listen on all of their own addresses.
+    /// hosts then listen on all of their addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)

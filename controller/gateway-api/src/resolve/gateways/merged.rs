@@ -143,8 +143,8 @@ pub(crate) fn served_together<'s>(
     served
 }
 
-/// Returns the names under which nothing can be published now, because parameters are invalid. What
-/// was last published under these names remains in effect.
+/// Returns the names under which nothing can be published now, because parameters are invalid.
+/// Their last published configuration remains in effect.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,

@@ -71,7 +71,7 @@ pub(crate) struct CheckedGateway<'w> {
     /// The filters that all listeners share, or `None` if their filters differ.
     pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
     pub(crate) accepted: Verdict,
-    /// Verdict on the references in the Gateway's spec, except those in listeners.
+    /// Verdict on the references in the Gateway's spec, except references in listeners.
     pub(crate) resolved: Verdict,
     pub(crate) addresses: GatewayAddresses,
     pub(crate) load_balancer_addresses: Vec<String>,
@@ -103,7 +103,7 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Checks all Gateways of Sesame classes except those in `unserved`. Returns them sorted by name.
+/// Checks all Gateways of Sesame classes that are not in `unserved`. Returns them sorted by name.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -223,7 +223,7 @@ fn check<'w>(
     let too_many =
         limits::entries("spec.listeners", listeners.len(), 0..=limits::MAX_LISTENERS).err();
     accepted.refuse_if(Reason::Invalid, too_many);
-    // Merged Gateways have no addresses of their own.
+    // Merged Gateways do not have their own addresses.
     let addresses = if merged.is_some() {
         &[]
     } else {

@@ -1,4 +1,4 @@
-//! What a Gateway requests for its Kubernetes Service: external ports and addresses.
+//! Settings that a Gateway requests for its Kubernetes Service: external ports and addresses.
 
 use std::collections::BTreeSet;
 

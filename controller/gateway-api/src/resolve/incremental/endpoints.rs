@@ -22,7 +22,7 @@ impl SliceIndex {
         if services.is_empty() {
             return index;
         }
-        // There may be thousands of slices, so skip those of other Services before allocating a
+        // There may be thousands of slices, so skip slices of other Services before allocating a
         // name.
         let wanted: BTreeSet<(&str, &str)> = services
             .iter()

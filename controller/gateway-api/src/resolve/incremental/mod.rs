@@ -3,8 +3,8 @@
 //!
 //! `routes` resolves changed routes together with only their `neighbours`, and `backends` finds the
 //! Backends that are added or removed. `endpoints` reads only the EndpointSlices of changed
-//! Services. The result must never differ from that of a full resolution (property tests compare
-//! the two). If it might, no result is returned and the caller must resolve the whole world.
+//! Services. The result must never differ from a full resolution (property tests compare the two).
+//! If it might, no result is returned and the caller must resolve the whole world.
 
 mod backends;
 mod endpoints;

@@ -1,4 +1,4 @@
-//! Annotations on Ingresses: Sesame's own, and those of other controllers.
+//! Annotations on Ingresses, both Sesame's and other controllers'.
 
 use super::contour;
 use super::nginx::{self, NginxSettings};
@@ -7,7 +7,7 @@ use crate::resolve::context::Problems;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::ObjectKey;
 
-/// If an annotation's name contains one of these words, the annotation might be security-relevant.
+/// An annotation might be security-relevant if its name contains one of these strings.
 const PROTECTING: [&str; 11] = [
     "allow",
     "auth",
@@ -22,7 +22,7 @@ const PROTECTING: [&str; 11] = [
     "whitelist",
 ];
 
-/// Annotations whose names contain one of these words although they are not security-relevant.
+/// Annotations that are not security-relevant although their names contain one of these strings.
 const HARMLESS: [&str; 3] = [
     "nginx.ingress.kubernetes.io/cors-",
     "nginx.ingress.kubernetes.io/limit-rate",
@@ -59,7 +59,7 @@ impl PlainHttp {
 }
 
 /// Returns an error if the Ingress has a possibly security-relevant annotation that is unsupported
-/// or invalid. In that case, none of its requests may be served.
+/// or invalid. In that case, its requests must not be served.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();

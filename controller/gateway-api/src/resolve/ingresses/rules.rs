@@ -21,8 +21,8 @@ use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::limits::{self, MAX_INGRESS_PATHS, MAX_INGRESS_RULES};
 use crate::status::{Reason, Verdict};
 
-/// Index of the match for `app-root` in a rule. The indices of canary matches lie between those of
-/// path matches and this index.
+/// Index of the match for `app-root` in a rule. Canary matches have indices between the path
+/// matches and this index.
 const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 
 /// The rules of an Ingress for one host.

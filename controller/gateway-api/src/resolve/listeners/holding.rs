@@ -50,8 +50,8 @@ pub(crate) fn hold(listeners: &mut [(&mut CheckedListener<'_>, bool)]) {
     }
 }
 
-/// Returns the listener's hostname. For an invalid hostname, returns what the author probably
-/// meant.
+/// Returns the listener's hostname. For an invalid hostname, returns the hostname that was probably
+/// intended.
 fn meant(listener: &CheckedListener<'_>) -> Option<Hostname> {
     let text = || Hostname::meant(listener.spec.hostname.as_deref().unwrap_or_default());
     listener.hostname.clone().or_else(text)

@@ -184,8 +184,8 @@ impl<'w> PolicyTargets<'w> {
         of_part.or_else(|| of(None)).map(|(place, _)| *place)
     }
 
-    /// Returns the indices of the policies that target an object or a section of it. Each comes
-    /// with an error if an older policy targets the same section, or if the target does not exist.
+    /// Returns the indices of the policies that target an object or a section of it, each with an
+    /// error if an older policy targets the same section or the target does not exist.
     pub(crate) fn judge(
         &self,
         kind: Kind,

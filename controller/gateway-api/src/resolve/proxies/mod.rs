@@ -214,7 +214,7 @@ fn add<'w>(
         return;
     }
     let policy = cors::of_root(root, lookup.regexes, details);
-    // Secrets of providers are looked up in the root's namespace, whoever owns the included routes.
+    // Secrets of providers are looked up in the root's namespace, even for included routes.
     let owner = RuleOwner::of(Kind::HttpProxy, &root.proxy.metadata);
     let providers = TokenProviders::read(root, &mut lookup.rule_context(&owner));
     providers.tell(&root.name, details);

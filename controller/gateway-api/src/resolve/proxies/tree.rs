@@ -14,7 +14,7 @@ use crate::resolve::syntax::regexes::Regexes;
 pub(super) struct Place<'w> {
     pub(super) name: NamespacedName,
     pub(super) proxy: &'w HttpProxy,
-    /// All routes of the HTTPProxy, or none if a limit is exceeded.
+    /// All routes of the HTTPProxy. Empty if a limit is exceeded.
     pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
     /// Depth of this occurrence in the include tree.

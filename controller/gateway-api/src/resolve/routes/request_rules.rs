@@ -1,5 +1,4 @@
-//! Determines what an HTTPRoute or GRPCRoute rule does with requests: forward, redirect, or
-//! respond.
+//! Determines the action of an HTTPRoute or GRPCRoute rule: forward, redirect, or respond.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -134,8 +133,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
     }
 
     /// Returns the settings of policies for the rule named `rule` and for its route, but not for
-    /// its listeners. Also returns an error if too many rate limits apply, including those of the
-    /// listeners.
+    /// its listeners. Also returns an error if too many rate limits apply, including the listeners'
+    /// limits.
     fn policy(&self, index: usize, rule: &str) -> (TrafficSettings, Option<String>) {
         let target = (self.referrer.namespace, self.object.name.name.as_str());
         let policies = self.policies.as_ref();

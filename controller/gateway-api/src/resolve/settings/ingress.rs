@@ -18,8 +18,8 @@ const MAX_CLASSES: usize = 64;
 /// Maximum number of namespaces that may contain root HTTPProxies, as in the schema.
 const MAX_NAMESPACES: usize = 256;
 
-/// Returns the settings in the controller's own configuration. If it has none, returns those of the
-/// oldest GatewayClass that has valid parameters with such settings.
+/// Returns the settings in the controller's own configuration. If it has none, returns the settings
+/// of the oldest GatewayClass with valid parameters that contain such settings.
 pub(crate) fn settings<'o>(world: &'o World, options: &'o Options) -> Option<&'o IngressSettings> {
     let own = options.configuration.as_deref();
     if let Some(own) = own.and_then(|it| it.spec.ingress.as_ref()) {

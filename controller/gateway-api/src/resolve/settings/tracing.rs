@@ -21,7 +21,7 @@ pub(crate) struct ConfiguredTracing {
     pub(crate) spec: TracingSettings,
 }
 
-/// What the tracing settings of one object require.
+/// Tracing decision in the settings of one object.
 #[derive(Debug)]
 pub(crate) enum TracingDecision<'s> {
     /// These settings do not decide whether to trace.

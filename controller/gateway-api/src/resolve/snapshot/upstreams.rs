@@ -23,7 +23,7 @@ pub(crate) struct Upstreams {
 pub(crate) type MeshTls<'a> = BTreeMap<&'a str, Option<&'a BackendTls>>;
 
 /// Finds the Backends that route tables, tracing and access logs reference. A reference may also
-/// encode a client key or a mesh. Its Backend then gets a name of its own, which replaces the
+/// encode a client key or a mesh. Its Backend then gets a separate name, which replaces the
 /// reference.
 pub(crate) fn find<'w>(
     tables: &mut Tables,

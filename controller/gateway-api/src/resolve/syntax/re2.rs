@@ -13,8 +13,8 @@ use regex_syntax::ast::{
     Visitor, visit,
 };
 
-/// Maximum number of repetitions of a subexpression, multiplied by those of the enclosing
-/// expressions.
+/// Maximum number of repetitions of a subexpression, multiplied by the enclosing expressions'
+/// repetitions.
 const MAX_REPETITIONS: u32 = 1000;
 
 /// The classes that RE2 supports as `\p{...}`: general categories, and commonly used scripts.

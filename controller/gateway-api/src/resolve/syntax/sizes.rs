@@ -21,7 +21,7 @@ fn parse(text: &str) -> Option<u64> {
     with_unit(text, [("Ki", 10), ("Mi", 20), ("Gi", 30)]).filter(|_| is_canonical)
 }
 
-/// Parses a size that may end with one of these units. Each unit comes with its base-2 exponent.
+/// Parses a size that may end with a unit. `units` maps units to base-2 exponents.
 pub(crate) fn with_unit(text: &str, units: [(&str, u32); 3]) -> Option<u64> {
     let unit = units
         .into_iter()

@@ -152,8 +152,8 @@ impl MatchCandidate<'_> {
     }
 }
 
-/// Returns the routes whose regular expressions exceed a virtual host's cost limit. Each comes with
-/// its own cost, and with the total cost of the routes within the limit. Older routes take
+/// Returns the routes whose regular expressions exceed a virtual host's cost limit. For each, also
+/// returns its cost and the total cost of the routes within the limit. Older routes take
 /// precedence. A route is dropped with all of its matches, because the remaining matches would
 /// behave differently.
 pub(super) fn unaffordable(

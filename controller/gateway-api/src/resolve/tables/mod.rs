@@ -36,7 +36,7 @@ use super::syntax::hostnames::Hostname;
 use crate::status::Grounds;
 
 /// Up to this number of HTTPS and TLS listeners on a port, each HTTPS listener has virtual hosts
-/// that respond with 421 for the hostnames of all others, so the number of virtual hosts grows
+/// that respond with 421 for the hostnames of all others. The number of virtual hosts thus grows
 /// quadratically. With more listeners, there are such virtual hosts only for the names in the
 /// listener's certificates, because clients reuse connections only for those names.
 const MAX_EACH_BESIDE: usize = 128;
@@ -60,7 +60,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Creates empty findings. `shadowed` determines what is recorded about hidden matches.
+    /// Creates empty findings. `shadowed` determines which details of hidden matches to record.
     pub(crate) fn new(shadowed: Shadowed) -> Self {
         Self {
             shadowed,

@@ -81,7 +81,7 @@ pub(crate) struct RoomOfGateways {
 impl RoomOfGateways {
     /// Divides `all` bytes among Gateways. `wanted` returns the size that each Gateway's routes
     /// need, and is called only if there might not be room for all. A Gateway that needs less than
-    /// an equal share gets what it needs, and the others share the rest equally.
+    /// an equal share gets that much, and the others share the rest equally.
     pub(crate) fn divide(all: u64, gateways: usize, wanted: impl FnOnce() -> Vec<u64>) -> Self {
         let gateways = u64::try_from(gateways).unwrap_or(u64::MAX);
         let each = if gateways.saturating_mul(MAX_PER_GATEWAY) <= all {
@@ -169,7 +169,7 @@ impl Room {
 
     /// Returns the number of bytes charged to each route. If a virtual host needs copies of routes
     /// with wider hostnames, the oldest route with the virtual host's own hostname is charged for
-    /// the copies, so that no namespace can use up the share of another.
+    /// the copies. Thus no namespace can use up another's share.
     fn charges<'l>(
         &self,
         listeners: impl Iterator<Item = &'l WithHosts<'l, 'l>>,
@@ -376,7 +376,7 @@ fn sum(charges: &BTreeMap<usize, u64>) -> u64 {
 }
 
 /// Returns the maximum for each consumer if all consumers together may use `most`. A consumer that
-/// wants less than an equal share gets what it wants, and the others share the rest equally.
+/// wants less than an equal share gets that much, and the others share the rest equally.
 pub(crate) fn share(mut wanted: Vec<u64>, most: u64) -> u64 {
     wanted.sort_unstable();
     let mut left = most;

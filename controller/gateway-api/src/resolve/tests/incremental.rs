@@ -236,7 +236,7 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
 }
 
 /// Changes route `a` from one path prefix and Service to another. Returns true if this change is
-/// resolved incrementally, and asserts that the result equals that of full resolution.
+/// resolved incrementally, and asserts that the result equals a full resolution.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));

@@ -174,7 +174,7 @@ spec:
     );
     let resolution = resolve(&world(&yaml), &Options::default());
     assert_eq!(ask(&resolution, "/"), "web/a/80");
-    // If a configuration has an error, none of it applies.
+    // A configuration with an error does not apply at all.
     let broken = yaml.replace("[web]", "[web]\n    duplicates: Newest");
     let resolution = resolve(&world(&broken), &Options::default());
     assert!(resolution.gateways.is_empty() || ask(&resolution, "/") == "404");

@@ -1,5 +1,5 @@
-//! Emulates a proxy that does exactly what a snapshot says, so that tests can compare the responses
-//! to requests.
+//! Emulates a proxy that follows a snapshot exactly, so that tests can compare the responses to
+//! requests.
 
 use sesame_proto::schema::route::Action;
 use sesame_proto::schema::text_match::Operator;

@@ -14,7 +14,7 @@ use crate::resolve::Resolution;
 use crate::status::{Condition, ConditionType, Reason};
 use crate::world::Kind;
 
-/// Policy targets, from the scope of the rule to that of the Gateway.
+/// Policy targets, from the narrowest scope (rule) to the widest (Gateway).
 pub(super) const SCOPES: [&str; 4] = [
     "kind: HTTPRoute, name: r, sectionName: first",
     "kind: HTTPRoute, name: r",

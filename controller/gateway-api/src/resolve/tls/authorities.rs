@@ -43,8 +43,8 @@ pub(super) struct Union {
 }
 
 impl Union {
-    /// Combines the sources in order, without duplicates. Sources come with their names. `name`
-    /// must consist of these names, so that the same references always produce the same bundle.
+    /// Combines the sources in order, without duplicates. Each source has a name. `name` must
+    /// consist of these names, so that the same references always produce the same bundle.
     pub(super) fn new(name: &str, sources: &[(String, Arc<Authorities>)]) -> Self {
         let mut authorities: Vec<Authority> = Vec::new();
         let mut crls: Vec<&str> = Vec::new();

@@ -2,8 +2,8 @@
 //! Envoy or clients reject them.
 //!
 //! This module never rejects a chain: Envoy decides, and it accepts some chains that other
-//! implementations reject. Messages tell the author what to fix, and identify certificates by their
-//! index in `tls.crt`.
+//! implementations reject. Messages describe the fix, and identify certificates by their index in
+//! `tls.crt`.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::X509Certificate;

@@ -1,6 +1,6 @@
 //! Resolves client certificate validation on HTTPS listeners (`Gateway.spec.tls.frontend`).
 //!
-//! The default validation applies to HTTPS listeners on all ports without an entry of their own. An
+//! The default validation applies to HTTPS listeners on all ports without their own entry. An
 //! invalid reference affects only the listeners that use it.
 
 use std::collections::{BTreeMap, HashMap};

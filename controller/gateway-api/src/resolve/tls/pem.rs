@@ -1,8 +1,8 @@
 //! Reads PEM text from Secrets and ConfigMaps, and writes its canonical form.
 //!
-//! Only certificates, revocation lists and private keys leave this module, and they are encoded
-//! anew. Therefore no other text reaches Envoy, and equal contents always have equal bytes. Errors
-//! never quote the text.
+//! Only re-encoded certificates, revocation lists and private keys leave this module. Therefore no
+//! other text reaches Envoy, and equal contents always have equal bytes. Errors never quote the
+//! text.
 
 use std::borrow::Cow;
 
@@ -17,8 +17,8 @@ use crate::resolve::syntax::limits::{MAX_PEM_BYTES, MAX_PEM_CERTIFICATES, MAX_PE
 /// additional data, which is ignored.
 const OLD_LABELS: [&str; 2] = [" X509 CERTIFICATE-----", " TRUSTED CERTIFICATE-----"];
 
-/// Labels of sections that are not certificates. Each comes with the end of an error message for
-/// text that contains only such a section.
+/// Labels of sections that are not certificates. Each has the end of the error message for text
+/// that contains only such a section.
 const NO_CERTIFICATES: [(&str, &str); 3] = [
     ("CERTIFICATE REQUEST-----", ", but a certificate request"),
     (
@@ -126,7 +126,7 @@ fn text(pem: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     Ok(Cow::Owned(renamed.into_bytes()))
 }
 
-/// Guesses what the text contains instead of the expected section. Returns the end of an error
+/// Guesses the content of a text that lacks the expected section. Returns the end of an error
 /// message, or an empty string if the content is unclear. `others` lists other labels with their
 /// message ends.
 fn instead(text: &[u8], others: &[(&str, &'static str)]) -> &'static str {

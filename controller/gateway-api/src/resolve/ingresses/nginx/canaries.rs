@@ -35,7 +35,7 @@ type PathKey<'w> = (&'w str, &'w str, &'w str, &'w str, &'w str);
 pub(in super::super) struct Canary<'w> {
     ingress: &'w Ingress,
     pub(in super::super) backend: &'w IngressBackend,
-    /// Selects the requests that the canary receives: none if an annotation is invalid.
+    /// Selects the canary's requests. Selects no request if an annotation is invalid.
     pub(in super::super) choice: Rc<CanaryChoice>,
 }
 

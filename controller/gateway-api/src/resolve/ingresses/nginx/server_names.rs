@@ -58,7 +58,7 @@ impl ServerNames {
     }
 }
 
-/// Returns true if an Ingress may serve hosts besides those of its rules.
+/// Returns true if an Ingress may serve hosts that its rules do not list.
 pub(crate) fn has_more_names(metadata: &Metadata) -> bool {
     metadata.annotations.iter().any(|(name, _)| {
         let name = name.strip_prefix(OF_NGINX);

@@ -24,7 +24,7 @@ use crate::world::Kind;
 const MAX_EXEMPTIONS: usize = 16;
 /// Maximum number of ConfigMaps that a field may reference for networks.
 const MAX_LISTS: usize = 8;
-/// Maximum number of networks per field, including those in ConfigMaps.
+/// Maximum number of networks per field, including networks in ConfigMaps.
 const MAX_LISTED: usize = 2048;
 /// Maximum number of bytes per list of networks in a ConfigMap.
 const MAX_LIST_BYTES: usize = 128 * 1024;
@@ -317,7 +317,7 @@ fn read_addresses(
     })
 }
 
-/// Reads the networks in a policy's field, and those in ConfigMaps.
+/// Reads the networks in a policy's field and in the ConfigMaps that it references.
 fn with_lists(
     (field, own, lists): (&str, &[String], &[NetworkList]),
     peer: bool,

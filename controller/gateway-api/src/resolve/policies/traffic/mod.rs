@@ -187,7 +187,7 @@ impl<'w> TrafficPolicies<'w> {
         settings.filters.to_schema(None)
     }
 
-    /// Returns the conditions that tell an object's owner which policies affect its requests.
+    /// Returns the conditions that report which policies affect an object's requests.
     pub(crate) fn affect(
         &self,
         kind: Kind,

@@ -192,8 +192,8 @@ impl<'w> PoliciesOfKind<'w> {
         ))
     }
 
-    /// Returns the indices of the policies that target this object or one of its sections. Each
-    /// comes with the policy's error for that target, if any.
+    /// Returns the indices of the policies that target this object or one of its sections. Also
+    /// returns each policy's error for that target, if any.
     pub(crate) fn judge(
         &self,
         kind: Kind,
