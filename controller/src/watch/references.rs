@@ -79,13 +79,7 @@ pub(crate) fn references(
         }
     }
     found.policies(world);
-    for ObjectKey { kind, name } in key_sets.references() {
-        let reference = ObjectRef {
-            name: name.name,
-            ..ObjectRef::default()
-        };
-        found.add(kind.as_str(), &name.namespace, &reference);
-    }
+    found.key_sets(key_sets);
     found.0
 }
 
@@ -93,6 +87,17 @@ pub(crate) fn references(
 struct Referenced(BTreeSet<ObjectKey>);
 
 impl Referenced {
+    /// Adds the CA certificates and the copies of remote key sets.
+    fn key_sets(&mut self, key_sets: &RemoteKeySets<'_>) {
+        for ObjectKey { kind, name } in key_sets.references() {
+            let reference = ObjectRef {
+                name: name.name,
+                ..ObjectRef::default()
+            };
+            self.add(kind.as_str(), &name.namespace, &reference);
+        }
+    }
+
     /// Adds the references in policies, XBackends and meshes.
     fn policies(&mut self, world: &World) {
         for policy in &world.backend_tls_policies {

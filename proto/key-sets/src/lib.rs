@@ -58,7 +58,11 @@ pub fn next_copy(
         Err(error) => printable(&error),
     };
     let is_usable = before.uri == uri && !is_too_old(before, now);
-    let before = is_usable.then(|| before.clone()).unwrap_or_default();
+    let before = if is_usable {
+        before.clone()
+    } else {
+        KeySetCopy::default()
+    };
     KeySetCopy {
         uri,
         error,

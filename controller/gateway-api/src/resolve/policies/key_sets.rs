@@ -14,7 +14,7 @@ use crate::resolve::context::{Options, ResolveContext};
 use crate::resolve::proxies;
 use crate::resolve::syntax::durations;
 use crate::resolve::syntax::limits::MAX_PEM_BYTES;
-use crate::resolve::tls::ca_bundles::DEFAULT_KEY;
+use crate::resolve::syntax::names::CA_KEY;
 use crate::world::{Kind, ObjectKey, World};
 
 /// Maximum number of key sets to fetch for the objects in one namespace.
@@ -63,7 +63,7 @@ impl<'w> RemoteKeySet<'w> {
             kind: Kind::ConfigMap,
             namespace,
             name,
-            key: key.as_deref().unwrap_or(DEFAULT_KEY),
+            key: key.as_deref().unwrap_or(CA_KEY),
         });
         let set = Self::new(uri, interval.map(Duration::from_millis), authorities);
         set.map_err(|why| format!(".{why}"))
@@ -79,7 +79,7 @@ impl<'w> RemoteKeySet<'w> {
             kind: Kind::Secret,
             namespace,
             name,
-            key: DEFAULT_KEY,
+            key: CA_KEY,
         });
         Self::new(uri, interval, authorities)
     }

@@ -6,6 +6,9 @@ use std::fmt::Arguments;
 
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
+/// Default key of the CA certificates in a referenced ConfigMap or Secret.
+pub(crate) const CA_KEY: &str = "ca.crt";
+
 /// Checks an object's namespace and name. Names in the snapshot are built from both, so neither
 /// must contain the separators of these names.
 pub(crate) fn check_object(namespace: &str, name: &str) -> Result<(), String> {

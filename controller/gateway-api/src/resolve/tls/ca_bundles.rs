@@ -14,6 +14,7 @@ use crate::api::{ClusterTrustBundleSpec, ConfigMap, NamespacedName, ObjectRef};
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::Expected;
+use crate::resolve::syntax::names::CA_KEY;
 use crate::status::{Grounds, Reason};
 use crate::world::Kind;
 
@@ -25,9 +26,6 @@ const CONFIG_MAPS: Expected = Expected {
     wrong_kind: Reason::InvalidCaCertificateKind,
     wrong_name: Reason::InvalidCaCertificateRef,
 };
-
-/// Default key of the CA certificates in a referenced ConfigMap or Secret.
-pub(crate) const DEFAULT_KEY: &str = "ca.crt";
 
 type ParsedObject = Result<Arc<Authorities>, String>;
 
@@ -216,9 +214,7 @@ impl<'w> CaBundles<'w> {
         }
         let (namespace, name) = CONFIG_MAPS.find(reference.into(), referrer, &cx.grants)?;
         let invalid = |why: String| (Reason::InvalidCaCertificateRef, why);
-        let certificates = self
-            .read(namespace, name, DEFAULT_KEY, cx)
-            .map_err(invalid)?;
+        let certificates = self.read(namespace, name, CA_KEY, cx).map_err(invalid)?;
         Ok((format!("ConfigMap/{namespace}/{name}"), certificates))
     }
 
@@ -278,7 +274,7 @@ pub fn checked_bundle(name: &str, text: &str, lists: &str) -> Result<TrustBundle
         "" => Vec::new(),
         lists => revocation_lists::read(lists).map_err(|why| format!("ca.crl {why}"))?,
     };
-    let found = authorities(DEFAULT_KEY, text, lists)?;
+    let found = authorities(CA_KEY, text, lists)?;
     let Authorities { certificates, crls } = &*found;
     Ok(bundle(name.to_owned(), certificates, crls))
 }

@@ -6,12 +6,13 @@ use sesame_proto::schema::TrustBundle;
 use sesame_proto::sizes::MAX_TRUST_BUNDLE_BYTES;
 
 use super::authorities::{self, Authorities, Union, bundle};
-use super::ca_bundles::{CaBundles, DEFAULT_KEY};
+use super::ca_bundles::CaBundles;
 use super::certificates::SECRETS;
 use super::revocation_lists;
 use crate::resolve::context::ResolveContext;
 use crate::resolve::context::grants::Referrer;
 use crate::resolve::context::references::CoreReference;
+use crate::resolve::syntax::names::CA_KEY;
 use crate::status::{Grounds, Reason};
 
 impl<'w> CaBundles<'w> {
@@ -25,7 +26,7 @@ impl<'w> CaBundles<'w> {
         revoked: Option<(CoreReference<'w>, bool)>,
         cx: &ResolveContext<'w, '_>,
     ) -> Result<Arc<TrustBundle>, Grounds> {
-        let certificates = secret(referrer, authorities, DEFAULT_KEY, cx)?;
+        let certificates = secret(referrer, authorities, CA_KEY, cx)?;
         let leaf_only = revoked.is_some_and(|(_, leaf_only)| leaf_only);
         let lists = revoked.map(|(lists, _)| secret(referrer, lists, "crl.pem", cx));
         let lists = lists.transpose()?;
