@@ -18,7 +18,7 @@ use super::{Cli, Command, EXIT_FAULT, options, run};
 use crate::doctor::facts::{AgentFacts, ClusterFacts, HostFacts};
 use crate::doctor::gather::{Inquiry, gather};
 use crate::doctor::{FindingSeverity, HostFinding, findings};
-use crate::host::processes;
+use crate::host::{free_ports, processes};
 use crate::run::inspect::{self, InspectedGateway};
 use crate::run::reload::{Setting, SettingOrigin};
 use crate::run::report::Report;
@@ -117,6 +117,9 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         .as_ref()
         .filter(|_| left_to.is_none())
         .and_then(|options| cluster(&runtime, options, &agent.runtime_dir));
+    let port_map = options.as_ref();
+    let port_map = port_map.map(|options| free_ports::assigned(&options.port_map, &state_dir));
+    let port_map = port_map.unwrap_or_default();
     let inquiry = Inquiry {
         settings: (loaded.path.clone(), faults),
         gateways: gateways(&state_dir, options.as_ref()),
@@ -124,10 +127,7 @@ pub(crate) fn examine(agent: &AgentArgs, loaded: &LoadedSettings) -> anyhow::Res
         runtime_dir: agent.runtime_dir.clone(),
         envoy: value("envoy").map(Into::into),
         heap: options.as_ref().and_then(|options| options.heap),
-        port_map: options
-            .as_ref()
-            .map(|options| options.port_map.clone())
-            .unwrap_or_default(),
+        port_map,
         addresses: options.map(|options| options.addresses).unwrap_or_default(),
         agent: facts,
         cluster,

@@ -1,11 +1,11 @@
 //! Options for how this host serves. All commands that render share them.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use clap::Args;
 use sesame_gateway_api::resolve;
 
+use crate::host::free_ports::{BoundPort, PortMap};
 use crate::source::manifests::ReadLimits;
 
 /// This host's settings for all of its Gateways.
@@ -13,7 +13,7 @@ use crate::source::manifests::ReadLimits;
 #[command(next_help_heading = "Host")]
 pub(crate) struct HostArgs {
     /// Bind different ports from those that clients use: OUTSIDE:BOUND,... (redirects use the
-    /// outside port).
+    /// outside port). With BOUND `free`, the agent chooses a free port and keeps it.
     #[arg(long, env = "SESAME_PORT_MAP", value_name = "80:8080,443:8443", value_parser = port_map, default_value = "", hide_default_value = true)]
     pub(crate) port_map: PortMap,
     /// Listen on this address; repeatable. Several Gateways share the addresses. All addresses by
@@ -71,18 +71,21 @@ impl HostArgs {
     }
 }
 
-/// Listener port → port that Envoy binds.
-pub(crate) type PortMap = BTreeMap<u32, u32>;
-
 fn port_map(text: &str) -> Result<PortMap, String> {
     let mut map = PortMap::new();
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let (outside, bound) = pair
             .split_once(':')
             .ok_or_else(|| format!("{pair:?}: expected OUTSIDE:BOUND, for example 80:8080"))?;
-        let (outside, bound) = (port(outside)?, port(bound)?);
-        if map.values().any(|other| *other == bound) {
-            return Err(format!("port {bound} is bound twice"));
+        let outside = port(outside)?;
+        let bound = match bound.trim() {
+            "free" => BoundPort::Free,
+            bound => BoundPort::Fixed(port(bound)?),
+        };
+        if let BoundPort::Fixed(port) = bound
+            && map.values().any(|other| *other == bound)
+        {
+            return Err(format!("port {port} is bound twice"));
         }
         if map.insert(outside, bound).is_some() {
             return Err(format!("port {outside} is mapped twice"));
@@ -94,19 +97,22 @@ fn port_map(text: &str) -> Result<PortMap, String> {
 fn port(text: &str) -> Result<u32, String> {
     match text.trim().parse::<u16>() {
         Ok(port) if port > 0 => Ok(port.into()),
-        _ => Err(format!("{text:?}: expected a port from 1 to 65535")),
+        _ => Err(format!(
+            "{text:?}: expected a port from 1 to 65535, or `free` to bind a free port"
+        )),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::port_map;
+    use crate::host::free_ports::BoundPort::{Fixed, Free};
 
     #[test]
     fn pairs_are_read_and_nonsense_is_named() {
         assert_eq!(
-            port_map("80:8080,443:8443").unwrap(),
-            [(80, 8080), (443, 8443)].into()
+            port_map("80:8080,443:free,8443:free").unwrap(),
+            [(80, Fixed(8080)), (443, Free), (8443, Free)].into()
         );
         assert_eq!(port_map("").unwrap(), [].into());
         for (text, word) in [

@@ -9,6 +9,7 @@ use sesame_proto::jwks;
 use sesame_proto::key_sets::{KeySetCopies, KeySetCopy, KeySetRequests};
 
 use super::host::HostArgs;
+use crate::host::free_ports;
 use crate::run::system_ca;
 use crate::source::last_good::LastGood;
 use crate::source::manifests::Manifests;
@@ -83,7 +84,7 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
         } else {
             host.addresses.clone()
         },
-        port_map: host.port_map.clone(),
+        port_map: free_ports::fixed(&host.port_map),
         subscription_budget: 100,
         first_in_files: std::sync::Arc::default(),
         limits: Limits::default(),

@@ -8,6 +8,7 @@ pub(crate) mod core_dumps;
 pub(crate) mod credentials;
 pub(crate) mod durable;
 mod files;
+pub(crate) mod free_ports;
 pub mod inotify;
 pub(crate) mod journald;
 pub(crate) mod limits;

@@ -34,6 +34,7 @@ use super::{RunOptions, accepted, answering, system_ca};
 use crate::envoy;
 use crate::envoy::process::launch::Launcher;
 use crate::envoy::process::launcher;
+use crate::host::free_ports;
 use crate::host::inotify::Budget;
 use crate::host::limits as host_limits;
 use crate::host::lock::Lock;
@@ -264,7 +265,8 @@ fn host_settings(
         } else {
             options.addresses.clone()
         },
-        port_map: options.port_map.clone(),
+        port_map: free_ports::assign(&options.port_map, directories.state())
+            .context("cannot choose free ports")?,
         subscription_budget: Budget::read(&directories.envoy_pids()).most(2),
         limits: envoy_limits(options, directories)?,
         budget_each: options.subscription_budget,

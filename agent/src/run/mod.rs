@@ -57,7 +57,6 @@ mod target;
 mod unit;
 mod withdrawal;
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -75,6 +74,7 @@ use sesame_spans::CollectorSettings;
 
 use crate::access_log::AccessLogSettings;
 use crate::host::core_dumps;
+use crate::host::free_ports::PortMap;
 use crate::seal::SealSettings;
 use crate::source::local::LocalFile;
 use crate::source::manifests::ReadLimits;
@@ -98,7 +98,7 @@ pub struct RunOptions {
     /// Limits for reading a manifest directory.
     pub limits: ReadLimits,
     /// Ports to bind, by the port that clients use.
-    pub port_map: BTreeMap<u32, u32>,
+    pub port_map: PortMap,
     /// Addresses to listen on; if empty, all addresses.
     pub addresses: Vec<IpAddr>,
     /// Addresses where clients reach the host, reported for Gateways that listen on all addresses;

@@ -72,10 +72,6 @@ impl Target {
     }
 
     /// Returns the ports that the target's listeners bind, each with `TCP` or `UDP`.
-    #[cfg_attr(
-        not(feature = "cluster"),
-        expect(dead_code, reason = "reports are for clusters")
-    )]
     pub(super) fn open_ports(&self) -> BTreeSet<(&'static str, u16)> {
         let listeners = self.rendered.listeners.iter();
         let sockets = listeners.filter_map(|listener| parse_listener_name(&listener.name));

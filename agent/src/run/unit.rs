@@ -191,6 +191,7 @@ mod tests {
             state: AgentState::Serving,
             message: "as ever".to_owned(),
             addresses: Vec::new(),
+            open_ports: Vec::new(),
             wanted: String::new(),
             applied: "0123456789abcdef".to_owned(),
             wanted_revision: String::new(),

@@ -8,6 +8,7 @@ mod bundles;
 mod commands;
 mod doctor;
 mod export;
+mod free_ports;
 mod kept_addresses;
 mod settings;
 mod signed_snapshots;

@@ -189,6 +189,7 @@ fn gateways(report: &Report) -> String {
         "GATEWAY",
         "STATE",
         "ADDRESSES",
+        "PORTS",
         "WANTED",
         "APPLIED",
         "ENVOY",
@@ -204,6 +205,7 @@ fn gateways(report: &Report) -> String {
             gateway.gateway.clone(),
             gateway.state.to_string(),
             gateway.addresses.join(","),
+            ports(&gateway.open_ports),
             short(either(&gateway.wanted_revision, &gateway.wanted)).to_owned(),
             short(either(&gateway.applied_revision, &gateway.applied)).to_owned(),
             format!("{} {} (pid {})", envoy.version, envoy.state, envoy.pid),
@@ -211,6 +213,16 @@ fn gateways(report: &Report) -> String {
         (style, row)
     });
     table(&header, rows.collect())
+}
+
+/// Lists the first ports, and the number of all others.
+fn ports(open: &[String]) -> String {
+    const SHOWN: usize = 4;
+    let shown = open.get(..SHOWN).unwrap_or(open).join(",");
+    match open.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown},+{more}"),
+    }
 }
 
 /// Formats all conditions of the objects as a table, one condition per row.

@@ -46,6 +46,7 @@ pub(super) fn host_status(
         state: _,
         message: _,
         addresses,
+        open_ports,
         // Omitted because these digests include the endpoints, which differ between hosts.
         wanted: _,
         applied: _,
@@ -82,7 +83,7 @@ pub(super) fn host_status(
         cores: host.cores,
         memory_mib: host.memory_mib,
         addresses: served_on(addresses, observed, host),
-        open_ports: open_ports(observed),
+        open_ports: open_ports.iter().take(MAX_ENTRIES).cloned().collect(),
         draining: report.draining.is_some(),
         unusable_addresses: bounded(&observed.unusable_addresses, |(address, reason)| {
             UnusableAddress {
@@ -165,14 +166,6 @@ fn served_on(addresses: &[String], observed: &Observed, host: &HostInventory) ->
     let mut all = reachable(listened, &host.addresses);
     all.truncate(MAX_REPORTED_ADDRESSES);
     all
-}
-
-/// Returns the ports on which Envoy listens. Returns none while Envoy is down.
-fn open_ports(observed: &Observed) -> Vec<String> {
-    let served = observed.applied.as_ref().filter(|_| observed.live);
-    let ports = served.map(|served| served.open_ports()).unwrap_or_default();
-    let ports = ports.into_iter().take(MAX_ENTRIES);
-    ports.map(|(word, port)| format!("{word}/{port}")).collect()
 }
 
 fn refused_route((route, affected): (&String, &AffectedRoute)) -> RefusedRoute {

@@ -246,6 +246,7 @@ mod tests {
                 state: AgentState::Serving,
                 message: String::new(),
                 addresses: Vec::new(),
+                open_ports: Vec::new(),
                 wanted: applied.to_owned(),
                 applied: applied.to_owned(),
                 wanted_revision: String::new(),

@@ -73,6 +73,7 @@ fn scrape(gateways: usize) -> Scrape {
         state: sesame_gateway_api::status::AgentState::Degraded,
         message: String::new(),
         addresses: Vec::new(),
+        open_ports: Vec::new(),
         wanted: "1".to_owned(),
         applied: "1".to_owned(),
         wanted_revision: String::new(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use sesame_gateway_api::api::NamespacedName;
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::run::engine::SourceState;
 use crate::run::observed::Observed;
-use crate::run::target::RetainedCertificate;
+use crate::run::target::{RetainedCertificate, Target};
 use crate::source::problem::Severity;
 use crate::source::update::IncompleteRevision;
 
@@ -277,6 +278,7 @@ pub(in crate::run) fn gateway_report(
             .iter()
             .map(ToString::to_string)
             .collect(),
+        open_ports: open_ports(restored.or(observed.applied.as_ref()), observed),
         wanted,
         applied,
         wanted_revision: incomplete
@@ -302,6 +304,14 @@ pub(in crate::run) fn gateway_report(
             ..observed.envoy.clone()
         },
     }
+}
+
+/// Returns the ports on which Envoy listens. Returns none while Envoy is down.
+fn open_ports(served: Option<&Arc<Target>>, observed: &Observed) -> Vec<String> {
+    let served = served.filter(|_| observed.live);
+    let ports = served.map(|served| served.open_ports()).unwrap_or_default();
+    let named = |(transport, port)| format!("{transport}/{port}");
+    ports.into_iter().map(named).collect()
 }
 
 /// Returns the certificates that are trusted although their bundles no longer declare them.

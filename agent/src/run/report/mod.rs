@@ -203,6 +203,9 @@ pub struct GatewayReport {
     pub message: String,
     /// Addresses on which the Gateway listens.
     pub addresses: Vec<String>,
+    /// Ports of this host on which Envoy listens, such as `TCP/8443`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_ports: Vec<String>,
     /// The source's newest revision.
     pub wanted: String,
     /// Revision that Envoy has accepted.
