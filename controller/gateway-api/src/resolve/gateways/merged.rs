@@ -1,9 +1,8 @@
 //! GatewayClasses whose Gateways are served together by the same Envoys.
 //!
-//! The merged Gateways are published under one name: the name of their class, in the controller's
-//! namespace. This name does not change when Gateways are added or removed. Settings that exist
-//! once per Envoy come from the class. A Gateway that overrides such a setting is rejected without
-//! affecting other Gateways. If it was already served, its previous state remains in effect.
+//! Their common name does not change when Gateways are added or removed. A Gateway that overrides a
+//! setting that exists once per Envoy is rejected without affecting other Gateways. If it was
+//! already served, its previous state remains in effect.
 
 use std::collections::BTreeSet;
 
@@ -33,8 +32,7 @@ pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
     NamespacedName::new(&options.namespace, class)
 }
 
-/// Returns the name under which this class publishes its merged Gateways, or `None` if the class
-/// does not merge Gateways.
+/// Returns `None` if the class does not merge Gateways.
 pub(super) fn published_as(
     class: &str,
     checked: &CheckedClass<'_>,
@@ -44,7 +42,6 @@ pub(super) fn published_as(
     merged.then(|| merged_name(class, options))
 }
 
-/// Returns true if a class publishes its merged Gateways under this name.
 pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options: &Options) -> bool {
     let class = classes.get(&name.name);
     let is_merged = class.is_some_and(|class| class.settings.is_merged());
@@ -118,9 +115,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the ports on which merged Gateways are served, as input for the next resolution. The
-/// ports come from these snapshots. For a Gateway that keeps its last state, they come from the
-/// previous resolution.
+/// Returns the ports as input for the next resolution. For a Gateway that keeps its last state,
+/// they come from the previous resolution.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -163,7 +159,7 @@ pub(crate) fn retained(
     retained
 }
 
-/// Sorts the Gateways by `key`, and Gateways with equal keys by precedence.
+/// Sorts Gateways with equal keys by precedence.
 pub(crate) fn by_order<'c, 'w>(
     checked: &'c mut [CheckedGateway<'w>],
     key: impl Fn(&CheckedGateway<'w>) -> (NamespacedName, bool),

@@ -1,8 +1,8 @@
-//! Collects the CA certificates of Gateways outside the cluster. The certificates are written to
-//! ConfigMaps from which meshes read them.
+//! Collects the CA certificates of Gateways outside the cluster in ConfigMaps from which meshes
+//! read them.
 //!
-//! This module returns only CA certificates, whatever else the Secrets contain. If a Gateway's CA
-//! certificates are unavailable, the ConfigMap is not changed.
+//! Never returns other contents of the Secrets. If a Gateway's CA certificates are unavailable, the
+//! ConfigMap is not changed.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +25,7 @@ pub struct OcgBundle {
     pub uid: String,
     /// Key under which the ConfigMap holds the certificates.
     pub key: String,
-    /// The CA certificates as PEM. `None` if a Gateway's CA certificates are unavailable; the
-    /// ConfigMap is then not changed.
+    /// `None` if a Gateway's CA certificates are unavailable; the ConfigMap is then not changed.
     pub pem: Option<String>,
     /// True if the existing ConfigMap already has this content.
     pub is_written: bool,
@@ -35,7 +34,7 @@ pub struct OcgBundle {
 /// The requested ConfigMaps, keyed by name.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
-/// Adds the ConfigMap that the policy requests. Errors are reported in `resolved`.
+/// Reports errors in `resolved`.
 pub(super) fn add(
     policy: &MeshOcgPolicy,
     gateways: &[CheckedGateway<'_>],
@@ -105,8 +104,7 @@ impl OcgBundle {
     }
 }
 
-/// Returns the CA certificates of the named Gateways as PEM, without duplicates. The error is a
-/// complete message.
+/// Returns PEM without duplicates. The error is a complete message.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],
@@ -146,8 +144,7 @@ fn authorities(
     Ok(text)
 }
 
-/// Parses CA certificates and re-encodes each as canonical PEM. The caller prefixes the error with
-/// the name of the field.
+/// Re-encodes each certificate as canonical PEM. The caller prefixes the error with the field name.
 fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {

@@ -1,4 +1,4 @@
-//! GatewayClasses that serve only one Gateway, the oldest.
+//! GatewayClasses that serve only the oldest Gateway.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,4 @@
 //! Checks routes of all kinds that have a Gateway or ListenerSet of a Sesame class as a parent.
-//!
-//! All kinds share this code, except for reading rules (`http_rules`, `grpc_rules`, `l4_rules`) and
-//! the limits of their API schemas (`kinds`). `attachments` assigns routes to listeners.
 
 pub(crate) mod attachments;
 mod backend_refs;
@@ -35,11 +32,11 @@ use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROU
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A route and the results of checking it. It is not yet attached to listeners.
+/// A checked route that is not yet attached to listeners.
 #[derive(Debug)]
 pub(crate) struct CheckedRoute<'w> {
     pub(crate) object: ObjectKey,
-    /// Name of the route in the snapshot: `HTTPRoute/namespace/name`.
+    /// `HTTPRoute/namespace/name`, for example.
     pub(crate) provenance: String,
     pub(crate) metadata: &'w Metadata,
     /// The parentRefs to Sesame Gateways or ListenerSets, in the order of the spec. Never empty.
@@ -49,24 +46,23 @@ pub(crate) struct CheckedRoute<'w> {
     pub(crate) size: u64,
     /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
-    /// Whether the route as a whole is accepted.
     pub(crate) accepted: Verdict,
-    /// True if the route is not accepted but still attaches to listeners to reject its requests,
-    /// because they might need protection that other routes lack.
+    /// True if the route is not accepted but attaches to listeners to reject requests that might
+    /// need protection.
     pub(crate) refuses: bool,
     /// Whether all references are valid, which does not depend on the parent.
     pub(crate) resolved: Verdict,
-    /// Reason and message about dropped rules. `None` if no rules are dropped, or if all are.
+    /// `None` if no rules are dropped, or if all are.
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// Index of a Gateway, and the listeners on it to which a route attaches. Each listener is given by
-/// index, with the hostnames that it shares with the route.
+/// Index of a Gateway, and its listeners by index with the hostnames that each shares with the
+/// route.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
-    /// Returns the listeners to which the route attaches, each with the index of the parent. Empty
-    /// if the route is not accepted, unless it must reject its requests.
+    /// Returns the listeners with the index of the parent. Empty if the route is not accepted,
+    /// unless it must reject its requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
@@ -77,7 +73,7 @@ impl CheckedRoute<'_> {
     }
 }
 
-/// All checked routes, oldest first. For equal matches, the oldest route takes precedence.
+/// Sorted from oldest to newest. For equal matches, the oldest route takes precedence.
 pub(crate) type Routes<'w> = [CheckedRoute<'w>];
 
 struct Lookup<'a, 'w, 'o> {
@@ -88,7 +84,6 @@ struct Lookup<'a, 'w, 'o> {
     regexes: &'a mut Regexes,
 }
 
-/// Checks all routes with a parent in `gateways`, which includes the Gateways' ListenerSets.
 pub(crate) fn check_all<'w>(
     gateways: &[CheckedGateway<'w>],
     policies: &TrafficPolicies<'w>,
@@ -128,7 +123,6 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// Checks one route, and finds its parents' matching listeners.
 // This function is long because route-wide checks decide how the rules are read.
 fn check<'w, R: RouteRule>(
     spec: &'w RouteSpec<R>,
@@ -172,8 +166,8 @@ fn check<'w, R: RouteRule>(
         || (hostnames.is_empty() && !spec.hostnames.is_empty());
     let matches: usize = spec.rules.iter().map(RouteRule::matches).sum();
     let readable = spec.rules.len() <= *limits.rules.end() && matches <= MAX_ROUTE_MATCHES;
-    // Do not read the rules of a route that exceeds a limit, because the limits also bound the cost
-    // of checking the route.
+    // Skip the rules of a route that exceeds a limit, because the limits also bound the cost of
+    // checks.
     if let Err(why) = &refused
         && (unplaced || !attaches_refusing)
     {
@@ -225,8 +219,7 @@ fn check<'w, R: RouteRule>(
     checked
 }
 
-/// Fails if no request to the route may be served as configured, because the route is invalid or
-/// has an unknown field that might be security-relevant.
+/// Fails if the route is invalid or has an unknown field that might be security-relevant.
 fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     let unknown = metadata.unknown.refusal("rules");
     let fault = accepted.fault().map(|(_, why)| why.to_owned());
@@ -238,10 +231,9 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Returns true if the route, when it cannot be served, must attach to listeners to reject its
-/// requests. That is the case if a rule has protective filters, or if an unknown field might be
-/// protective. It is not the case if such a field might narrow the route's parents or hostnames,
-/// because the route would then reject requests that its author did not mean.
+/// Returns true if the route must reject its requests when it cannot be served. An unknown field
+/// that might narrow the parents or hostnames rules this out: the route would also reject requests
+/// that its author did not mean.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
@@ -251,8 +243,7 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// Finds each parent's matching listeners. Also returns true if the route is a TLSRoute and one of
-/// these listeners terminates TLS.
+/// Also returns true if a listener of a TLSRoute terminates TLS.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -278,7 +269,6 @@ fn find_listeners<'w>(
     (found, terminates_tls)
 }
 
-/// Checks the object's name, and the number of entries in its lists.
 fn check_limits<R: RouteRule>(
     spec: &RouteSpec<R>,
     object: &ObjectKey,
@@ -320,7 +310,6 @@ fn check_limits<R: RouteRule>(
     accepted
 }
 
-/// Returns the valid hostnames. An invalid hostname makes the route invalid.
 fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> Vec<Hostname> {
     let mut unsupported = |message: String| accepted.refuse(Reason::UnsupportedValue, message);
     let mut found = Vec::with_capacity(hostnames.len().min(most));
