@@ -14,11 +14,9 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// A filter, or `None` if all client addresses are allowed. The error explains why a filter is
-/// invalid.
+/// `None` if all client addresses are allowed.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
 
-/// Reads the virtual host's filter, which applies to routes without their own filter.
 pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
     let host = root.virtualhost;
     read(
@@ -30,8 +28,7 @@ pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
 }
 
 impl ReadRoute<'_> {
-    /// Adds the route's own filter or, if it has none, the virtual host's. If that filter is
-    /// invalid, the route responds with an error.
+    /// If the applicable filter is invalid, the route responds with an error.
     pub(super) fn admit(
         &mut self,
         host: &ReadAddresses,
@@ -51,8 +48,7 @@ impl ReadRoute<'_> {
     }
 }
 
-/// Reads a filter. The name of the filter consists of the HTTPProxy's name and `place`, the
-/// location of the filter in the HTTPProxy.
+/// `place`, the location of the filter in the HTTPProxy, becomes part of the filter's name.
 fn read(
     proxy: &NamespacedName,
     place: &str,

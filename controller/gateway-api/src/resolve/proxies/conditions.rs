@@ -1,5 +1,4 @@
-//! Match conditions (path, headers, query parameters) of routes, merged with the conditions of all
-//! includes that lead to the route.
+//! Match conditions of routes, merged with the conditions of all includes that lead to the route.
 //!
 //! An include's prefix is literal, and the included routes match only paths below it. A request
 //! must meet all conditions.
@@ -21,10 +20,9 @@ const PATH: &str = "PathMatchConditionsNotValid";
 const HEADER: &str = "HeaderMatchConditionsNotValid";
 const QUERY: &str = "QueryParameterMatchConditionsNotValid";
 
-/// The merged conditions of all includes between the root and a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inherited {
-    /// Path prefix: empty, or starts with `/`.
+    /// Empty, or starts with `/`.
     prefix: String,
     headers: Vec<StringMatch>,
     query_params: Vec<StringMatch>,
@@ -39,7 +37,6 @@ enum OwnPath<'c> {
 }
 
 impl Inherited {
-    /// Adds the conditions of another include, and returns the conditions for the routes below it.
     pub(super) fn include(
         &self,
         conditions: &[ProxyCondition],
@@ -60,7 +57,6 @@ impl Inherited {
         Ok(below)
     }
 
-    /// Adds a route's own conditions, and returns the route's match.
     pub(super) fn route(
         &self,
         conditions: &[ProxyCondition],
@@ -93,8 +89,8 @@ impl Inherited {
         Ok(own.matching(path))
     }
 
-    /// Returns a match for a route whose conditions are invalid. It accepts at least the requests
-    /// that the route's author intended, but none that the includes exclude.
+    /// Returns a match for a route with invalid conditions. It accepts at least the requests that
+    /// the author intended, but none that the includes exclude.
     pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
         let mut wide = self.clone();
         let mut paths = conditions.iter().flat_map(|it| {
@@ -109,13 +105,11 @@ impl Inherited {
         wide.matching(path)
     }
 
-    /// Returns a match for all requests that meet the includes' conditions.
     pub(super) fn whole(&self) -> RouteMatch {
         self.clone().matching(self.prefix_kind())
     }
 
-    /// Returns the path prefix that a prefix rewrite replaces, or `None` if the match has no path
-    /// prefix.
+    /// Returns the prefix that a rewrite replaces, or `None` if the match has no path prefix.
     pub(super) fn prefix_of(route_match: &RouteMatch) -> Option<&str> {
         match &route_match.path {
             PathKind::TextPrefix(prefix) => Some(prefix),
@@ -131,8 +125,7 @@ impl Inherited {
             mut query_params,
             instructions,
         } = self;
-        // Matches with the same conditions in a different order must be equal, so sort the
-        // conditions.
+        // Matches with the same conditions in a different order must be equal.
         headers.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         query_params.sort_by_cached_key(|it| (it.name.clone(), format!("{it:?}")));
         RouteMatch {
@@ -151,7 +144,7 @@ impl Inherited {
         }
     }
 
-    /// Appends a path to the includes' prefix, and normalizes it.
+    /// Normalizes the joined path.
     fn joined(&self, path: &str) -> Result<String, ConditionFault> {
         if !path.starts_with('/') {
             return Err((PATH, format!("path {path:?} must start with '/'")));
@@ -207,7 +200,7 @@ impl Inherited {
     }
 }
 
-/// Returns the only path condition in a list of conditions, if any. Fails if there are several.
+/// Fails if there are several path conditions.
 fn own_path(conditions: &[ProxyCondition]) -> Result<OwnPath<'_>, ConditionFault> {
     let mut found = OwnPath::None;
     for condition in conditions {

@@ -20,7 +20,6 @@ const COOKIE: &str = "X-Contour-Session-Affinity";
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
-/// A route's load balancing settings.
 #[derive(Debug, Default)]
 pub(super) struct Balance {
     /// `None` means round robin.
@@ -49,7 +48,6 @@ impl Balance {
     }
 }
 
-/// Reads the load balancing policy of a route with these Services.
 pub(super) fn of_requests(
     policy: Option<&ProxyLoadBalancer>,
     services: &[ProxyService],
@@ -81,7 +79,7 @@ pub(super) fn of_requests(
     balance
 }
 
-/// Reads the load balancing policy for TCP connections, which have no headers to hash.
+/// TCP connections have no headers to hash.
 pub(super) fn of_connections(policy: Option<&ProxyLoadBalancer>) -> Balance {
     let Some(ProxyLoadBalancer {
         strategy,
@@ -173,8 +171,7 @@ fn hash_policy(policy: &ProxyHashPolicy) -> Result<HashPolicy, String> {
     })
 }
 
-/// Adds the Service's slow start, if any, to the load balancer. The error explains why slow start
-/// has no effect.
+/// The error explains why slow start has no effect.
 pub(super) fn with_slow_start(
     service: &ProxyService,
     balancer: Option<&LoadBalancer>,

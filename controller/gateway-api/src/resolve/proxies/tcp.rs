@@ -21,18 +21,15 @@ use crate::resolve::syntax::limits::{self, MAX_BACKEND_REFS, MAX_PROXY_DEPTH};
 use crate::status::{Reason, Verdict};
 use crate::world::Kind;
 
-/// Appended to error messages.
 const CLOSED: &str = "; the host's TLS connections are closed";
 
-/// The HTTPProxy whose Services receive a root's TLS connections: the root or an included
-/// HTTPProxy.
+/// The HTTPProxy is the root or is included by it.
 pub(super) struct Connections<'w> {
     proxy: &'w HttpProxy,
     tcp: &'w ProxyTcp,
 }
 
-/// Follows the includes of a root's `tcpproxy` to the HTTPProxy that has Services. Adds the
-/// included HTTPProxies to `reached`.
+/// Adds the included HTTPProxies to `reached`.
 pub(super) fn find<'w>(
     root: &Root<'w>,
     proxies: &Proxies<'w>,
@@ -98,7 +95,7 @@ pub(super) fn find<'w>(
     }
 }
 
-/// Reports protections that connections would bypass, and returns true if there are none.
+/// Reports protections that connections would bypass.
 fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     let ProxyHost {
         fqdn: _,
@@ -131,7 +128,7 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     set.is_empty()
 }
 
-/// Reports unknown fields that might be security-relevant. Returns true if there are none.
+/// Reports unknown fields that might be security-relevant.
 fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     let name = proxy.metadata.key();
     let unknown = proxy.metadata.unknown.refusal("routes");
@@ -145,7 +142,7 @@ fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     unknown.is_none()
 }
 
-/// Adds the route for a root's TLS connections. Returns the route's HTTPProxy and index.
+/// Returns the route's HTTPProxy and index.
 pub(super) fn add<'w>(
     root: &Root<'w>,
     connections: &Connections<'w>,
@@ -191,7 +188,7 @@ pub(super) fn add<'w>(
     Some((name, added))
 }
 
-/// Returns the shares of the Services. If any Service is invalid, there are no shares.
+/// Returns no shares if any Service is invalid.
 fn services<'w>(
     tcp: &'w ProxyTcp,
     cx: &mut RuleContext<'_, 'w, '_>,

@@ -1,5 +1,4 @@
-//! Tokens (JWT) that HTTPProxies require: the providers of a root, and the provider whose tokens
-//! each route requires.
+//! Tokens (JWT) that HTTPProxies require.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +29,8 @@ use crate::world::{Kind, World};
 /// Contour's type for all errors about tokens.
 const TYPE: &str = "JWTVerificationError";
 
-/// Maximum number of providers per virtual host.
 const MAX_PROVIDERS: usize = 16;
 
-/// The token providers of a virtual host.
 pub(super) struct TokenProviders<'w> {
     /// An error that makes all providers unusable.
     fault: Option<RouteFault>,
@@ -44,8 +41,7 @@ pub(super) struct TokenProviders<'w> {
     warnings: Vec<RouteFault>,
 }
 
-/// The name of a provider's check, and the check itself. The error explains why the provider cannot
-/// be used.
+/// The error explains why the provider cannot be used.
 type ReadProvider = Result<(String, Arc<AccessCheck>), RouteFault>;
 
 impl<'w> TokenProviders<'w> {
@@ -110,7 +106,6 @@ impl<'w> TokenProviders<'w> {
         providers
     }
 
-    /// Adds the errors and warnings of the virtual host.
     pub(super) fn tell(&self, root: &NamespacedName, details: &mut Details) {
         let of_providers = self.by_name.iter().filter_map(|(_, it)| it.as_ref().err());
         for (words, why) in self.fault.iter().chain(of_providers) {
@@ -121,8 +116,7 @@ impl<'w> TokenProviders<'w> {
         }
     }
 
-    /// Returns the check of the tokens that a route requires, or `None` if the route requires no
-    /// token.
+    /// Returns `None` if the route requires no token.
     fn of_route(
         &self,
         policy: Option<&ProxyJwtVerification>,
@@ -152,7 +146,7 @@ impl<'w> TokenProviders<'w> {
 }
 
 impl ReadRoute<'_> {
-    /// Makes the rule require the route's token. On failure, the route responds with an error.
+    /// On failure, the route responds with an error.
     pub(super) fn verify(
         &mut self,
         providers: &TokenProviders<'_>,
@@ -172,10 +166,10 @@ impl ReadRoute<'_> {
     }
 }
 
-/// A provider's name and check, and a note about the provider's keys.
+/// The note is about the provider's keys.
 type NotedProvider = ((String, Arc<AccessCheck>), Option<String>);
 
-/// Reads a provider. Errors include Contour's reason.
+/// Errors include Contour's reason.
 fn read<'w>(
     spec: &'w ProxyJwtProvider,
     root: &Root<'w>,
@@ -236,7 +230,7 @@ fn read<'w>(
     Ok(((owner, check), note))
 }
 
-/// Reads the remote key set of a provider. `namespace` is the HTTPProxy's namespace.
+/// `namespace` is the HTTPProxy's namespace.
 fn remote<'w>(
     spec: &'w ProxyRemoteJwks,
     namespace: &'w str,
@@ -304,7 +298,7 @@ fn permitted<'w>(
     })
 }
 
-/// Returns true if the HTTPProxy may refer to the Secret with CA certificates, if any.
+/// Returns true if there is no such Secret, or if the HTTPProxy may refer to it.
 fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bool {
     spec.validation.as_ref().is_none_or(|validation| {
         let (of, name) = secret(&validation.ca_secret);
@@ -323,7 +317,7 @@ fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bo
     })
 }
 
-/// Returns the key set from a Secret in the HTTPProxy's namespace.
+/// The Secret is in the HTTPProxy's namespace.
 fn local(spec: &ProxyLocalJwks, cx: &mut RuleContext<'_, '_, '_>) -> Result<Arc<str>, String> {
     let ProxyLocalJwks { secret_name, key } = spec;
     let namespace = cx.referrer.namespace;
@@ -350,8 +344,7 @@ fn providers<'r, 'w>(
     roots.iter().flat_map(of_root)
 }
 
-/// Returns the remote key sets that HTTPProxies of Sesame classes use, each with the HTTPProxy's
-/// namespace.
+/// Each key set is given with the HTTPProxy's namespace.
 pub(crate) fn remote_key_sets<'w>(
     world: &'w World,
     options: &'w Options,
@@ -375,7 +368,6 @@ pub(crate) fn remote_key_sets<'w>(
     sets.collect()
 }
 
-/// Returns the roots' references to Secrets with CA certificates for issuers, or with key sets.
 pub(super) fn secret_refs<'w>(roots: &[Root<'w>]) -> Vec<AuthorityRef<'w>> {
     let references = providers(roots).flat_map(|(root, provider)| {
         let validation = provider.remote_jwks.as_ref();
