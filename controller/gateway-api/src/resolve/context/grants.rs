@@ -7,12 +7,11 @@ use std::sync::Arc;
 use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// All ReferenceGrants, keyed by granting namespace and receiving namespace, and all
-/// TLSCertificateDelegations.
+/// ReferenceGrants are keyed by granting namespace and receiving namespace.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
-    /// For each Secret, the namespaces that TLSCertificateDelegations allow to refer to it. `*`
-    /// means all namespaces.
+    /// For each Secret, the namespaces that TLSCertificateDelegations allow. `*` means all
+    /// namespaces.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 
@@ -69,7 +68,6 @@ impl<'w> Grants<'w> {
         }
     }
 
-    /// Fails if the reference is not permitted.
     pub(crate) fn check(&self, from: Referrer<'_>, to: Referent<'_>) -> Result<(), String> {
         if self.permit(from, to) {
             return Ok(());
@@ -80,9 +78,8 @@ impl<'w> Grants<'w> {
         ))
     }
 
-    /// Returns true if the reference stays within its namespace or a grant permits it. In a grant,
-    /// every `from` applies to every `to`. A `to` without a name allows all objects of its kind in
-    /// the grant's namespace.
+    /// In a grant, every `from` applies to every `to`. A `to` without a name allows all objects of
+    /// its kind in the grant's namespace.
     fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;
@@ -109,8 +106,7 @@ impl<'w> Grants<'w> {
 }
 
 impl Grants<'_> {
-    /// Returns true if a TLSCertificateDelegation allows an HTTPProxy or Ingress to refer to the
-    /// Secret. As in Contour, `*` is only effective as the sole entry.
+    /// As in Contour, `*` is only effective as the sole entry.
     fn delegates(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         let is_known = [CONTOUR_GROUP, INGRESS_GROUP].contains(&from.group);
         if !is_known || to.kind != "Secret" || !to.group.is_empty() {

@@ -24,8 +24,7 @@ pub enum ResolvedFor {
 /// Options for a resolution.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Name of this controller. It owns the GatewayClasses that have this name as their
-    /// `controllerName`.
+    /// The `controllerName` of this controller's GatewayClasses.
     pub controller_name: String,
     /// Allows endpoints on loopback, link-local and unspecified addresses.
     pub allow_local_endpoints: bool,
@@ -37,10 +36,10 @@ pub struct Options {
     /// Maximum total size of the routes of all Gateways, in bytes as computed by
     /// `sesame_proto::sizes`.
     pub most_of_gateways: u64,
-    /// Allows incremental resolution. If false, every change triggers a full resolution.
+    /// If false, every change triggers a full resolution.
     pub incremental: bool,
     /// Namespace of the controller. Gateways that are served together are published in this
-    /// namespace, under the name of their class.
+    /// namespace.
     pub namespace: String,
     /// The controller's own configuration, which provides the defaults for all Gateways.
     pub configuration: Option<Arc<SesameConfiguration>>,
@@ -68,8 +67,8 @@ pub struct Problem {
     pub object: ObjectKey,
     /// States the field, its value and the consequence.
     pub message: String,
-    /// The match that receives the requests of an unreachable match, as
-    /// `HTTPRoute/namespace/name/rules/0/matches/0`. `None` for other kinds of problem.
+    /// The match that makes another match unreachable, as
+    /// `HTTPRoute/namespace/name/rules/0/matches/0`.
     pub hidden_by: Option<String>,
 }
 
@@ -84,14 +83,12 @@ impl Problem {
     }
 }
 
-/// The inputs to every step of a resolution, and the problems that the steps find.
 pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) world: &'w World,
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// Total size in bytes of each published Gateway's routes, including routes that exceed the
-    /// limit and are excluded later.
+    /// In bytes, including routes that exceed the limit and are excluded later.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
     /// Canonical JSON Web Key Sets, keyed by their original text.
     pub(crate) key_sets: &'o mut Parsed<Arc<str>>,
@@ -117,7 +114,7 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
         }
     }
 
-    /// Returns the text of a key in a ConfigMap. Errors start with `at`.
+    /// Errors start with `at`.
     pub(crate) fn config_map_text(
         &self,
         at: &str,
@@ -131,7 +128,6 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
     }
 }
 
-/// The problems found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<Problem>);
 
@@ -148,7 +144,7 @@ impl Problems {
         });
     }
 
-    /// Reports the unknown fields of an object whose kind has no status.
+    /// Used for kinds without status.
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),
@@ -161,7 +157,6 @@ impl Problems {
         }
     }
 
-    /// Returns the problems, sorted and without duplicates.
     pub(crate) fn into_sorted(mut self) -> Vec<Problem> {
         self.0.sort_unstable();
         self.0.dedup();

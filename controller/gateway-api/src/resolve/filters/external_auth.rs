@@ -1,7 +1,7 @@
 //! Reads the ExternalAuth filters of rules and listeners.
 //!
-//! The authorization services are resolved elsewhere. A filter that cannot be applied exactly as
-//! configured is rejected entirely, so that the authorization is never weakened.
+//! Rejects a filter that cannot be applied exactly as configured, because authorization must never
+//! be weakened.
 
 use sesame_proto::field_names;
 use sesame_proto::schema;
@@ -16,15 +16,13 @@ use crate::resolve::syntax::{limits, names};
 pub(crate) struct AuthorizeBy<'w> {
     /// Index of the filter in its list.
     pub(crate) index: usize,
-    /// Reference to the authorization service.
     pub(crate) backend: &'w BackendRef,
-    /// Protocol used to send requests to the service.
     pub(crate) traffic: Traffic,
-    /// The authorization settings, in which the Backend's name is still missing.
+    /// The settings without the Backend's name.
     pub(crate) asks: schema::ExternalAuth,
 }
 
-/// Reads the filter at `index`. Errors start with the field path relative to the filter.
+/// Errors start with the field path relative to the filter.
 pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>, String> {
     let ExternalAuth {
         protocol,
@@ -46,8 +44,7 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
-/// Reads the settings of an authorization. Returns the protocol for requests to the service, and
-/// the settings without the Backend name.
+/// Returns the protocol for requests to the service, and the settings without the Backend name.
 pub(crate) fn read_settings(
     (protocol, grpc, http): (&str, Option<&ExternalAuthGrpc>, Option<&ExternalAuthHttp>),
     forward_body: Option<&ForwardBody>,
@@ -114,7 +111,7 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     })
 }
 
-/// Reads header names. Returns them in lower case, sorted and without duplicates.
+/// Returns lower-case names, sorted and without duplicates.
 fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     limits::entries(field, list.len(), 0..=limits::MAX_AUTH_HEADERS)?;
     let mut found = Vec::with_capacity(list.len());
@@ -127,8 +124,8 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Reads the prefix that is prepended to request paths sent to the authorization service. No
-/// request path may escape from this prefix.
+/// Reads the prefix of request paths sent to the authorization service. No request path may escape
+/// from this prefix.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::characters("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));

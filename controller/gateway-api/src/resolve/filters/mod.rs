@@ -1,7 +1,7 @@
-//! Reads and validates the filters of rules and backend references, and groups them by effect.
+//! Reads the filters of rules and backend references, and groups them by effect.
 //!
-//! Objects referenced by filters are resolved elsewhere. A filter that cannot be served is never
-//! skipped: requests that match its rule get an error response.
+//! A filter that cannot be served is never skipped: requests that match its rule get an error
+//! response.
 
 pub(crate) mod cors;
 pub(crate) mod external_auth;
@@ -19,12 +19,11 @@ use crate::api::{BackendRef, Filter, FilterType, Fraction, RequestMirror};
 use crate::resolve::syntax::limits;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// Reason and message for a rule that combines mutually exclusive filters.
 fn incompatible(message: impl Into<String>) -> Grounds {
     (Reason::IncompatibleFilters, message.into())
 }
 
-/// A filter that cannot be served. Requests that match its rule get an error response.
+/// Requests that match the filter's rule get an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
     /// An ExtensionRef to a filter that does not exist or is invalid.
@@ -33,7 +32,6 @@ pub(crate) enum Unserved {
     Type(String),
 }
 
-/// All filters of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct RuleFilters<'w> {
     pub(crate) request_headers: Option<schema::HeaderModifier>,
@@ -48,8 +46,7 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// Adds the filter at index `i`. The caller must have checked that the field for its type is
-    /// set. All fields are destructured so that the compiler flags new ones.
+    /// The caller must have checked that the field for the filter's type is set.
     fn add(
         &mut self,
         i: usize,
@@ -156,8 +153,8 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if any filter of a rule or of its backend references might be security-relevant. If
-/// so, no other route may receive the requests that this rule would have matched.
+/// Returns true if a filter might be security-relevant. If so, no other route may receive the
+/// rule's requests.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(of_backends).any(|filter| {
@@ -172,15 +169,14 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
 /// A mirror filter whose backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
-    /// Index of the filter in the rule's filter list.
     pub(crate) index: usize,
     pub(crate) backend: &'w BackendRef,
     pub(crate) numerator: u32,
     pub(crate) denominator: u32,
 }
 
-/// Reads a rule's filters. `one_prefix` is true if the rule has a single match of type PathPrefix,
-/// which prefix replacement requires. RouteFilters are supported only with a `scope`.
+/// `one_prefix` is true if the rule has a single match of type PathPrefix, which prefix replacement
+/// requires. RouteFilters are supported only with a `scope`.
 pub(crate) fn read<'w>(
     filters: &'w [Filter],
     one_prefix: bool,
@@ -232,7 +228,7 @@ pub(crate) struct BackendFilters {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
 }
 
-/// Reads the filters of a backend reference. Only header modifiers and rewrites are supported.
+/// Only header modifiers and rewrites are supported.
 pub(crate) fn read_backend(
     filters: &[Filter],
     rewrites: BackendRewrites,
@@ -288,7 +284,7 @@ pub(crate) fn read_backend(
     Ok(found)
 }
 
-/// Sets the value in `slot`. Returns false if `slot` already had a value.
+/// Returns false if `slot` already had a value.
 fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     let before = std::mem::replace(slot, new);
     before.is_none()

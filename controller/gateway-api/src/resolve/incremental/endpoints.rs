@@ -60,8 +60,8 @@ impl SliceIndex {
         }
     }
 
-    /// Returns the endpoint sets that a full resolution would compute for the ports of these
-    /// Services, and the problems found in their slices. A Service that does not exist has no sets.
+    /// Returns the same endpoint sets and problems for these Services as a full resolution. A
+    /// Service that does not exist has no sets.
     pub fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
@@ -87,8 +87,7 @@ impl SliceIndex {
     }
 }
 
-/// Returns the Service of an EndpointSlice. Returns `None` for a slice without a Service and for
-/// other kinds of objects.
+/// Returns the Service of an EndpointSlice, or `None` for other objects and slices without one.
 pub fn service_of(object: &AnyObject) -> Option<NamespacedName> {
     match object {
         AnyObject::EndpointSlice(slice) => service_of_slice(slice),

@@ -14,8 +14,7 @@ fn certificate_for(name: &str, hosts: &[&str]) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-/// Returns an Ingress with one host, which sends all requests to `service`. `tls` contains the
-/// entries of `spec.tls`.
+/// `tls` contains the entries of `spec.tls`.
 fn with_tls(name: &str, host: &str, service: &str, tls: &str) -> String {
     let spec = rule(host, &[path("/", "Prefix", service)]);
     ingress(name, &format!("tls: [{tls}]\n{spec}"))
@@ -33,7 +32,6 @@ fn ask(resolution: &Resolution, port: u32, host: &str, path: &str) -> String {
     answer(&resolution.gateways[0].snapshot, &request)
 }
 
-/// Returns the names of the keys of the listener `listener`.
 fn keys(resolution: &Resolution, listener: &str) -> Vec<String> {
     let ports = resolution.gateways[0].snapshot.ports.iter();
     let mut listeners = ports.flat_map(|port| &port.listeners);

@@ -1,16 +1,13 @@
 //! Tests whether clients get the certificate of the Gateway or of a ListenerSet for a server name.
-//! The table covers every combination of TLS settings, permissions of the Gateway, and overlapping
-//! hostnames. A test with real handshakes uses the same table.
+//! A test with real handshakes uses the same table.
 
 use super::tls::{certificate, https, secret};
 use super::tls_override_rows::rows;
 use super::{HTTP, gateway, resolved};
 use crate::resolve::Resolution;
 
-/// Hostname of the Gateway's listener.
 const WILD: &str = "*.example.org";
 
-/// Returns the names of the key pairs that are presented to a client with this server name.
 fn shown(resolution: &Resolution, name: &str) -> String {
     let covers = |hostname: &str| match hostname.strip_prefix('*') {
         Some(parent) => name.ends_with(parent),

@@ -72,7 +72,7 @@ fn invalid_filter_that_tunes_is_left_out() {
     }
 }
 
-/// A policy: index of its scope, maximum body size, bandwidth in KiB per second, and whether it
+/// Index of the scope, maximum body size, bandwidth in KiB per second, and whether the policy
 /// disables compression.
 type AnyFilters = (usize, Option<u64>, Option<u64>, Option<bool>);
 

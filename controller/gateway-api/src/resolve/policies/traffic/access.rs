@@ -26,7 +26,6 @@ const MAX_EXEMPTIONS: usize = 16;
 const MAX_LISTS: usize = 8;
 /// Maximum number of networks per field, including networks in ConfigMaps.
 const MAX_LISTED: usize = 2048;
-/// Maximum number of bytes per list of networks in a ConfigMap.
 const MAX_LIST_BYTES: usize = 128 * 1024;
 /// Default key of the networks in a ConfigMap's `data`.
 const DEFAULT_LIST: &str = "networks";
@@ -36,13 +35,11 @@ pub(crate) struct AccessCheck {
     pub(super) addresses: Option<AddressFilter>,
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
-    /// Service that must authorize each request.
     pub(super) external_auth: Option<schema::ExternalAuth>,
     /// Exempt objects, as `HTTPRoute/namespace/name`, with the parts that do not apply to each.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
 }
 
-/// Part of an access check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessPart {
     IpFilter,
@@ -52,7 +49,6 @@ pub(crate) enum AccessPart {
 }
 
 impl AccessPart {
-    /// Number of parts.
     pub(super) const COUNT: usize = 4;
     const ALL: [Self; Self::COUNT] = [
         Self::IpFilter,
@@ -73,7 +69,7 @@ impl AccessPart {
 }
 
 impl AccessCheck {
-    /// Returns the parts that do not apply to a route, given as `HTTPRoute/namespace/name`.
+    /// `route` has the form `HTTPRoute/namespace/name`.
     pub(super) fn exempts(&self, route: &str) -> impl Iterator<Item = AccessPart> {
         let exempt = self
             .exempt
@@ -82,7 +78,6 @@ impl AccessCheck {
         exempt.flat_map(|(_, parts)| parts.iter().copied())
     }
 
-    /// Returns true if the check has this part.
     pub(super) fn has(&self, part: AccessPart) -> bool {
         match part {
             AccessPart::IpFilter => self.addresses.is_some(),
@@ -92,7 +87,7 @@ impl AccessCheck {
         }
     }
 
-    /// Returns the parts of the check that apply to a route.
+    /// Omits the parts from which the route is exempt.
     pub(super) fn of_route(&self, route: &str) -> Self {
         let mut check = self.clone();
         for part in self.exempts(route) {
@@ -106,7 +101,6 @@ impl AccessCheck {
         check
     }
 
-    /// Creates a check that only requires tokens.
     pub(crate) fn of_tokens(tokens: TokenCheck) -> Self {
         Self {
             tokens: Some(tokens),
@@ -133,8 +127,7 @@ pub(super) fn check<'w>(
     checked
 }
 
-/// Reads the external authorization of a policy. Errors start with the field path relative to
-/// `spec`.
+/// Errors start with the field path relative to `spec`.
 fn ask<'w>(
     policy: &str,
     spec: &ExtAuth,
@@ -166,7 +159,6 @@ fn ask<'w>(
     })
 }
 
-/// Kinds of routes that a policy can exempt.
 const EXEMPTED: [Kind; 4] = [
     Kind::HttpRoute,
     Kind::GrpcRoute,
@@ -174,8 +166,7 @@ const EXEMPTED: [Kind; 4] = [
     Kind::Ingress,
 ];
 
-/// Reads a policy's access checks, and validates its exemptions. Errors start with the field path
-/// relative to `spec`.
+/// Errors start with the field path relative to `spec`.
 fn read<'w>(
     policy: &str,
     namespace: &str,
@@ -245,8 +236,7 @@ fn check_exemptions<'s>(
     Ok(())
 }
 
-/// Returns the parts from which an object is exempt. `needs_tokens` is true if the policy's rules
-/// have conditions on claims.
+/// `needs_tokens` is true if the policy's rules have conditions on claims.
 fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<AccessPart>, String> {
     if exemption.parts.is_empty() {
         return Ok(AccessPart::ALL.to_vec());
@@ -270,7 +260,7 @@ fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<Acc
     Ok(parts)
 }
 
-/// Formats an exempt object as `Kind/namespace/name`. The namespace defaults to `own`.
+/// Returns `Kind/namespace/name`. The namespace defaults to `own`.
 fn exempted(exemption: &AccessExemption, own: &str) -> String {
     let AccessExemption {
         kind,
@@ -282,7 +272,7 @@ fn exempted(exemption: &AccessExemption, own: &str) -> String {
     format!("{kind}/{namespace}/{name}")
 }
 
-/// Reads a policy's address filter. Errors start with the field path relative to `spec`.
+/// Errors start with the field path relative to `spec`.
 fn read_addresses(
     policy: &str,
     spec: &IpFilter,
@@ -317,7 +307,6 @@ fn read_addresses(
     })
 }
 
-/// Reads the networks in a policy's field and in the ConfigMaps that it references.
 fn with_lists(
     (field, own, lists): (&str, &[String], &[NetworkList]),
     peer: bool,

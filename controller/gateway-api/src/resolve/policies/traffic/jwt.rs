@@ -23,11 +23,10 @@ const MAX_SOURCES: usize = 4;
 /// Maximum number of characters in an issuer, audience or claim.
 const MAX_CHARACTERS: usize = 253;
 
-/// Prefixes of headers that are set by proxies or other services between client and backend.
-/// Policies must not set these headers from claims.
+/// Proxies or other services between client and backend set these headers, so policies must not set
+/// them from claims.
 const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip"];
 
-/// A policy's token requirements.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TokenCheck {
     /// Name of the token filter.
@@ -42,9 +41,8 @@ pub(crate) struct TokenCheck {
 }
 
 impl TokenCheck {
-    /// Creates a check that accepts tokens from one provider. `owner` names the object that
-    /// requires the tokens. Unless `forward` is true, the headers that contain tokens are removed
-    /// from requests to backends.
+    /// `owner` names the object that requires the tokens. Unless `forward` is true, the headers
+    /// that contain tokens are removed from requests to backends.
     pub(crate) fn of_provider(owner: &str, provider: TokenProvider, forward: bool) -> Self {
         let headers = headers_of(&provider).into_iter();
         Self {
@@ -59,7 +57,6 @@ impl TokenCheck {
     }
 }
 
-/// Reads the token requirements of the AccessPolicy named `policy`.
 pub(super) fn read(
     policy: &str,
     spec: &JwtPolicy,
@@ -110,7 +107,6 @@ pub(super) fn read(
     })
 }
 
-/// Returns the names of the headers in which clients may send the provider's tokens.
 fn headers_of(provider: &TokenProvider) -> Vec<String> {
     let sources = provider.sources.iter();
     let headers = sources.filter_map(|TokenSource { kind }| match kind {
@@ -122,7 +118,7 @@ fn headers_of(provider: &TokenProvider) -> Vec<String> {
     headers.chain(default).collect()
 }
 
-/// Reads a provider. Also returns a note if its keys could not be renewed.
+/// Also returns a note if the provider's keys could not be renewed.
 fn read_provider(
     at: &str,
     spec: &JwtProvider,
@@ -173,7 +169,7 @@ pub(crate) fn check_text(field: &str, text: &str) -> Result<(), String> {
     limits::characters(field, text, MAX_CHARACTERS)
 }
 
-/// Splits the path of a claim into names, outermost first.
+/// Returns the outermost name first.
 pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String> {
     check_text(field, claim)?;
     let path: Vec<String> = claim.split('.').map(ToOwned::to_owned).collect();
@@ -185,7 +181,7 @@ pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String
     Ok(path)
 }
 
-/// Returns the provider's keys in canonical form. Also returns a note if they could not be renewed.
+/// Returns the keys in canonical form, and a note if they could not be renewed.
 fn read_keys(
     at: &str,
     spec: &JwksSource,
@@ -282,8 +278,7 @@ fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, St
     sources.collect()
 }
 
-/// Reads the headers to set from claims. Returns lower-case header names, each with the path of its
-/// claim.
+/// Returns lower-case header names, each with the path of its claim.
 fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<String>)>, String> {
     limits::entries(field, specs.len(), 0..=TokenPolicy::MAX_ENTRIES)?;
     let mut seen = BTreeSet::new();

@@ -46,7 +46,7 @@ pub(super) fn read_bandwidth(spec: &BandwidthLimit) -> Result<[Option<u64>; 2], 
     ])
 }
 
-/// Returns the compression settings, or `None` if the policy disables compression.
+/// Returns `None` if the policy disables compression.
 pub(super) fn read_compression(spec: &ResponseCompression) -> Result<Option<Compression>, String> {
     let ResponseCompression {
         types,
