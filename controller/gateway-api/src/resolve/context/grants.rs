@@ -7,15 +7,14 @@ use std::sync::Arc;
 use crate::api::{CONTOUR_GROUP, INGRESS_GROUP, ReferenceGrant, ReferenceGrantSpec};
 use crate::world::World;
 
-/// ReferenceGrants are keyed by granting namespace and receiving namespace.
+/// Grants are keyed by granting and receiving namespace.
 pub(crate) struct Grants<'w> {
     by_namespaces: HashMap<(&'w str, &'w str), Vec<&'w ReferenceGrantSpec>>,
-    /// For each Secret, the namespaces that TLSCertificateDelegations allow. `*` means all
-    /// namespaces.
+    /// Receiving namespaces for each Secret. `*` means all namespaces.
     delegated: HashMap<(&'w str, &'w str), Vec<&'w [String]>>,
 }
 
-/// The referring object, as a grant's `from` describes it.
+/// A grant's `from`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referrer<'a> {
     pub(crate) group: &'a str,
@@ -23,7 +22,7 @@ pub(crate) struct Referrer<'a> {
     pub(crate) namespace: &'a str,
 }
 
-/// The referenced object, as a grant's `to` describes it.
+/// A grant's `to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Referent<'a> {
     pub(crate) group: &'a str,
@@ -78,8 +77,7 @@ impl<'w> Grants<'w> {
         ))
     }
 
-    /// In a grant, every `from` applies to every `to`. A `to` without a name allows all objects of
-    /// its kind in the grant's namespace.
+    /// Every `from` applies to every `to`. A `to` without a name allows all objects of its kind.
     fn permit(&self, from: Referrer<'_>, to: Referent<'_>) -> bool {
         if from.namespace == to.namespace {
             return true;

@@ -1,4 +1,4 @@
-//! The context of a resolution: objects, options, and problems found so far.
+//! The objects, options and problems that the steps of a resolution share.
 
 pub(crate) mod grants;
 pub(crate) mod references;
@@ -88,7 +88,7 @@ pub(crate) struct ResolveContext<'w, 'o> {
     pub(crate) options: &'o Options,
     pub(crate) grants: Grants<'w>,
     pub(crate) problems: Problems,
-    /// In bytes, including routes that exceed the limit and are excluded later.
+    /// In bytes. Includes routes that are excluded later because they exceed the limit.
     pub(crate) sizes: BTreeMap<NamespacedName, u64>,
     /// Canonical JSON Web Key Sets, keyed by their original text.
     pub(crate) key_sets: &'o mut Parsed<Arc<str>>,
@@ -114,7 +114,6 @@ impl<'w, 'o> ResolveContext<'w, 'o> {
         }
     }
 
-    /// Errors start with `at`.
     pub(crate) fn config_map_text(
         &self,
         at: &str,
@@ -136,7 +135,7 @@ impl Problems {
         self.0.push(Problem::new(object, message));
     }
 
-    /// Adds a problem about a match that is unreachable because the match `by` precedes it.
+    /// The match `by` precedes the unreachable match.
     pub(crate) fn add_hidden(&mut self, object: ObjectKey, message: String, by: String) {
         self.0.push(Problem {
             hidden_by: Some(by),
@@ -144,7 +143,6 @@ impl Problems {
         });
     }
 
-    /// Used for kinds without status.
     fn add_unknown(&mut self, kind: Kind, metadata: &Metadata) {
         let message = match metadata.unknown.refusal("") {
             Some(why) => Cow::Owned(format!("grants nothing: {why}")),

@@ -1,4 +1,4 @@
-//! Validates references to objects: their kind, permission and name syntax.
+//! Validates the kind, permission and name of references.
 
 use super::grants::{Grants, Referent, Referrer};
 use crate::api::{BackendObjectRef, BackendRef, ObjectRef};
@@ -48,9 +48,9 @@ impl<'w> From<&'w BackendRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The caller looks up the port.
+            // Looked up by the caller.
             port: _,
-            // The caller reads the weight and the filters.
+            // Read by the caller.
             weight: _,
             filters: _,
         } = reference;
@@ -70,7 +70,7 @@ impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
             kind,
             name,
             namespace,
-            // The caller looks up the port.
+            // Looked up by the caller.
             port: _,
         } = reference;
         Self {
@@ -85,9 +85,7 @@ impl<'w> From<&'w BackendObjectRef> for CoreReference<'w> {
 pub(crate) struct Expected {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
-    /// Kind that is assumed if a reference does not specify one.
     pub(crate) default: &'static str,
-    /// Reason reported for a reference to a kind other than `kind`.
     pub(crate) wrong_kind: Reason,
     pub(crate) wrong_name: Reason,
 }
@@ -98,7 +96,6 @@ impl Expected {
             && reference.kind.unwrap_or(self.default) == self.kind
     }
 
-    /// Fails if the kind is unexpected or the reference is not permitted.
     pub(crate) fn find<'w>(
         &self,
         reference: CoreReference<'w>,

@@ -9,7 +9,6 @@ const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*",
 ];
 
-/// Errors start with the field path relative to the filter.
 pub(crate) fn read(spec: &Cors) -> Result<schema::Cors, String> {
     let Cors {
         allow_origins,

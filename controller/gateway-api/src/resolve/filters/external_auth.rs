@@ -11,18 +11,15 @@ use crate::api::{BackendRef, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, F
 use crate::resolve::backends::Traffic;
 use crate::resolve::syntax::{limits, names};
 
-/// An ExternalAuth filter whose service is not resolved yet.
+/// The service is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct AuthorizeBy<'w> {
-    /// Index of the filter in its list.
     pub(crate) index: usize,
     pub(crate) backend: &'w BackendRef,
     pub(crate) traffic: Traffic,
-    /// The settings without the Backend's name.
     pub(crate) asks: schema::ExternalAuth,
 }
 
-/// Errors start with the field path relative to the filter.
 pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>, String> {
     let ExternalAuth {
         protocol,
@@ -44,7 +41,6 @@ pub(crate) fn read(index: usize, spec: &ExternalAuth) -> Result<AuthorizeBy<'_>,
     })
 }
 
-/// Returns the protocol for requests to the service, and the settings without the Backend name.
 pub(crate) fn read_settings(
     (protocol, grpc, http): (&str, Option<&ExternalAuthGrpc>, Option<&ExternalAuthHttp>),
     forward_body: Option<&ForwardBody>,
@@ -74,7 +70,6 @@ pub(crate) fn read_settings(
     Ok((traffic, asks))
 }
 
-/// Headers that the authorization service always receives.
 const ALWAYS_SENT: [&str; 2] = ["host", "content-length"];
 
 fn read_grpc(spec: &ExternalAuthGrpc) -> Result<schema::ExternalAuthGrpc, String> {
@@ -111,7 +106,6 @@ fn read_http(spec: &ExternalAuthHttp) -> Result<schema::ExternalAuthHttp, String
     })
 }
 
-/// Returns lower-case names, sorted and without duplicates.
 fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     limits::entries(field, list.len(), 0..=limits::MAX_AUTH_HEADERS)?;
     let mut found = Vec::with_capacity(list.len());
@@ -124,8 +118,7 @@ fn read_names(field: &str, list: &[String]) -> Result<Vec<String>, String> {
     Ok(found)
 }
 
-/// Reads the prefix of request paths sent to the authorization service. No request path may escape
-/// from this prefix.
+/// No request path may escape from this prefix.
 fn read_prefix(path: &str) -> Result<String, String> {
     limits::characters("http.path", path, limits::MAX_PATH)?;
     let refused = |why: &str| Err(format!("http.path {path:?} {why}"));

@@ -23,12 +23,10 @@ fn incompatible(message: impl Into<String>) -> Grounds {
     (Reason::IncompatibleFilters, message.into())
 }
 
-/// Requests that match the filter's rule get an error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
-    /// An ExtensionRef to a filter that does not exist or is invalid.
+    /// The filter does not exist or is invalid.
     Extension(String),
-    /// An unsupported type or configuration.
     Type(String),
 }
 
@@ -46,7 +44,7 @@ pub(crate) struct RuleFilters<'w> {
 }
 
 impl<'w> RuleFilters<'w> {
-    /// The caller must have checked that the field for the filter's type is set.
+    /// The caller has checked that the field for the filter's type is set.
     fn add(
         &mut self,
         i: usize,
@@ -153,8 +151,7 @@ impl<'w> RuleFilters<'w> {
     }
 }
 
-/// Returns true if a filter might be security-relevant. If so, no other route may receive the
-/// rule's requests.
+/// If true, no other route may receive the rule's requests.
 pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     let of_backends = backends.iter().flat_map(|backend| &backend.filters);
     filters.iter().chain(of_backends).any(|filter| {
@@ -166,7 +163,7 @@ pub(crate) fn protect(filters: &[Filter], backends: &[BackendRef]) -> bool {
     })
 }
 
-/// A mirror filter whose backend is not resolved yet.
+/// The backend is not resolved yet.
 #[derive(Debug)]
 pub(crate) struct MirrorTo<'w> {
     pub(crate) index: usize,
@@ -175,8 +172,8 @@ pub(crate) struct MirrorTo<'w> {
     pub(crate) denominator: u32,
 }
 
-/// `one_prefix` is true if the rule has a single match of type PathPrefix, which prefix replacement
-/// requires. RouteFilters are supported only with a `scope`.
+/// Prefix replacement requires `one_prefix`: a single match of type PathPrefix. RouteFilters are
+/// supported only with a `scope`.
 pub(crate) fn read<'w>(
     filters: &'w [Filter],
     one_prefix: bool,
@@ -228,7 +225,6 @@ pub(crate) struct BackendFilters {
     pub(crate) rewrite: Option<schema::UrlRewrite>,
 }
 
-/// Only header modifiers and rewrites are supported.
 pub(crate) fn read_backend(
     filters: &[Filter],
     rewrites: BackendRewrites,
@@ -290,7 +286,6 @@ fn replace<T>(slot: &mut Option<T>, new: Option<T>) -> bool {
     before.is_none()
 }
 
-/// Returns the field that a filter of this type must set, or `None` for an unknown type.
 fn member(type_: &FilterType) -> Option<&'static str> {
     Some(match type_ {
         FilterType::RequestHeaderModifier => "requestHeaderModifier",
@@ -305,7 +300,6 @@ fn member(type_: &FilterType) -> Option<&'static str> {
     })
 }
 
-/// Fails unless the field for `type` is set and all other fields are unset.
 fn check_union(filter: &Filter) -> Result<(), String> {
     let Filter {
         type_,

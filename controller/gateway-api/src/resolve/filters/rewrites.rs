@@ -5,7 +5,6 @@ use sesame_proto::schema;
 use crate::api::{PathModifier, PathModifierType, RequestRedirect, UrlRewrite};
 use crate::resolve::syntax::{hostnames, limits, names};
 
-/// The target port may depend on the listener.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedirectTo {
     /// `http` or `https`. If empty, the request's scheme is kept.
@@ -57,7 +56,6 @@ impl RedirectTo {
     }
 }
 
-/// Errors start with the field path relative to the filter.
 pub(crate) fn read_redirect(
     spec: &RequestRedirect,
     one_prefix: bool,
@@ -103,13 +101,10 @@ pub(crate) fn read_redirect(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendRewrites {
-    /// No rewrites, as in GRPCRoutes.
     Unsupported,
-    /// The same kinds of rewrites as in the rule's own filters.
     Supported { one_prefix: bool },
 }
 
-/// Errors start with the field path relative to the filter.
 pub(crate) fn read_rewrite(
     spec: &UrlRewrite,
     one_prefix: bool,

@@ -152,7 +152,6 @@ fn redirect(spec: &FilterRedirect, regexes: &mut Regexes) -> Result<RedirectTo, 
     })
 }
 
-/// Errors start with `regex.`.
 pub(crate) fn substitution(
     spec: &FilterSubstitution,
     regexes: &mut Regexes,

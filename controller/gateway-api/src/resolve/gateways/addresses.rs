@@ -10,18 +10,15 @@ use crate::status::{Reason, Verdict};
 
 #[derive(Debug, Default)]
 pub(crate) struct GatewayAddresses {
-    /// In the order of `spec.addresses`. If empty, the host chooses an address.
+    /// If empty, the host chooses an address.
     pub(crate) usable: Vec<String>,
-    /// Messages about addresses with unsupported routability.
     pub(crate) unassigned: Vec<String>,
     /// Verdict on values that are not IP addresses.
     pub(crate) unusable: Verdict,
-    /// True if the host may choose the address.
     any: bool,
 }
 
 impl GatewayAddresses {
-    /// Adds errors that reject the whole Gateway to `accepted`.
     pub(crate) fn read(addresses: &[GatewayAddress], accepted: &mut Verdict) -> Self {
         let too_many =
             limits::entries("spec.addresses", addresses.len(), 0..=limits::MAX_ADDRESSES).err();
@@ -77,13 +74,12 @@ impl GatewayAddresses {
         found
     }
 
-    /// Removes and returns the usable addresses. The hosts then listen on all of their addresses.
+    /// The hosts then listen on all of their addresses.
     pub(crate) fn take_for_load_balancer(&mut self) -> Vec<String> {
         self.any |= !self.usable.is_empty();
         std::mem::take(&mut self.usable)
     }
 
-    /// Returns true if addresses are requested but none is usable.
     pub(crate) fn nowhere(&self) -> bool {
         !self.any && self.usable.is_empty()
     }

@@ -72,7 +72,6 @@ impl<'w> Classes<'w> {
         }
     }
 
-    /// Returns `None` for a class of another controller.
     pub(crate) fn get(&self, name: &str) -> Option<&CheckedClass<'w>> {
         self.all.get(name)
     }

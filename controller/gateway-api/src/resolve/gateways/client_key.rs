@@ -8,7 +8,6 @@ use crate::resolve::listeners::ListenerOwner;
 use crate::resolve::tls::certificate_source::CertificateSource;
 use crate::status::{Reason, Verdict};
 
-/// Reports an invalid reference in `resolved`.
 pub(super) fn find<'w>(
     gateway: &'w Gateway,
     owner: &ListenerOwner<'w>,

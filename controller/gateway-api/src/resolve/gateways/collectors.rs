@@ -12,12 +12,11 @@ use crate::status::{Grounds, Reason};
 
 pub(super) struct FoundCollector {
     pub(super) backend: String,
-    /// True if the collector's protocol is HTTP rather than gRPC.
+    /// Otherwise the protocol is gRPC.
     pub(super) http: bool,
 }
 
-/// Records the collector's Backend for the statuses. Fails if the Gateway is `meshed`. `what` names
-/// the kind of telemetry in error messages.
+/// Fails if the Gateway is `meshed`. `what` names the kind of telemetry in error messages.
 pub(super) fn find<'w>(
     collector: &BackendObjectRef,
     referrer: Referrer<'_>,

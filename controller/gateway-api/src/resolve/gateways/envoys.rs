@@ -21,21 +21,19 @@ impl CheckedGateway<'_> {
         (merged.unwrap_or_else(|| self.name()), is_merged)
     }
 
-    /// Gateways with the same Envoys share ports, except that a Gateway that is not accepted keeps
-    /// only its own ports.
+    /// Gateways with the same key share ports. A Gateway that is not accepted keeps only its own
+    /// ports.
     pub(crate) fn envoys(&self) -> (NamespacedName, bool) {
         (self.published_as(), self.merged.is_some())
     }
 
-    /// Returns true if any of the Gateway's listeners in the snapshot rejects all requests. If the
-    /// Gateway is not accepted, only listeners that hold their hostnames count.
     pub(crate) fn has_refusing(&self) -> bool {
         let refuses = |it: &CheckedListener<'_>| it.refuses() && self.has_in_snapshot(it);
         self.listeners.iter().any(refuses)
     }
 
     /// If the Gateway is not accepted, only listeners that hold their hostnames are in the
-    /// snapshot, and they reject all requests.
+    /// snapshot. They reject all requests.
     pub(crate) fn has_in_snapshot(&self, listener: &CheckedListener<'_>) -> bool {
         self.accepted.good() || listener.holds.is_some()
     }

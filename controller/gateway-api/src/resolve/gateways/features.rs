@@ -11,7 +11,7 @@ use crate::world::{ApiRelease, DefinitionRelease, Definitions, Kind, ReleaseChan
 pub(crate) const FIRST: u32 = 5;
 pub(crate) const LAST: u32 = 7;
 
-/// The minor releases of Gateway API v1 whose definitions have a feature, in one channel.
+/// Minor releases of Gateway API v1, in one channel.
 type Releases = RangeInclusive<u32>;
 
 #[expect(clippy::reversed_empty_ranges, reason = "an intentionally empty range")]
@@ -20,7 +20,6 @@ const NEVER: Releases = 1..=0;
 #[derive(Clone, Debug)]
 pub(crate) struct Feature {
     pub(crate) name: &'static str,
-    /// Kind whose definition contains the feature's fields.
     pub(crate) kind: Kind,
     pub(crate) standard: Releases,
     pub(crate) experimental: Releases,
@@ -178,8 +177,7 @@ pub(crate) fn claimed(definitions: &Definitions, extra_minimal_ocg: bool) -> Vec
     names
 }
 
-/// Returns `None` if the definitions are supported. Objects of unsupported definitions are still
-/// served as far as possible.
+/// Objects of unsupported definitions are still served as far as possible.
 pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     let Definitions::Installed(all) = definitions else {
         return None;
@@ -205,7 +203,6 @@ pub(crate) fn unsupported(definitions: &Definitions) -> Option<String> {
     })
 }
 
-/// Lists several releases if these differ between kinds.
 pub(crate) fn supported(definitions: &Definitions) -> String {
     let Definitions::Installed(all) = definitions else {
         return format!("Gateway API {} is supported", OWN.0);

@@ -23,7 +23,6 @@ pub(crate) struct CheckedPolicy<'w, P> {
     pub(crate) accepted: Verdict,
 }
 
-/// In order of precedence: oldest first.
 pub(crate) struct GatewayPolicies<'w, P> {
     all: Vec<CheckedPolicy<'w, P>>,
     /// Keyed by namespace and name of the targeted Gateway.
@@ -31,7 +30,6 @@ pub(crate) struct GatewayPolicies<'w, P> {
 }
 
 impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
-    /// Calls `check` to validate fields other than the targets.
     pub(super) fn check_all(
         mut objects: Vec<&'w P>,
         cx: &mut ResolveContext<'w, '_>,
@@ -62,7 +60,6 @@ impl<'w, P: GatewayPolicy> GatewayPolicies<'w, P> {
         policies
     }
 
-    /// Oldest first.
     pub(crate) fn of(&self, gateway: &Metadata) -> Vec<&CheckedPolicy<'w, P>> {
         let name = (gateway.namespace.as_str(), gateway.name.as_str());
         let places = self.by_gateway.get(&name).into_iter().flatten();

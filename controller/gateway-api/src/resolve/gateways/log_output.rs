@@ -16,11 +16,9 @@ use crate::world::Kind;
 pub(crate) struct GatewayLog<'w> {
     /// `None` if the defaults apply.
     pub(crate) output: Option<LogOutput>,
-    /// Backends whose statuses must list the Gateway.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// Also returns one error per unusable receiver.
 pub(super) fn check<'w>(
     configured: &ConfiguredLog,
     meshed: bool,
@@ -33,7 +31,6 @@ pub(super) fn check<'w>(
         sinks,
     } = configured;
     let mut output = LogOutput {
-        // The format has already been validated.
         form: format
             .as_ref()
             .and_then(|it| access_log::read_form(it).ok()),
@@ -56,8 +53,7 @@ pub(super) fn check<'w>(
     (GatewayLog { output, policed }, faults)
 }
 
-/// Errors start with the field path relative to the receiver. `Ok(None)` means that an error was
-/// reported earlier.
+/// `Ok(None)` means that an error was reported earlier.
 fn find<'w>(
     sink: &LogReceiver,
     namespace: &str,

@@ -32,7 +32,6 @@ pub fn merged_name(class: &str, options: &Options) -> NamespacedName {
     NamespacedName::new(&options.namespace, class)
 }
 
-/// Returns `None` if the class does not merge Gateways.
 pub(super) fn published_as(
     class: &str,
     checked: &CheckedClass<'_>,
@@ -48,7 +47,7 @@ pub(crate) fn is_of_class(name: &NamespacedName, classes: &Classes<'_>, options:
     is_merged && *name == merged_name(&name.name, options)
 }
 
-/// Rejects a Gateway that has the name under which a class publishes its merged Gateways.
+/// A Gateway must not have the name under which a class publishes its merged Gateways.
 pub(super) fn check_name(
     name: &NamespacedName,
     classes: &Classes<'_>,
@@ -65,8 +64,8 @@ pub(super) fn check_name(
     }
 }
 
-/// Rejects a Gateway that overrides a setting that all Gateways of its class must share. `settings`
-/// are the effective settings of the Gateway.
+/// Rejects overrides of settings that all Gateways of a class share. `settings` are the effective
+/// settings of the Gateway.
 pub(super) fn check(
     gateway: &Gateway,
     class: &CheckedClass<'_>,
@@ -78,7 +77,6 @@ pub(super) fn check(
         let Infrastructure {
             labels,
             annotations,
-            // `settings` already include the parameters.
             parameters_ref: _,
         } = infrastructure;
         for (field, empty) in [
@@ -115,8 +113,8 @@ pub(super) fn check(
     }
 }
 
-/// Returns the ports as input for the next resolution. For a Gateway that keeps its last state,
-/// they come from the previous resolution.
+/// Returns the ports for the next resolution. A Gateway that keeps its last state also keeps its
+/// ports.
 pub(crate) fn served_together<'s>(
     snapshots: impl IntoIterator<Item = &'s Snapshot>,
     checked: &[CheckedGateway<'_>],
@@ -140,7 +138,6 @@ pub(crate) fn served_together<'s>(
 }
 
 /// Returns the names under which nothing can be published now, because parameters are invalid.
-/// Their last published configuration remains in effect.
 pub(crate) fn retained(
     checked: &[CheckedGateway<'_>],
     classes: &Classes<'_>,
@@ -150,7 +147,7 @@ pub(crate) fn retained(
     for gateway in checked.iter().filter(|it| it.parameters_refused) {
         let class = classes.get(gateway.class);
         if class.is_some_and(|class| class.parameters == Parameters::Refused) {
-            // The Gateway may have been published under its own name or under the merged name.
+            // The Gateway may have been published under either name.
             retained.extend([gateway.name(), merged_name(gateway.class, options)]);
         } else if gateway.merged.is_none() {
             retained.insert(gateway.name());

@@ -18,21 +18,18 @@ use crate::world::{Kind, World};
 
 pub(super) const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// The field's name precedes this text in messages.
 pub(super) const OFF: &str = "is experimental and off; set spec.gateway.extraMinimalOCG in the controller's configuration, or \
                    extra-minimal-ocg on a host";
 
 pub(crate) struct CheckedMesh<'w> {
     world: &'w World,
-    /// Namespace and name of the Gateway.
     pub(crate) gateway: String,
-    /// `None` if the configured selector is missing or invalid; all routes are then meshed.
+    /// If the configured selector is missing or invalid, all routes are meshed.
     selector: Option<&'w LabelSelector>,
     /// `None` if the Gateway's own field configures the mesh.
     policy: Option<&'w Metadata>,
-    /// The object or field that configures the mesh.
     pub(crate) source: String,
-    /// Verdict on the fields. `resolved` is the verdict on their references.
+    /// Verdict on the fields; `resolved` covers references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
     tls: BackendTls,
@@ -47,7 +44,7 @@ impl CheckedMesh<'_> {
         })
     }
 
-    /// Returns `None` if the traffic to backends of meshed routes is rejected.
+    /// Returns `None` if traffic to meshed backends is rejected.
     pub(crate) fn tls(&self) -> Option<&BackendTls> {
         (self.accepted.good() && self.resolved.good()).then_some(&self.tls)
     }
@@ -122,7 +119,7 @@ pub(super) fn check<'w>(
         accepted,
         resolved,
         tls: BackendTls {
-            // Each peer is an endpoint, and the proposal defines no server names for peers.
+            // The proposal defines no server names for peers.
             sni: String::new(),
             trust_bundle: bundle
                 .as_ref()
@@ -139,8 +136,7 @@ pub(super) fn check<'w>(
     })
 }
 
-/// A peer's certificate must contain at least one of the names. If empty, every certificate that
-/// the bundle trusts is accepted.
+/// A peer's certificate must contain at least one of the names, if there are any.
 fn checked_names(
     names: &[SubjectAltName],
     patterns: &[String],
@@ -199,7 +195,6 @@ impl<'w> NamedMesh<'w> {
     }
 }
 
-/// Returns `None` if the selector is missing or invalid.
 fn checked_selector<'w>(
     selector: Option<&'w LabelSelector>,
     accepted: &mut Verdict,

@@ -21,14 +21,12 @@ use crate::status::{Condition, ConditionStatus, ConditionType, Reason, Signature
 use crate::world::Kind;
 
 pub(crate) struct TrustingMesh<'w> {
-    /// Name of the XMesh.
     pub(crate) mesh: &'w str,
     /// `None` if the XMesh's own field configures the trust.
     pub(crate) policy: Option<&'w Metadata>,
-    /// Verdict on the configuring fields. `resolved` is the verdict on their references.
+    /// Verdict on the fields; `resolved` covers references.
     pub(crate) accepted: Verdict,
     pub(crate) resolved: Verdict,
-    /// Describes the configuring object for messages; `bundle` describes the trust bundle.
     source: String,
     bundle: String,
     /// An empty list means all Gateways.
@@ -39,12 +37,10 @@ pub(crate) struct TrustingMesh<'w> {
     untrusted: Vec<String>,
 }
 
-/// Trust from the XMeshes' own fields comes first, followed by trust from policies in order of
-/// precedence.
+/// The XMeshes' own fields come first, followed by policies in order of precedence.
 #[derive(Default)]
 pub(crate) struct MeshTrust<'w> {
     pub(crate) meshes: Vec<TrustingMesh<'w>>,
-    /// Contents of the ConfigMaps that policies request.
     pub(crate) bundles: OcgBundles,
 }
 
@@ -241,7 +237,6 @@ impl<'w> TrustingMesh<'w> {
         )
     }
 
-    /// Returns `None` if none of the Gateways has a certificate.
     pub(crate) fn of_all(&self, generation: i64) -> Option<Condition> {
         let type_ = ConditionType::ClientCertificateTrusted;
         if !self.accepted.good() || self.trusted.is_empty() && self.untrusted.is_empty() {
@@ -270,7 +265,6 @@ impl<'w> TrustingMesh<'w> {
     }
 }
 
-/// Reports other kinds of targets.
 fn targets<'w>(policy: &'w MeshOcgPolicy, cx: &mut ResolveContext<'w, '_>) -> Vec<&'w str> {
     let mut found: Vec<&str> = Vec::new();
     let targets = policy.spec.target_refs.iter();

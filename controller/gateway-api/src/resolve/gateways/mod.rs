@@ -55,15 +55,14 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) owner: ListenerOwner<'w>,
     pub(crate) metadata: &'w Metadata,
     pub(crate) class: &'w str,
-    /// Name that the Gateway shares with others of its class. `None` if it is published separately.
+    /// `None` if the Gateway is published separately.
     pub(crate) merged: Option<NamespacedName>,
-    /// The listeners in the Gateway's spec, followed by the listeners of `sets`.
+    /// The Gateway's own listeners come first.
     pub(crate) listeners: Vec<CheckedListener<'w>>,
-    /// ListenerSets, HTTPProxies and Ingresses that add listeners, in order of precedence.
+    /// In order of precedence.
     pub(crate) sets: Vec<CheckedListenerSet<'w>>,
-    /// Number of listeners in the Gateway's spec.
     own: usize,
-    /// The highest number of rate limits that policies apply to requests on a single listener.
+    /// The highest number of rate limits on a single listener.
     pub(crate) most_limits: usize,
     /// `None` if the filters of the listeners differ.
     pub(crate) filters: Option<sesame_proto::schema::RequestFilters>,
@@ -78,11 +77,10 @@ pub(crate) struct CheckedGateway<'w> {
     pub(crate) tracing: GatewayTracing<'w>,
     pub(crate) log: GatewayLog<'w>,
     pub(crate) settings: GatewaySettings,
-    /// True if `settings` lack the Gateway's parameters because they are invalid.
+    /// True if invalid parameters were left out of `settings`.
     pub(crate) parameters_refused: bool,
-    /// Messages about unknown annotations and replaced settings.
     pub(crate) not_understood: Vec<String>,
-    /// On error, the Gateway's own settings are ignored and its last state is kept.
+    /// On error, the Gateway keeps its last state.
     pub(crate) passed_over: Verdict,
 }
 
@@ -95,7 +93,6 @@ pub(crate) struct ReferencedObjects<'a, 'w, 'c> {
     pub(crate) backends: &'a mut Backends<'w>,
 }
 
-/// Sorted by name, without the Gateways in `unserved`.
 pub(crate) fn check_all<'w>(
     classes: &Classes<'w>,
     unserved: &BTreeMap<NamespacedName, GatewayStatus>,
@@ -146,7 +143,6 @@ pub(crate) fn check_all<'w>(
     checked
 }
 
-/// The Gateways are in order of precedence.
 fn compare(together: &mut [&mut CheckedGateway<'_>]) {
     let listeners = together.iter().flat_map(|it| &it.listeners);
     let used: Vec<Socket> = listeners.filter_map(ports::socket).collect();
@@ -193,7 +189,7 @@ fn check<'w>(
         infrastructure: _,
         allowed_listeners,
         tls,
-        // Checked together with the policies that can replace the mesh settings.
+        // Checked together with policies that can replace the mesh settings.
         mesh: _,
         default_scope,
     } = &gateway.spec;
@@ -335,8 +331,7 @@ impl<'w> CheckedGateway<'w> {
         listener.is_some_and(|listener| listener.tls.is_some())
     }
 
-    /// Returns the listeners that the Gateway's conditions summarize: its own, or all if its spec
-    /// has none.
+    /// Returns the listeners that the Gateway's conditions summarize.
     pub(crate) fn answers_for(&self) -> &[CheckedListener<'w>] {
         if self.own == 0 {
             &self.listeners

@@ -34,7 +34,6 @@ pub struct OcgBundle {
 /// The requested ConfigMaps, keyed by name.
 pub type OcgBundles = BTreeMap<NamespacedName, OcgBundle>;
 
-/// Reports errors in `resolved`.
 pub(super) fn add(
     policy: &MeshOcgPolicy,
     gateways: &[CheckedGateway<'_>],
@@ -52,7 +51,6 @@ pub(super) fn add(
         );
     }
     if namespace.is_empty() || namespace == cx.options.namespace {
-        // The check of the reference has already reported this error.
         return;
     }
     if let Some(other) = bundles.get(&name) {
@@ -82,7 +80,7 @@ pub(super) fn add(
     bundles.insert(name, wanted);
 }
 
-/// Keeps the existing ConfigMap of a policy that currently has no effect.
+/// Keeps the ConfigMap of a policy that currently has no effect.
 pub(super) fn keep(policy: &MeshOcgPolicy, bundles: &mut OcgBundles) {
     let bundle = &policy.spec.ocg.trust_bundle;
     if let Some(namespace) = &bundle.namespace {
@@ -104,7 +102,7 @@ impl OcgBundle {
     }
 }
 
-/// Returns PEM without duplicates. The error is a complete message.
+/// Returns PEM without duplicates.
 fn authorities(
     names: &[GatewayRef],
     gateways: &[CheckedGateway<'_>],
@@ -144,7 +142,7 @@ fn authorities(
     Ok(text)
 }
 
-/// Re-encodes each certificate as canonical PEM. The caller prefixes the error with the field name.
+/// Re-encodes each certificate as canonical PEM.
 fn certificates(text: &[u8]) -> Result<Vec<String>, String> {
     let marker = b"PRIVATE KEY-----";
     if text.windows(marker.len()).any(|part| part == marker) {

@@ -16,19 +16,17 @@ use crate::world::{Kind, ObjectKey};
 
 pub(super) struct OwnSettings {
     pub(super) settings: GatewaySettings,
-    /// Messages about unknown annotations, which have no effect.
     pub(super) not_understood: Vec<String>,
-    /// True if the settings lack the parameters because they are invalid.
+    /// True if invalid parameters were left out of the settings.
     pub(super) parameters_refused: bool,
-    /// `None` if this Gateway is published separately.
     pub(super) merged: Option<NamespacedName>,
-    /// On error, the Gateway's own settings are ignored and its last state remains in effect.
+    /// On error, the Gateway keeps its last state.
     pub(super) passed_over: Verdict,
 }
 
 impl OwnSettings {
-    /// Unusable settings are errors in `accepted`. For a merged Gateway that was already served,
-    /// they are errors in `passed_over` instead.
+    /// Unusable settings are errors in `accepted`, or in `passed_over` for a merged Gateway that
+    /// was already served.
     pub(super) fn find<'w>(
         gateway: &'w Gateway,
         class: &CheckedClass<'_>,
@@ -44,7 +42,6 @@ impl OwnSettings {
             .chain(class.parameters.valid())
             .chain(own.valid())
             .collect();
-        // This annotation does not configure a setting.
         let annotations = gateway.metadata.annotations.iter();
         let annotations = annotations.filter(|(key, _)| *key != GATEWAY_ANNOTATION);
         let (settings, mut not_understood) = GatewaySettings::of(&layers, &annotations.collect());
@@ -91,8 +88,7 @@ fn own_parameters<'w>(
     let Some(infrastructure) = &gateway.spec.infrastructure else {
         return Parameters::Absent;
     };
-    // These labels and annotations are for the created objects and do not affect the served
-    // configuration.
+    // These fields apply only to the created objects.
     let Infrastructure {
         labels: _,
         annotations: _,

@@ -1,8 +1,7 @@
-//! Resolves each Gateway's tracing and its collector. The oldest XTelemetryPolicy that targets the
-//! Gateway applies, or else the Gateway's settings.
+//! Resolves each Gateway's tracing. The oldest XTelemetryPolicy that targets the Gateway applies,
+//! or else the Gateway's settings.
 //!
-//! Unsupported settings disable tracing entirely. Requests are unaffected, and a status reports the
-//! error.
+//! Unsupported settings disable tracing entirely. Requests are unaffected.
 
 use super::collectors::{self, FoundCollector};
 use super::telemetry_policies::{TelemetryPolicies, TelemetryPolicy};
@@ -26,19 +25,16 @@ pub(crate) struct GatewayTracing<'w> {
     pub(crate) resolved: Verdict,
     /// `None` if tracing is disabled.
     pub(crate) traces: Option<schema::Tracing>,
-    /// Backend of the collector, whose statuses must list the Gateway.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
 }
 
 pub(super) struct TracedGateway<'g> {
     pub(super) metadata: &'g Metadata,
-    /// `None` if this Gateway is published separately.
     pub(super) merged: Option<&'g NamespacedName>,
     pub(super) meshed: bool,
     pub(super) configured: Option<&'g ConfiguredTracing>,
 }
 
-/// Also returns an error if the Gateway's own tracing settings cannot be used.
 pub(super) fn check<'w>(
     gateway: &TracedGateway<'_>,
     policies: &TelemetryPolicies<'w>,
@@ -78,7 +74,6 @@ pub(super) fn check<'w>(
                 }
                 return (found, None);
             }
-            // An earlier check has reported any error.
             Ok(TracingDecision::Unsaid) | Err(_) => {}
         }
     }

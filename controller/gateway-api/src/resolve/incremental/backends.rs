@@ -26,8 +26,8 @@ pub(super) type KnownServices = BTreeSet<NamespacedName>;
 pub type SetsOfServices<'a> =
     &'a dyn Fn(&BTreeSet<NamespacedName>) -> (Vec<EndpointSet>, Vec<Problem>);
 
-/// Adds unchanged routes to `routes` if they use a Service that changed, or that a changed route
-/// started or stopped using. Returns the Services whose users are now all in `routes`.
+/// Adds unchanged routes if they use a Service that changed, or that a changed route started or
+/// stopped using. Returns the Services whose users are now all in `routes`.
 pub(super) fn add_users(
     world: &World,
     services: &PreviousServices,
@@ -68,7 +68,7 @@ pub(super) fn add_users(
     known
 }
 
-/// Omits a Service if objects of other kinds also use it.
+/// Omits a Service if objects other than HTTPRoutes and GRPCRoutes also use it.
 fn users(
     world: &World,
     services: &BTreeSet<NamespacedName>,
@@ -77,7 +77,6 @@ fn users(
         return BTreeMap::new();
     }
     let all = services.iter();
-    // The value becomes `None` if an object other than an HTTPRoute or GRPCRoute uses the Service.
     let mut users: BTreeMap<(&str, &str), Option<BTreeSet<ObjectKey>>> = all
         .map(|it| {
             (
@@ -107,7 +106,6 @@ fn users(
     known.collect()
 }
 
-/// The endpoint sets contain no endpoints.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     pub(super) backends: Vec<Backend>,
@@ -115,8 +113,8 @@ pub(super) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Returns true if adding or removing this Backend in the reduced world does the same in the
-    /// whole world. Returns `None` if `self` has no Backend with this name.
+    /// Returns true if adding or removing the Backend has the same effect in the whole world.
+    /// Returns `None` if `self` has no such Backend.
     pub(super) fn knows(&self, name: &str, known: &KnownServices) -> Option<bool> {
         let place = self
             .backends

@@ -16,7 +16,7 @@ use crate::world::{AnyObject, World};
 pub struct SliceIndex(HashMap<NamespacedName, Vec<Box<str>>>);
 
 impl SliceIndex {
-    /// Builds an index for only these Services, for callers that do not keep an index.
+    /// Indexes only the slices of these Services.
     pub fn of(world: &World, services: &BTreeSet<NamespacedName>) -> Self {
         let mut index = Self::default();
         if services.is_empty() {
@@ -60,8 +60,8 @@ impl SliceIndex {
         }
     }
 
-    /// Returns the same endpoint sets and problems for these Services as a full resolution. A
-    /// Service that does not exist has no sets.
+    /// Returns the same endpoint sets and problems as a full resolution. A Service that does not
+    /// exist has no sets.
     pub fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,

@@ -66,7 +66,7 @@ pub fn resolve(
             _ => return None,
         }
     }
-    // The problems depend on the ports that all routes use, so leave them to a full resolution.
+    // A full resolution reports problems, because they depend on the ports that all routes use.
     let sets = |world: &World, index: &SliceIndex| {
         let (sets, problems) = index.endpoint_sets(&services, world, options);
         problems.is_empty().then_some(sets)

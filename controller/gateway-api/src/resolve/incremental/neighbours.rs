@@ -18,7 +18,6 @@ use crate::world::{AnyObject, Named, Objects, World};
 /// With more neighbors of a kind, a full resolution is hardly slower.
 const MAX_NEIGHBOURS: usize = 256;
 
-/// Returns all objects on which the routes' results depend, before and after the change.
 // This function is long because it destructures every kind of object, so that none is forgotten.
 pub(super) fn neighbourhood(
     world: &World,
@@ -121,7 +120,6 @@ pub(super) fn neighbourhood(
     })
 }
 
-/// Includes all Gateways of classes whose Gateways affect each other.
 fn around(
     gateways: &Objects<Gateway>,
     parents: &BTreeSet<(&str, &str)>,
@@ -152,8 +150,7 @@ fn is_near<R>(spec: &RouteSpec<R>, near: impl Fn(&str) -> bool) -> bool {
     hosts(&spec.hostnames).any(|hostname| near(&hostname))
 }
 
-/// Returns other Ingresses that define listeners without rules, because their listeners can
-/// conflict.
+/// Other Ingresses keep only their listeners, which can conflict.
 fn near_ingresses(
     ingresses: &Objects<Ingress>,
     near: impl Fn(&str) -> bool,
@@ -181,8 +178,7 @@ fn near_ingresses(
     Some(found)
 }
 
-/// Returns the root HTTPProxies that define listeners, without their routes. Returns `None` if a
-/// root is a neighbor, because other HTTPProxies may define its routes.
+/// Returns `None` if a root is a neighbor, because other HTTPProxies may define its routes.
 fn far_proxies(
     proxies: &Objects<HttpProxy>,
     near: impl Fn(&str) -> bool,
@@ -216,7 +212,7 @@ fn is_ingress_near(ingress: &Ingress, near: impl Fn(&str) -> bool) -> bool {
     let IngressSpec {
         ingress_class_name: _,
         default_backend,
-        // Hosts in `tls` are irrelevant here: the listeners of all Ingresses are kept.
+        // The listeners of all Ingresses are kept.
         tls: _,
         rules,
     } = &ingress.spec;
@@ -231,7 +227,6 @@ fn hosts(hostnames: &[String]) -> impl Iterator<Item = Cow<'_, str>> {
     all.then_some(Cow::Borrowed("")).into_iter().chain(each)
 }
 
-/// Returns `None` if there are too many.
 fn only<T: Named>(objects: &Objects<T>, wanted: impl Fn(&T) -> bool) -> Option<Objects<T>> {
     let mut found = Objects::default();
     for object in objects.iter().filter(|object| wanted(object)) {

@@ -32,7 +32,7 @@ const HARMLESS: [&str; 3] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlainHttp {
     Served,
-    /// Redirected to HTTPS with this status.
+    /// Status of the redirect.
     Redirected(u32),
     Refused,
 }
@@ -54,7 +54,7 @@ impl PlainHttp {
     }
 }
 
-/// The requests of the Ingress must not be served if this returns an error.
+/// If this returns an error, the Ingress must not be served.
 pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Option<String> {
     let protecting = of_others(metadata, nginx).filter(|name| protects(name));
     let names: Vec<&str> = protecting.collect();
@@ -70,7 +70,6 @@ pub(super) fn withheld(metadata: &Metadata, nginx: Option<&NginxSettings>) -> Op
     ))
 }
 
-/// Reports annotations that are invalid or unsupported but not security-relevant.
 pub(super) fn tell(
     object: &ObjectKey,
     metadata: &Metadata,

@@ -10,7 +10,7 @@ use crate::resolve::routes::rules::{Action, RuleContext};
 use crate::resolve::syntax::names;
 use crate::status::{Grounds, Reason, unsupported};
 
-/// For an invalid backend, the action is an error response. `at` is the field path of the backend.
+/// An invalid backend gets an error response. `at` is the backend's field path.
 pub(super) fn action<'w>(
     at: &str,
     index: usize,

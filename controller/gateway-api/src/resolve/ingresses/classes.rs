@@ -15,10 +15,9 @@ use crate::world::{Kind, World};
 /// Controller name by which an IngressClass selects Sesame.
 pub const INGRESS_CONTROLLER: &str = "projectsesame.io/ingress-controller";
 
-/// Value of `ANNOTATIONS_OF` that enables the annotations of ingress-nginx.
 const NGINX: &str = "Nginx";
 
-/// Namespace and name of the Gateway, or the reason why the class has no Gateway.
+/// Namespace and name, or the reason why the class has no Gateway.
 pub(crate) type ClassGateway<'w> = Result<(&'w str, &'w str), String>;
 
 pub(crate) struct IngressClasses<'w> {
@@ -92,14 +91,12 @@ impl<'w> IngressClasses<'w> {
         self.settings
     }
 
-    /// Returns `None` if the class does not belong to Sesame.
     pub(crate) fn of(&self, ingress: &'w Ingress) -> Option<(&'w str, &ClassGateway<'w>)> {
         let annotation = ingress.metadata.annotations.get(INGRESS_CLASS);
         let class = annotation.or(ingress.spec.ingress_class_name.as_deref());
         self.of_objects.find(class)
     }
 
-    /// Returns `None` if the class does not belong to Sesame.
     pub(crate) fn of_proxy(&self, proxy: &'w HttpProxy) -> Option<(&'w str, &ClassGateway<'w>)> {
         let HttpProxy { metadata, spec } = proxy;
         let annotation = metadata.annotations.get(CONTOUR_CLASS);
@@ -169,7 +166,6 @@ fn named(reference: &GatewayRef) -> (&str, &str) {
     (&reference.namespace, &reference.name)
 }
 
-/// Uses the default Gateway from the settings if the class names none.
 fn gateway_of<'w>(
     spec: &'w IngressClassSpec,
     default_gateway: Option<(&'w str, &'w str)>,

@@ -31,7 +31,6 @@ const KNOWN: [&str; 9] = [
     WEBSOCKETS,
 ];
 
-/// `name` is the full annotation name.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.strip_prefix(OF_CONTOUR);
     name.is_some_and(|name| KNOWN.contains(&name))
@@ -51,7 +50,7 @@ pub(super) fn tls_options(metadata: &Metadata) -> impl Iterator<Item = (&'static
     options.into_iter().filter_map(read)
 }
 
-/// The Ingress must not be served if a TLS version is invalid.
+/// If this returns an error, the Ingress must not be served.
 pub(super) fn tls_fault(metadata: &Metadata) -> Option<String> {
     [MIN_TLS, MAX_TLS].into_iter().find_map(|name| {
         let value = get(metadata, name)?;
@@ -71,12 +70,10 @@ pub(super) struct Forwarding {
     retry: Option<Retry>,
     /// In milliseconds; 0 means no timeout.
     per_try_timeout: u64,
-    /// Messages about values that have no effect.
     pub(super) faults: Vec<String>,
 }
 
 impl Forwarding {
-    /// Invalid values have no effect.
     pub(super) fn read(metadata: &Metadata) -> Self {
         let mut read = Self::default();
         let response = [RESPONSE_TIMEOUT, REQUEST_TIMEOUT];
@@ -151,7 +148,6 @@ pub(crate) fn attempts(number: i32) -> u32 {
     number.map_or(0, |number| number.clamp(1, Retry::MAX_ATTEMPTS))
 }
 
-/// The error explains why the condition has no effect.
 pub(crate) fn add_condition(retry: &mut Retry, condition: &str) -> Result<(), String> {
     let Some(known) = Condition::named(condition) else {
         return Err("unknown; expected a value such as 5xx, gateway-error or reset".to_owned());

@@ -1,13 +1,12 @@
 //! Finds the listeners to which the rules of HTTPProxies and Ingresses attach.
 //!
-//! Rules attach to every HTTP and HTTPS listener of the Gateway that shares a hostname with the
-//! rule and allows its namespace. They also attach to the Gateway's own listeners that have no
-//! hostname and allow only the Gateway's namespace. The administrator permits this by creating the
+//! Rules attach to every HTTP and HTTPS listener of the Gateway that shares a hostname and allows
+//! their namespace. They also attach to the Gateway's own listeners without hostname that allow
+//! only the Gateway's namespace, because the administrator permits this by creating the
 //! IngressClass.
 //!
-//! Each TLS host becomes an implicit listener, similar to a listener of a ListenerSet. A rule for a
-//! wider host never attaches to another object's implicit listener. This keeps the number of
-//! attachments linear in the number of rules.
+//! Each TLS host becomes an implicit listener. A rule for a wider host never attaches to another
+//! object's implicit listener, so the number of attachments is linear in the number of rules.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,7 +21,7 @@ use crate::resolve::parents::listeners::CommonHostname;
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::world::Kind;
 
-/// Indices of listeners, each with the hostnames that the listener shares with the host of a rule.
+/// Listener indices, with the hostnames that each listener shares with a rule.
 pub(crate) type FoundListeners = Vec<(usize, Vec<CommonHostname>)>;
 
 #[derive(Clone, Default)]
@@ -36,7 +35,6 @@ impl ListenersOfHost {
         self.http.is_empty() && self.https.is_empty()
     }
 
-    /// Sorted by index.
     pub(crate) fn both(self) -> FoundListeners {
         let Self { mut http, https } = self;
         http.extend(https);
@@ -64,9 +62,9 @@ impl<'a> OwnerName<'a> {
 
 pub(crate) struct ListenersOfGateway<'g, 'w> {
     gateway: &'g CheckedGateway<'w>,
-    /// Indices of the implicit listeners.
+    /// Indices of implicit listeners.
     by_owner: HashMap<OwnerName<'w>, Range<usize>>,
-    /// Indices of the implicit listeners that serve routes, keyed by hostname key.
+    /// Contains only listeners that serve routes.
     by_hostname: HashMap<&'g str, usize>,
     /// Number of other listeners, which precede the implicit ones.
     others: usize,
@@ -187,7 +185,6 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
         found
     }
 
-    /// Returns true if an HTTPS listener that serves routes covers the whole host.
     pub(crate) fn has_https(
         &self,
         host: &Hostname,
@@ -196,7 +193,6 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     ) -> bool {
         let found = self.find(host, owner, cx).https;
         found.iter().any(|(place, common)| {
-            // The listener covers the whole host if the common hostname is the host itself.
             let covers = common.iter().any(|common| common.domain == *host);
             covers && self.get(*place).is_some_and(CheckedListener::serves)
         })
@@ -211,7 +207,6 @@ impl<'g, 'w> ListenersOfGateway<'g, 'w> {
     }
 }
 
-/// Returns true if the listener has no hostname and allows only its own namespace.
 fn is_opened_by_class(listener: &CheckedListener<'_>) -> bool {
     listener.hostname.as_ref() == Some(&Hostname::any())
         && matches!(listener.namespaces, NamespaceRule::Same(_))

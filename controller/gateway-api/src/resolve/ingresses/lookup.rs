@@ -12,7 +12,6 @@ use crate::resolve::syntax::regexes::Regexes;
 use crate::status::Verdict;
 use crate::world::{Kind, ObjectKey};
 
-/// Placeholder, because HTTPProxies and Ingresses have no parentRefs.
 static NO_REFERENCE: ParentRef = ParentRef {
     group: None,
     kind: None,
@@ -33,7 +32,7 @@ pub(crate) struct LayeredLookup<'a, 'w, 'o> {
 
 pub(crate) struct RuleOwner<'w> {
     object: ObjectKey,
-    /// Prefix of rule names: `Kind/namespace/name`.
+    /// `Kind/namespace/name`.
     provenance: String,
     pub(crate) metadata: &'w Metadata,
 }
@@ -86,7 +85,7 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         }
     }
 
-    /// Returns the index of the new route, or `None` if no request could reach it.
+    /// Returns `None` if no request could reach the new route.
     pub(crate) fn push(
         &mut self,
         owner: &RuleOwner<'w>,
@@ -100,7 +99,6 @@ impl<'a, 'w, 'o> LayeredLookup<'a, 'w, 'o> {
         self.push_rules(owner, Rules::Requests(rules), policed, on)
     }
 
-    /// Like `push`, but also accepts rules for connections.
     pub(crate) fn push_rules(
         &mut self,
         owner: &RuleOwner<'w>,

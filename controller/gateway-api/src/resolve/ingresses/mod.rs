@@ -42,12 +42,10 @@ use crate::world::{Kind, ObjectKey};
 pub(crate) struct CheckedIngress<'w> {
     pub(crate) object: ObjectKey,
     pub(crate) metadata: &'w Metadata,
-    /// The Gateway that the class names, if any.
     pub(crate) gateway: Option<NamespacedName>,
     pub(crate) accepted: Verdict,
-    /// Verdict on the backends.
     pub(crate) resolved: Verdict,
-    /// Errors in rules that are not served, while other rules are served.
+    /// Errors in some rules while other rules are served.
     pub(crate) dropped: Verdict,
     /// Range in the list of all routes.
     pub(crate) routes: Range<usize>,
@@ -55,13 +53,11 @@ pub(crate) struct CheckedIngress<'w> {
 
 struct IngressClassOf<'a, 'w> {
     name: &'w str,
-    /// True if the annotations of ingress-nginx apply.
     reads_nginx: bool,
     canaries: &'a Canaries<'w>,
     hosts: &'a RuleHosts<'w>,
 }
 
-/// Oldest first.
 pub(crate) fn check_all<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     classes: &IngressClasses<'w>,
@@ -192,7 +188,6 @@ impl<'w> LayeredLookup<'_, 'w, '_> {
         }
     }
 
-    /// The rules of a canary Ingress are added to another Ingress.
     fn canary(
         &mut self,
         ingress: &'w Ingress,

@@ -10,7 +10,6 @@ use crate::resolve::routes::matches::{self, RouteMatch};
 use crate::resolve::syntax::hostnames::Hostname;
 use crate::resolve::syntax::regexes::Regexes;
 
-/// The rewrite applies to the matching requests.
 pub(super) type ReadPath = (RouteMatch, Option<UrlRewrite>);
 
 /// Errors start with the field path relative to the path's entry.
@@ -58,7 +57,6 @@ pub(super) fn read_as(
     matches::read(&of_path(type_, value), regexes).map_err(|why| of_field(&why))
 }
 
-/// Makes the error name the field of an Ingress.
 pub(super) fn of_field(why: &str) -> String {
     why.replacen("path.value", "path", 1)
 }
@@ -73,8 +71,7 @@ fn of_path(type_: PathMatchType, value: &str) -> HttpMatch {
     }
 }
 
-/// Returns a match that covers all requests that an invalid path was meant to match, and possibly
-/// more.
+/// Returns a match that covers at least the requests that an invalid path was meant to match.
 pub(super) fn widened(
     path: &IngressPath,
     settings: &RuleSettings<'_, '_>,
@@ -95,8 +92,8 @@ pub(super) fn widened(
     matches::widened(&of_path(PathMatchType::PathPrefix, fixed), regexes)
 }
 
-/// Restricts the wildcard of a host to one label by matching the number of labels. The virtual
-/// host's domain checks the other labels.
+/// Restricts a wildcard host to one label by matching the number of labels. The virtual host's
+/// domain checks the other labels.
 pub(crate) struct OneLabel(Option<(StringMatch, u64)>);
 
 pub(crate) fn one_label(host: &Hostname) -> OneLabel {

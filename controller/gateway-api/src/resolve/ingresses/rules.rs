@@ -27,15 +27,13 @@ const APP_ROOT: usize = MAX_INGRESS_PATHS * (1 + Canary::MAX_CONDITIONS);
 #[derive(Debug, Default)]
 pub(super) struct IngressHostRules<'w> {
     pub(super) rules: Vec<CheckedRule>,
-    /// Backends whose own status, or whose policies' status, must list the Ingress's Gateways.
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
-    /// Number of rules that are served as configured.
+    /// Counts rules that are served as configured.
     pub(super) standing: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct IngressFaults {
-    /// Errors that prevent rules from being served.
     pub(super) rules: Verdict,
     pub(super) references: Verdict,
 }
@@ -52,10 +50,9 @@ pub(super) struct RuleSettings<'a, 'w> {
     pub(super) ingress: &'w Ingress,
     pub(super) class: &'w str,
     pub(super) contour: Forwarding,
-    /// `None` if the annotations of ingress-nginx do not apply.
     pub(super) nginx: Option<&'a NginxSettings>,
     pub(super) canaries: &'a Canaries<'w>,
-    /// Hosts of all rules, which take precedence over additional names.
+    /// These take precedence over additional names.
     pub(super) hosts: &'a RuleHosts<'w>,
     pub(super) connection: Connection,
 }
@@ -85,7 +82,6 @@ impl<'w> RuleSettings<'_, 'w> {
         self.canaries.find(self.ingress, self.class, (host, path))
     }
 
-    /// Includes the rules for the path's canary.
     fn add_path(
         &self,
         (index, at): (usize, usize),
@@ -207,7 +203,6 @@ fn answered() -> String {
     format!("; its requests get {}", refusal::HTTP)
 }
 
-/// Omits names for which an Ingress has a rule.
 fn add_names<'w>(
     rules: &'w [IngressRule],
     settings: &RuleSettings<'_, 'w>,
@@ -249,7 +244,6 @@ type FoundHosts<'f, 'w> = (
     &'f mut IngressFaults,
 );
 
-/// The rule is read for its own host or for an alias.
 fn check_rule<'w>(
     (index, rule): (usize, &'w IngressRule),
     alias: Option<&Hostname>,
@@ -310,7 +304,6 @@ fn check_rule<'w>(
 }
 
 impl IngressHostRules<'_> {
-    /// Returns rules with the same matches that redirect requests to HTTPS with this status.
     pub(super) fn redirects(&self, status: u32) -> Vec<CheckedRule> {
         let to = RedirectTo {
             status,

@@ -103,8 +103,6 @@ fn listener(host: &Hostname, secrets: Vec<&str>, ingress: &Metadata) -> Listener
     implicit::listener(host, certificates, contour::tls_options(ingress))
 }
 
-/// Reports hosts that are not served over HTTPS, and hosts whose clients get a different
-/// certificate.
 pub(super) fn tell(
     ingress: &Ingress,
     object: &ObjectKey,
@@ -157,7 +155,6 @@ pub(super) fn tell(
     }
 }
 
-/// Returns a message if clients get the certificate of another listener for the same host.
 fn another_certificate(listener: &CheckedListener<'_>) -> Option<&'static str> {
     listener.conflict.as_ref()?;
     Some(

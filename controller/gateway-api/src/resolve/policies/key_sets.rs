@@ -17,15 +17,13 @@ use crate::resolve::syntax::limits::MAX_PEM_BYTES;
 use crate::resolve::syntax::names::CA_KEY;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Maximum number of key sets to fetch for the objects in one namespace.
 const MAX_PER_NAMESPACE: usize = 8;
 const MAX_KEY_SETS: usize = 256;
-/// Maximum number of characters.
 const MAX_URI: usize = 2048;
 const INTERVAL: Duration = Duration::from_secs(300);
-/// Lower values are raised to this.
+/// Lower values are raised to this limit.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
-/// Higher values are reduced to this.
+/// Higher values are reduced to this limit.
 const MAX_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +43,6 @@ struct Authorities<'w> {
 }
 
 impl<'w> RemoteKeySet<'w> {
-    /// Errors start with the field path relative to the key set.
     pub(super) fn of_policy(spec: &'w RemoteJwks, namespace: &'w str) -> Result<Self, String> {
         let RemoteJwks {
             uri,
@@ -64,7 +61,6 @@ impl<'w> RemoteKeySet<'w> {
         set.map_err(|why| format!(".{why}"))
     }
 
-    /// `authorities` names a Secret with CA certificates.
     pub(crate) fn of_proxy(
         uri: &'w str,
         interval: Option<Duration>,
@@ -93,7 +89,6 @@ impl<'w> RemoteKeySet<'w> {
         })
     }
 
-    /// Excludes the port.
     pub(crate) fn host(&self) -> &'w str {
         let rest = self.uri.strip_prefix("https://").unwrap_or(self.uri);
         let authority = rest.split(['/', '?']).next().unwrap_or_default();
@@ -104,7 +99,7 @@ impl<'w> RemoteKeySet<'w> {
         }
     }
 
-    /// Returns the name of the ConfigMap that holds the fetched copy.
+    /// Names the ConfigMap that holds the fetched copy.
     fn name(&self, options: &Options) -> String {
         let authorities = self.authorities.map(|it| {
             let Authorities {
@@ -165,7 +160,6 @@ impl<'w> RemoteKeySet<'w> {
 }
 
 impl Authorities<'_> {
-    /// Returns `None` if the CA certificates are missing or too large.
     fn pem<'a>(&self, world: &'a World) -> Option<&'a str> {
         let Self {
             kind,

@@ -54,7 +54,7 @@ impl<'w> From<&'w LocalPolicyTargetRef> for NamedTarget<'w> {
 pub(crate) struct PolicyTargets<'w> {
     kind: Kind,
     allowed: &'static [Kind],
-    /// The index and section of each policy, in order of precedence.
+    /// In order of precedence.
     by_target: HashMap<(Kind, TargetName<'w>), Vec<(usize, Section<'w>)>>,
     policies: Vec<&'w Metadata>,
 }
@@ -133,12 +133,10 @@ impl<'w> PolicyTargets<'w> {
         names.join(" or ")
     }
 
-    /// Includes policies that target one of the object's sections.
     pub(crate) fn has(&self, kind: Kind, name: TargetName<'_>) -> bool {
         self.by_target.contains_key(&(kind, name))
     }
 
-    /// Returns the index of each policy and the section that it targets, in order of precedence.
     pub(crate) fn places<'a>(
         &'a self,
         kind: Kind,
@@ -152,8 +150,7 @@ impl<'w> PolicyTargets<'w> {
         self.by_target.keys().any(|(it, _)| *it == kind)
     }
 
-    /// Returns the indices of the policies that target exactly this section, in order of
-    /// precedence.
+    /// Matches exactly this section.
     pub(crate) fn at<'a>(
         &'a self,
         kind: Kind,
@@ -175,8 +172,7 @@ impl<'w> PolicyTargets<'w> {
         of_part.or_else(|| of(None)).map(|(place, _)| *place)
     }
 
-    /// Returns an error for each policy if an older policy targets the same section or the target
-    /// does not exist.
+    /// Each error reports an older policy for the same section, or a missing target.
     pub(crate) fn judge(
         &self,
         kind: Kind,
@@ -218,7 +214,6 @@ pub(crate) fn part(kind: Kind, (namespace, name): TargetName<'_>, section: Secti
     }
 }
 
-/// Returns an error if the target object or its section does not exist.
 pub(crate) fn missing(
     kind: Kind,
     name: TargetName<'_>,

@@ -14,7 +14,6 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// `None` if all client addresses are allowed.
 pub(super) type ReadAddresses = Result<Option<Arc<FilterSettings>>, RouteFault>;
 
 pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
@@ -28,7 +27,7 @@ pub(super) fn of_host(root: &Root<'_>) -> ReadAddresses {
 }
 
 impl ReadRoute<'_> {
-    /// If the applicable filter is invalid, the route responds with an error.
+    /// If the filter is invalid, the route responds with an error.
     pub(super) fn admit(
         &mut self,
         host: &ReadAddresses,
@@ -48,7 +47,6 @@ impl ReadRoute<'_> {
     }
 }
 
-/// `place`, the location of the filter in the HTTPProxy, becomes part of the filter's name.
 fn read(
     proxy: &NamespacedName,
     place: &str,
@@ -87,7 +85,7 @@ fn ranges(field: &str, list: &[ProxyAddressRange]) -> Result<Vec<AddressRange>, 
                 ));
             }
         };
-        // As in Contour, an address without a prefix length means that single address.
+        // As in Contour, an address may lack a prefix length.
         let network = Network::of_host_or_network(cidr);
         let network = network.map_err(|why| format!("{field}[{i}].cidr {why}"))?;
         let network = network.to_string();

@@ -13,7 +13,7 @@ use crate::resolve::routes::matches::{RouteMatch, canonical_path};
 use crate::resolve::syntax::limits::{self, MAX_MATCHED_VALUES, MAX_PATH};
 use crate::resolve::syntax::regexes::{self, Regexes};
 
-/// Contour's reason for an invalid condition, and the message.
+/// Contour's reason, and the message.
 pub(super) type ConditionFault = (&'static str, String);
 
 const PATH: &str = "PathMatchConditionsNotValid";
@@ -73,8 +73,8 @@ impl Inherited {
             OwnPath::Exact(path) => PathKind::Exact(self.joined(path)?),
             OwnPath::Regex(pattern) => {
                 let invalid = |why: String| (PATH, format!("regex {pattern:?} {why}"));
-                // Check the pattern by itself: an unbalanced `)` in it could close the group that
-                // ties the pattern to the prefix.
+                // Check the pattern by itself: an unbalanced `)` in it could close the group around
+                // it.
                 regexes.check(pattern).map_err(invalid)?;
                 let whole = self.pattern(pattern);
                 let checked = regexes.check(&whole).map_err(invalid)?;
@@ -89,8 +89,7 @@ impl Inherited {
         Ok(own.matching(path))
     }
 
-    /// Returns a match for a route with invalid conditions. It accepts at least the requests that
-    /// the author intended, but none that the includes exclude.
+    /// Accepts at least the requests that the author intended, but none that the includes exclude.
     pub(super) fn widened(&self, conditions: &[ProxyCondition]) -> RouteMatch {
         let mut wide = self.clone();
         let mut paths = conditions.iter().flat_map(|it| {
@@ -109,7 +108,6 @@ impl Inherited {
         self.clone().matching(self.prefix_kind())
     }
 
-    /// Returns the prefix that a rewrite replaces, or `None` if the match has no path prefix.
     pub(super) fn prefix_of(route_match: &RouteMatch) -> Option<&str> {
         match &route_match.path {
             PathKind::TextPrefix(prefix) => Some(prefix),
@@ -144,7 +142,6 @@ impl Inherited {
         }
     }
 
-    /// Normalizes the joined path.
     fn joined(&self, path: &str) -> Result<String, ConditionFault> {
         if !path.starts_with('/') {
             return Err((PATH, format!("path {path:?} must start with '/'")));
@@ -159,7 +156,7 @@ impl Inherited {
         canonical_path(&joined).map_err(|why| (PATH, why.replacen("path.value", "path", 1)))
     }
 
-    /// Restricts a regular expression to paths below the includes' prefix.
+    /// Matches only paths below the includes' prefix.
     fn pattern(&self, pattern: &str) -> String {
         match self.prefix.trim_end_matches('/') {
             "" => pattern.to_owned(),
@@ -172,7 +169,6 @@ impl Inherited {
         conditions: &[ProxyCondition],
         regexes: &mut Regexes,
     ) -> Result<(), ConditionFault> {
-        // Check the number of conditions before compiling regular expressions.
         let headers = conditions.iter().filter(|it| it.header.is_some()).count();
         let number = self.headers.len().saturating_add(headers);
         let count = limits::entries("header conditions", number, 0..=MAX_MATCHED_VALUES);
@@ -200,7 +196,6 @@ impl Inherited {
     }
 }
 
-/// Fails if there are several path conditions.
 fn own_path(conditions: &[ProxyCondition]) -> Result<OwnPath<'_>, ConditionFault> {
     let mut found = OwnPath::None;
     for condition in conditions {

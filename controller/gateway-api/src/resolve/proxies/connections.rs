@@ -17,7 +17,7 @@ use crate::world::Kind;
 
 #[derive(Debug, Default)]
 pub(super) struct RouteConnections {
-    /// Host header that the route sets, without variables. If empty, the client's Host is kept.
+    /// If empty, the client's Host is kept.
     pub(super) host: String,
     /// In milliseconds: `Some(0)` for no timeout, `None` for the default.
     idle_timeout_ms: Option<u64>,
@@ -26,8 +26,7 @@ pub(super) struct RouteConnections {
 }
 
 impl RouteConnections {
-    /// As in Contour, a timeout of `0s` means the default. `host` is the Host header that the route
-    /// sets.
+    /// As in Contour, a timeout of `0s` means the default.
     pub(super) fn read(timeouts: Option<&ProxyTimeouts>, host: &str) -> Result<Self, RouteFault> {
         let idle = timeouts.map(|it| it.idle_connection.as_str());
         let idle_timeout_ms = match idle.unwrap_or_default() {
@@ -48,7 +47,6 @@ impl RouteConnections {
         })
     }
 
-    /// Returns the route's session persistence, if any.
     pub(super) fn balance(
         &mut self,
         route: &ProxyRoute,
@@ -70,7 +68,6 @@ impl RouteConnections {
         session
     }
 
-    /// Also returns warnings about settings without effect.
     pub(super) fn of_tcp(tcp: &ProxyTcp) -> (Self, Vec<RouteFault>) {
         let ProxyTcp {
             services: _,
@@ -137,7 +134,6 @@ pub(super) fn read<'w>(
     })
 }
 
-/// Contour's type and reason for a Service whose certificate cannot be validated.
 pub(super) const UNVERIFIED: (&str, &str) = ("ServiceError", "TLSUpstreamValidation");
 
 fn own_tls<'w>(
@@ -168,7 +164,7 @@ fn own_tls<'w>(
     Ok(OwnTls { tls, bundle })
 }
 
-/// Returns at least one name. A certificate is accepted if it contains any of them.
+/// Never empty. A certificate is accepted if it contains any of the names.
 pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String> {
     let ProxyValidation {
         ca_secret: _,
@@ -192,7 +188,7 @@ pub(super) fn names(validation: &ProxyValidation) -> Result<Vec<String>, String>
     Ok(names.to_vec())
 }
 
-/// Splits `name` or `namespace/name` into namespace and name.
+/// Accepts `name` and `namespace/name`.
 pub(super) fn secret(reference: &str) -> (Option<&str>, &str) {
     let parts = reference.split_once('/');
     parts.map_or((None, reference), |(namespace, name)| {

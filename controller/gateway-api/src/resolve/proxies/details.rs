@@ -9,19 +9,16 @@ use crate::status::ProxyDetail;
 /// Contour's type and reason for an error or warning.
 pub(super) type Words = (&'static str, &'static str);
 
-/// Maximum number of errors and warnings per HTTPProxy.
 const MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Details(BTreeMap<NamespacedName, Vec<ProxyDetail>>);
 
 impl Details {
-    /// Does nothing if the same error is already present.
     pub(super) fn error(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, false, words, message.into());
     }
 
-    /// Does nothing if the same warning is already present.
     pub(super) fn warn(&mut self, of: &NamespacedName, words: Words, message: impl Into<String>) {
         self.add(of, true, words, message.into());
     }

@@ -11,10 +11,9 @@ use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::hostnames;
 use crate::resolve::syntax::limits::{self, MAX_HEADER_VALUE, MAX_PROXY_HEADERS};
 
-/// `None` if the changes apply to all requests to a route, not only to one Service's.
+/// `None` if the changes apply to the whole route.
 pub(super) type OfService<'s> = Option<(&'s str, i32)>;
 
-/// Also returns a rewrite of the host if the policy sets Host.
 pub(super) fn header_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -60,7 +59,6 @@ pub(super) fn header_policy(
     Ok(((!is_empty).then_some(changes), host))
 }
 
-/// Fails if the policy sets Host.
 pub(super) fn response_policy(
     spec: Option<&ProxyHeaders>,
     namespace: &str,
@@ -72,7 +70,6 @@ pub(super) fn response_policy(
     }
 }
 
-/// Returns a warning for each variable that is unknown or has no value.
 pub(super) fn variables_without_value(
     spec: Option<&ProxyHeaders>,
     service: OfService<'_>,

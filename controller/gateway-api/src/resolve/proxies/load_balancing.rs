@@ -12,11 +12,11 @@ use crate::api::{
 };
 use crate::resolve::syntax::{durations, names};
 
-/// Name of the session cookie, as in Contour.
+/// As in Contour.
 const COOKIE: &str = "X-Contour-Session-Affinity";
 
-/// Defaults for slow start, as in Contour: the minimum weight of a new endpoint in percent, and the
-/// exponent with which its weight grows.
+/// Defaults for slow start, as in Contour. `AGGRESSION` is the exponent with which a new endpoint's
+/// weight grows.
 const MIN_WEIGHT_PERCENT: i64 = 10;
 const AGGRESSION: f64 = 1.0;
 
@@ -25,7 +25,6 @@ pub(super) struct Balance {
     /// `None` means round robin.
     pub(super) load_balancer: Option<LoadBalancer>,
     pub(super) session: Option<SessionPersistence>,
-    /// Why the route's load balancing differs from its configuration.
     pub(super) warnings: Vec<String>,
 }
 
@@ -171,7 +170,6 @@ fn hash_policy(policy: &ProxyHashPolicy) -> Result<HashPolicy, String> {
     })
 }
 
-/// The error explains why slow start has no effect.
 pub(super) fn with_slow_start(
     service: &ProxyService,
     balancer: Option<&LoadBalancer>,

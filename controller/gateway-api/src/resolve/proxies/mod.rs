@@ -54,7 +54,7 @@ use crate::resolve::routes::rules::{Action, CheckedRule, Rules};
 use crate::status::ProxyDetail;
 use crate::world::{Kind, ObjectKey, World};
 
-/// Response status for requests that match the conditions of an invalid include.
+/// For requests that match the conditions of an invalid include.
 const BAD_GATEWAY: u32 = 502;
 
 pub(crate) struct CheckedProxy<'w> {
@@ -62,9 +62,7 @@ pub(crate) struct CheckedProxy<'w> {
     pub(crate) metadata: &'w Metadata,
     pub(crate) gateway: Option<NamespacedName>,
     pub(crate) details: Vec<ProxyDetail>,
-    /// True if the HTTPProxy is not a root and no root includes it.
     pub(crate) orphaned: bool,
-    /// Indices in the list of all routes.
     pub(crate) routes: Vec<usize>,
 }
 
@@ -130,7 +128,6 @@ pub(crate) fn check_all<'w>(
         add(lookup, root, &parts, &mut details, &mut routes_of);
     }
     let checked = proxies.iter().filter_map(|(name, classed)| {
-        // True if another controller manages the Gateway.
         let is_foreign = classed.gateway.is_some_and(|(namespace, name)| {
             let exists = world.gateways.get(namespace, name).is_some();
             exists && lookup.gateway(namespace, name).is_none()
@@ -153,7 +150,6 @@ pub(crate) fn check_all<'w>(
 struct RootParts<'w> {
     /// In order of precedence.
     places: Vec<Place<'w>>,
-    /// The HTTPProxy whose Services receive the root's TLS connections, if any.
     connections: Option<Connections<'w>>,
     settings: Option<&'w IngressSettings>,
 }
@@ -184,7 +180,7 @@ fn add<'w>(
         // Do not fall back to other listeners, because they lack the host's TLS settings.
         found.https.clear();
     } else if tls::validates_clients(root) {
-        // Other listeners do not validate clients in the way that this root requires.
+        // Other listeners do not validate clients as this root requires.
         found
             .https
             .retain(|(place, _)| listeners.is_added(*place, owner));
@@ -231,7 +227,7 @@ type ServedHost<'a, 'w> = (
     &'a TokenProviders<'w>,
 );
 
-/// Returns `None` if the routes are withdrawn; all routes below that place are then withdrawn too.
+/// Returns `None` if the routes, and all routes below the place, are withdrawn.
 fn add_place<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     host: ServedHost<'_, 'w>,
@@ -268,7 +264,6 @@ fn add_place<'w>(
     Some(added)
 }
 
-/// Returns the rules with the last route first.
 fn rules<'w>(
     lookup: &mut LayeredLookup<'_, 'w, '_>,
     owner: &RuleOwner<'w>,
@@ -333,8 +328,8 @@ fn rules<'w>(
     (rules, policed.into_iter().collect())
 }
 
-/// If so configured, removes unusable Services, and gives their shares to the other Services.
-/// Returns true if any Service was removed.
+/// Gives the shares of unusable Services to the others if so configured. Returns true if any
+/// Service was removed.
 fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bool {
     let missing = settings.and_then(|it| it.missing_backend.as_ref());
     if missing != Some(&MissingBackend::Reweight) {
@@ -355,7 +350,6 @@ fn reweight(rules: &mut [CheckedRule], settings: Option<&IngressSettings>) -> bo
     any
 }
 
-/// Fails if the rules exceed a limit for HTTPProxies.
 fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, String> {
     let rules = Rules::Requests(rules);
     rules.affordable(route, 1)?;
@@ -365,7 +359,7 @@ fn affordable(rules: Vec<CheckedRule>, route: &str) -> Result<Vec<CheckedRule>, 
     }
 }
 
-/// Returns redirects to HTTPS, except for routes with `permitInsecure` if `permits` is true.
+/// Redirects to HTTPS, except for routes with `permitInsecure` if `permits` is true.
 fn plain(rules: &[CheckedRule], routes: &[ProxyRoute], permits: bool) -> Vec<CheckedRule> {
     let redirecting = |rule: &CheckedRule| {
         let route = routes.get(rule.index);

@@ -16,12 +16,11 @@ use crate::resolve::routes::rules::Action;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// `None` if requests are not limited. The error explains why a limit is not supported.
 type ReadLimit = Result<Option<Arc<RateLimit>>, RouteFault>;
 
 pub(super) struct HostLimits {
     local: ReadLimit,
-    /// True if the global limits need a rate limit service, which is not supported.
+    /// Rate limit services are not supported.
     by_service: bool,
 }
 
@@ -35,7 +34,6 @@ impl HostLimits {
     }
 }
 
-/// Returns the local limit, and whether the global limits need a rate limit service.
 fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Option<bool>) {
     let Some(ProxyRateLimits { local, global }) = policy else {
         return (None, None);
@@ -51,7 +49,7 @@ fn parts(policy: Option<&ProxyRateLimits>) -> (Option<&ProxyLocalRateLimit>, Opt
 }
 
 impl ReadRoute<'_> {
-    /// If the applicable limit is unsupported, the route responds with an error.
+    /// If the limit is unsupported, the route responds with an error.
     pub(super) fn limit(
         &mut self,
         host: &HostLimits,
@@ -85,7 +83,6 @@ impl ReadRoute<'_> {
     }
 }
 
-/// `place`, the location of the limit in the HTTPProxy, becomes part of the limit's name.
 fn read(proxy: &NamespacedName, place: &str, local: &ProxyLocalRateLimit) -> ReadLimit {
     let name = format!("{}/{place}", Kind::HttpProxy.named(proxy.clone()));
     let limit = checked(name, local, &proxy.namespace);

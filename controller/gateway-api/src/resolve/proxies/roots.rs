@@ -15,7 +15,6 @@ pub(super) type Proxies<'w> = BTreeMap<NamespacedName, Classed<'w>>;
 pub(super) struct Classed<'w> {
     pub(super) proxy: &'w HttpProxy,
     pub(super) class: &'w str,
-    /// Namespace and name of the class's Gateway, if the class specifies one.
     pub(super) gateway: Option<(&'w str, &'w str)>,
 }
 
@@ -31,7 +30,6 @@ pub(crate) struct FoundProxies<'w> {
     pub(super) proxies: Proxies<'w>,
     /// Oldest first.
     pub(super) roots: Vec<Root<'w>>,
-    /// Errors about hostnames that are invalid or taken by another root.
     pub(super) details: Details,
     pub(super) settings: Option<&'w IngressSettings>,
 }
@@ -54,7 +52,6 @@ impl<'w> FoundProxies<'w> {
 /// Oldest first, each with the `fqdn` as written.
 type Owners<'a> = Vec<(&'a NamespacedName, &'a str)>;
 
-/// Maximum number of roots that an error message lists.
 const MAX_NAMED: usize = 8;
 
 fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
@@ -70,8 +67,7 @@ fn classed<'w>(world: &'w World, classes: &IngressClasses<'w>) -> Proxies<'w> {
     proxies.collect()
 }
 
-/// If several roots have the same hostname, keeps only the oldest, or none of them if so
-/// configured.
+/// If several roots share a hostname, keeps only the oldest, or none if so configured.
 fn find<'w>(
     proxies: &Proxies<'w>,
     settings: Option<&IngressSettings>,
@@ -105,7 +101,6 @@ fn find<'w>(
     roots
 }
 
-/// Returns `None` if the HTTPProxy defines no virtual host.
 fn root<'w>(
     name: &NamespacedName,
     Classed {
@@ -137,7 +132,7 @@ fn root<'w>(
     Some(root.map_err(|why| (("VirtualHostError", "FQDNNotSpecified"), why)))
 }
 
-/// The message never reveals roots in other namespaces.
+/// The message must not reveal roots in other namespaces.
 fn taken(name: &NamespacedName, fqdn: &str, of_host: &Owners<'_>, none_has_it: bool) -> String {
     let winners = if none_has_it { of_host.len() } else { 1 };
     let others = of_host.iter().take(winners).map(|(other, _)| *other);

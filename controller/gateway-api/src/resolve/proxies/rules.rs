@@ -31,7 +31,6 @@ pub(super) struct ReadRoute<'w> {
     pub(super) policed: Vec<PolicedBackend<'w>>,
 }
 
-/// `unknown` explains which unknown fields prevent the route from being served.
 pub(super) fn read<'w>(
     index: usize,
     route: &'w ProxyRoute,
@@ -61,7 +60,7 @@ pub(super) fn read<'w>(
     read
 }
 
-/// The route must not be served if it or its root configures an unsupported protection.
+/// If this returns an error, the route must not be served.
 fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
     let ProxyHost {
         fqdn: _,
@@ -69,9 +68,7 @@ fn withheld(route: &ProxyRoute, root: &ProxyHost) -> Option<RouteFault> {
         authorization,
         cors_policy: _,
         rate_limit_policy: _,
-        // Read by `tokens`.
         jwt_providers: _,
-        // Read by `addresses`.
         ip_allow_policy: _,
         ip_deny_policy: _,
     } = root;
@@ -120,7 +117,6 @@ impl<'w> ReadRoute<'w> {
         self.rule = CheckedRule::refusing(index, matches);
     }
 
-    /// [`Self::forward`] reads settings that apply only to routes with Services.
     fn action(
         &mut self,
         route: &'w ProxyRoute,

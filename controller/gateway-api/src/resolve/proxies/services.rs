@@ -72,7 +72,7 @@ pub(super) fn weight(service: &ProxyService) -> Result<u32, String> {
     checked.ok_or_else(|| format!("service {name}: weight {weight}: expected 0 to {MAX_WEIGHT}"))
 }
 
-/// Services get equal shares if all except mirrors have the default weight, 0.
+/// Services other than mirrors get equal shares if all weights are 0, the default.
 pub(super) fn shares_evenly(services: &[ProxyService]) -> bool {
     let mut shares = services.iter().filter(|it| !it.mirror);
     shares.all(|it| it.weight == 0)
@@ -111,7 +111,6 @@ fn share(
     })
 }
 
-/// Returns `None` if the Service is unusable.
 fn backend<'w>(
     service: &'w ProxyService,
     of_route: &RouteConnections,
@@ -122,7 +121,6 @@ fn backend<'w>(
         name,
         port,
         health_port,
-        // Read by `connections::read`.
         protocol: _,
         weight: _,
         validation: _,
@@ -130,7 +128,6 @@ fn backend<'w>(
         request_headers_policy: _,
         response_headers_policy: _,
         cookie_rewrite_policies,
-        // Read by `connections::read`.
         slow_start_policy: _,
     } = service;
     let ignored = [

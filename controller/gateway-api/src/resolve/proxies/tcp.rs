@@ -23,13 +23,11 @@ use crate::world::Kind;
 
 const CLOSED: &str = "; the host's TLS connections are closed";
 
-/// The HTTPProxy is the root or is included by it.
 pub(super) struct Connections<'w> {
     proxy: &'w HttpProxy,
     tcp: &'w ProxyTcp,
 }
 
-/// Adds the included HTTPProxies to `reached`.
 pub(super) fn find<'w>(
     root: &Root<'w>,
     proxies: &Proxies<'w>,
@@ -95,7 +93,6 @@ pub(super) fn find<'w>(
     }
 }
 
-/// Reports protections that connections would bypass.
 fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     let ProxyHost {
         fqdn: _,
@@ -128,7 +125,6 @@ fn is_unprotected(root: &Root<'_>, details: &mut Details) -> bool {
     set.is_empty()
 }
 
-/// Reports unknown fields that might be security-relevant.
 fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     let name = proxy.metadata.key();
     let unknown = proxy.metadata.unknown.refusal("routes");
@@ -142,7 +138,6 @@ fn is_known(proxy: &HttpProxy, details: &mut Details) -> bool {
     unknown.is_none()
 }
 
-/// Returns the route's HTTPProxy and index.
 pub(super) fn add<'w>(
     root: &Root<'w>,
     connections: &Connections<'w>,
@@ -234,7 +229,7 @@ fn services<'w>(
     Ok((backends, all_policed))
 }
 
-/// Fails for mirrors, and for TLS settings with passthrough. Warns about other unused fields.
+/// Fails for mirrors, and for TLS settings with passthrough.
 fn check(
     service: &ProxyService,
     passes: bool,

@@ -121,7 +121,6 @@ pub(super) fn validates_clients(root: &Root<'_>) -> bool {
     tls.is_some_and(|tls| tls.client_validation.is_some())
 }
 
-/// Returns `None` if the TLS settings can be applied as configured.
 fn fault(root: &Root<'_>) -> Option<(Words, &'static str)> {
     let connections = root.proxy.spec.tcpproxy.is_some();
     let Some(tls) = &root.virtualhost.tls else {

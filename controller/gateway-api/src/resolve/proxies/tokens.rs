@@ -26,7 +26,6 @@ use crate::resolve::syntax::{durations, limits};
 use crate::status::Reason;
 use crate::world::{Kind, World};
 
-/// Contour's type for all errors about tokens.
 const TYPE: &str = "JWTVerificationError";
 
 const MAX_PROVIDERS: usize = 16;
@@ -34,14 +33,12 @@ const MAX_PROVIDERS: usize = 16;
 pub(super) struct TokenProviders<'w> {
     /// An error that makes all providers unusable.
     fault: Option<RouteFault>,
-    /// Name of the provider whose tokens are required by default.
     default: Option<&'w str>,
     by_name: Vec<(&'w str, ReadProvider)>,
     /// Key sets that could not be renewed.
     warnings: Vec<RouteFault>,
 }
 
-/// The error explains why the provider cannot be used.
 type ReadProvider = Result<(String, Arc<AccessCheck>), RouteFault>;
 
 impl<'w> TokenProviders<'w> {
@@ -116,7 +113,6 @@ impl<'w> TokenProviders<'w> {
         }
     }
 
-    /// Returns `None` if the route requires no token.
     fn of_route(
         &self,
         policy: Option<&ProxyJwtVerification>,
@@ -146,7 +142,6 @@ impl<'w> TokenProviders<'w> {
 }
 
 impl ReadRoute<'_> {
-    /// On failure, the route responds with an error.
     pub(super) fn verify(
         &mut self,
         providers: &TokenProviders<'_>,
@@ -166,10 +161,8 @@ impl ReadRoute<'_> {
     }
 }
 
-/// The note is about the provider's keys.
 type NotedProvider = ((String, Arc<AccessCheck>), Option<String>);
 
-/// Errors include Contour's reason.
 fn read<'w>(
     spec: &'w ProxyJwtProvider,
     root: &Root<'w>,
@@ -230,7 +223,6 @@ fn read<'w>(
     Ok(((owner, check), note))
 }
 
-/// `namespace` is the HTTPProxy's namespace.
 fn remote<'w>(
     spec: &'w ProxyRemoteJwks,
     namespace: &'w str,
@@ -277,7 +269,6 @@ fn remote<'w>(
     Ok(set)
 }
 
-/// Fails if the HTTPProxy must not use the Secret with CA certificates for the issuer.
 fn permitted<'w>(
     spec: &'w ProxyRemoteJwks,
     cx: &mut RuleContext<'_, 'w, '_>,
@@ -298,7 +289,6 @@ fn permitted<'w>(
     })
 }
 
-/// Returns true if there is no such Secret, or if the HTTPProxy may refer to it.
 fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bool {
     spec.validation.as_ref().is_none_or(|validation| {
         let (of, name) = secret(&validation.ca_secret);
@@ -317,7 +307,6 @@ fn delegated(spec: &ProxyRemoteJwks, namespace: &str, grants: &Grants<'_>) -> bo
     })
 }
 
-/// The Secret is in the HTTPProxy's namespace.
 fn local(spec: &ProxyLocalJwks, cx: &mut RuleContext<'_, '_, '_>) -> Result<Arc<str>, String> {
     let ProxyLocalJwks { secret_name, key } = spec;
     let namespace = cx.referrer.namespace;
@@ -344,7 +333,6 @@ fn providers<'r, 'w>(
     roots.iter().flat_map(of_root)
 }
 
-/// Each key set is given with the HTTPProxy's namespace.
 pub(crate) fn remote_key_sets<'w>(
     world: &'w World,
     options: &'w Options,

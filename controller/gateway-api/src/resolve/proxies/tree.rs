@@ -18,9 +18,8 @@ pub(super) struct Place<'w> {
     pub(super) routes: &'w [ProxyRoute],
     pub(super) inherited: Inherited,
     pub(super) depth: usize,
-    /// Index among all occurrences of the HTTPProxy.
     pub(super) number: usize,
-    /// Matches for requests that invalid includes cover. These requests get an error.
+    /// Matches of invalid includes. Their requests get an error.
     pub(super) dead_ends: Vec<RouteMatch>,
 }
 
@@ -29,13 +28,12 @@ pub(super) struct IncludeTree<'a, 'w> {
     pub(super) regexes: &'a mut Regexes,
     pub(super) details: &'a mut Details,
     pub(super) placed: BTreeMap<NamespacedName, usize>,
-    /// Summed over each HTTPProxy's occurrences below the roots of a namespace. Roots of one
-    /// namespace cannot exhaust another namespace's limit.
+    /// Counted per namespace of the root, so no namespace can exhaust another's limit.
     pub(super) sizes: BTreeMap<(&'w str, NamespacedName), usize>,
 }
 
 impl<'w> IncludeTree<'_, 'w> {
-    /// For equal matches, the earlier place wins: an HTTPProxy precedes its includes, and a later
+    /// Returns the places in order of precedence: an HTTPProxy precedes its includes, and a later
     /// include precedes earlier ones.
     pub(super) fn places(&mut self, root: &Root<'w>) -> Vec<Place<'w>> {
         let mut places = Vec::new();
@@ -117,7 +115,7 @@ impl<'w> IncludeTree<'_, 'w> {
     }
 
     /// Returns `None` if an earlier include with equal conditions receives the requests. The error
-    /// is the match for the requests that an invalid include covers.
+    /// is the match for the requests of an invalid include.
     fn include(
         &mut self,
         proxy: &'w HttpProxy,

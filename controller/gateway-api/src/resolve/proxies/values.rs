@@ -25,7 +25,6 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    /// Returns the only operator: one of `kinds`, or the regular expression.
     fn operator(
         self,
         (what, name): (&str, &str),
@@ -148,7 +147,6 @@ pub(super) fn query_match(
     })
 }
 
-/// Not all contradictions are detected.
 pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), String> {
     let mut seen: BTreeSet<(&str, Fact<'_>)> = BTreeSet::new();
     for StringMatch { name, kind } in all {
@@ -174,7 +172,6 @@ pub(super) fn contradiction(what: &str, all: &[StringMatch]) -> Result<(), Strin
 enum Fact<'a> {
     Present,
     Absent,
-    /// Any exact value is required.
     Is,
     IsText(&'a str),
     IsNot(&'a str),
@@ -182,7 +179,6 @@ enum Fact<'a> {
     ContainsNot(&'a str),
 }
 
-/// Also returns the fact that would contradict the condition.
 fn facts(kind: &StringKind) -> Option<(Fact<'_>, Fact<'_>)> {
     Some(match kind {
         StringKind::Present(true) => (Fact::Present, Fact::Absent),

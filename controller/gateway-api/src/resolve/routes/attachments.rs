@@ -11,7 +11,6 @@ pub(crate) struct AttachedGateway<'a, 'w> {
     pub(crate) listeners: Vec<AttachedListener<'a, 'w>>,
 }
 
-/// The routes are sorted from oldest to newest.
 pub(crate) struct AttachedListener<'a, 'w> {
     pub(crate) listener: &'a CheckedListener<'w>,
     pub(crate) client_key: Option<&'a str>,
@@ -20,7 +19,6 @@ pub(crate) struct AttachedListener<'a, 'w> {
 
 #[derive(Debug)]
 pub(crate) struct Attachment<'a> {
-    /// Index in the list of all routes, oldest first.
     pub(crate) route: usize,
     pub(crate) parent: usize,
     pub(crate) hosts: &'a [CommonHostname],

@@ -43,7 +43,6 @@ impl RouteRule for GrpcRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Checked by `rule_list`.
             name: _,
             matches,
             filters,
@@ -54,7 +53,7 @@ impl RouteRule for GrpcRule {
         let matches = matches::read_all(matches, any_call(), read).map_err(unsupported)?;
         let mut read = filters::read(filters, false, None)?;
         if let Some(why) = unserved(filters) {
-            // Respond with an error, so that requests do not bypass the filter.
+            // Requests must not bypass the filter.
             read.unserved = Some(Unserved::Type(why));
         }
         cx.requests(RequestRule {

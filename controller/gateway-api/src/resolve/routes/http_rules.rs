@@ -47,7 +47,6 @@ impl RouteRule for HttpRule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, CheckedRule>, Grounds> {
         let Self {
-            // Checked by `rule_list`.
             name: _,
             matches,
             filters,

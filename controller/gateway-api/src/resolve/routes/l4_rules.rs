@@ -37,7 +37,6 @@ impl RouteRule for L4Rule {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Shares>, Grounds> {
         let Self {
-            // Checked by `rule_list`.
             name: _,
             backend_refs,
         } = self;

@@ -10,7 +10,6 @@ use crate::api::{HttpMatch, PathMatch, PathMatchType, StringMatch, StringMatchTy
 use crate::resolve::syntax::regexes::{self, Regexes};
 use crate::resolve::syntax::{limits, names};
 
-/// Equal matches accept the same requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RouteMatch {
     pub(crate) path: schema::path_match::Kind,
@@ -18,9 +17,7 @@ pub(crate) struct RouteMatch {
     pub(crate) method: String,
     /// Sorted by name, in lower case.
     pub(crate) headers: Vec<schema::StringMatch>,
-    /// Sorted by name.
     pub(crate) query_params: Vec<schema::StringMatch>,
-    /// `Some` only for GRPCRoutes.
     pub(crate) grpc: Option<Grpc>,
     /// True if the first header match limits a wildcard hostname to a single label. This match on
     /// the Host header does not count towards precedence.
@@ -31,7 +28,6 @@ pub(crate) struct RouteMatch {
     pub(crate) instructions: u64,
 }
 
-/// A lower rank takes precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Grpc {
     service: GrpcPartRank,
@@ -82,7 +78,6 @@ impl RouteMatch {
         }
     }
 
-    /// Ignores that a GRPCRoute's match accepts only gRPC requests.
     pub(crate) fn is_all(&self) -> bool {
         matches!(&self.path, schema::path_match::Kind::Prefix(prefix) if prefix.is_empty())
             && self.method.is_empty()
@@ -91,9 +86,8 @@ impl RouteMatch {
     }
 }
 
-/// Reads the matches of a rule that rejects requests. Each result accepts at least the intended
-/// requests, because they must not reach another route. Returns `all` if there are no matches or
-/// too many.
+/// Each match accepts at least the intended requests, because they must not reach another route.
+/// Returns `all` if the list is empty or too long.
 pub(crate) fn read_widened<S>(
     specs: &[S],
     all: RouteMatch,
@@ -281,7 +275,6 @@ fn check_path(value: &str) -> Result<(), String> {
     names::check_path("path.value", value)
 }
 
-/// If several matches have the same name, only the first applies.
 fn read_list(
     field: &str,
     (list, longest, canonical): (&[StringMatch], usize, fn(&str) -> String),

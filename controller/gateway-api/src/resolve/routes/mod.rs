@@ -32,23 +32,21 @@ use crate::resolve::syntax::limits::{MAX_PARENTS, MAX_REFUSED_HOSTNAMES, MAX_ROU
 use crate::status::{Grounds, Reason, Verdict};
 use crate::world::{Kind, ObjectKey};
 
-/// A checked route that is not yet attached to listeners.
 #[derive(Debug)]
 pub(crate) struct CheckedRoute<'w> {
     pub(crate) object: ObjectKey,
-    /// `HTTPRoute/namespace/name`, for example.
+    /// `HTTPRoute/namespace/name`.
     pub(crate) provenance: String,
     pub(crate) metadata: &'w Metadata,
-    /// The parentRefs to Sesame Gateways or ListenerSets, in the order of the spec. Never empty.
+    /// Never empty. In the order of the spec.
     pub(crate) parents: Vec<RouteParent<'w>>,
     pub(crate) rules: Rules,
-    /// Size in bytes of the route's rules in one virtual host.
+    /// In bytes, for one virtual host.
     pub(crate) size: u64,
     /// Backends whose own status, or whose policies' status, must list the route's Gateways.
     pub(crate) policed: Vec<PolicedBackend<'w>>,
     pub(crate) accepted: Verdict,
-    /// True if the route is not accepted but attaches to listeners to reject requests that might
-    /// need protection.
+    /// The route is not accepted but attaches to reject requests that might need protection.
     pub(crate) refuses: bool,
     /// Whether all references are valid, which does not depend on the parent.
     pub(crate) resolved: Verdict,
@@ -56,13 +54,12 @@ pub(crate) struct CheckedRoute<'w> {
     pub(crate) dropped: Option<Grounds>,
 }
 
-/// Index of a Gateway, and its listeners by index with the hostnames that each shares with the
+/// A Gateway's index, and the indices of its listeners with the hostnames that each shares with the
 /// route.
 pub(crate) type OnGateway<'r> = (usize, &'r [(usize, Vec<CommonHostname>)]);
 
 impl CheckedRoute<'_> {
-    /// Returns the listeners with the index of the parent. Empty if the route is not accepted,
-    /// unless it must reject its requests.
+    /// Empty if the route is not accepted, unless it must reject its requests.
     pub(crate) fn attaches_to(&self) -> impl Iterator<Item = (usize, OnGateway<'_>)> {
         let parents = self.parents.iter().enumerate();
         parents.filter_map(|(place, parent)| {
@@ -219,7 +216,6 @@ fn check<'w, R: RouteRule>(
     checked
 }
 
-/// Fails if the route is invalid or has an unknown field that might be security-relevant.
 fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     let unknown = metadata.unknown.refusal("rules");
     let fault = accepted.fault().map(|(_, why)| why.to_owned());
@@ -231,9 +227,8 @@ fn withheld(metadata: &Metadata, accepted: &Verdict) -> Result<(), String> {
     }
 }
 
-/// Returns true if the route must reject its requests when it cannot be served. An unknown field
-/// that might narrow the parents or hostnames rules this out: the route would also reject requests
-/// that its author did not mean.
+/// Ignores unknown fields if one of them might narrow the parents or hostnames. The route would
+/// reject requests that its author did not mean.
 fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     let unknown = || metadata.unknown.iter().filter(|field| field.protects);
     let narrows = unknown().any(|field| {
@@ -243,7 +238,7 @@ fn attaches_refusing(metadata: &Metadata, protects: bool) -> bool {
     protects || (!narrows && unknown().count() > 0)
 }
 
-/// Also returns true if a listener of a TLSRoute terminates TLS.
+/// The flag is true if a listener of a TLSRoute terminates TLS.
 fn find_listeners<'w>(
     parents: Vec<(&'w ParentRef, Parent)>,
     object: &ObjectKey,
@@ -276,7 +271,7 @@ fn check_limits<R: RouteRule>(
 ) -> Verdict {
     let RouteSpec {
         parent_refs,
-        // This unsupported field is reported elsewhere, and does not invalidate the route.
+        // This unsupported field is reported elsewhere.
         use_default_gateways: _,
         hostnames,
         rules,
@@ -325,8 +320,7 @@ fn read_hostnames(hostnames: &[String], most: usize, accepted: &mut Verdict) -> 
     found
 }
 
-/// Returns the hostnames for which an invalid route rejects requests: all that its author may have
-/// meant.
+/// Returns all hostnames that the author of an invalid route may have meant.
 fn meant_hostnames(hostnames: &[String]) -> Vec<Hostname> {
     if hostnames.len() > MAX_REFUSED_HOSTNAMES {
         return vec![Hostname::any()];

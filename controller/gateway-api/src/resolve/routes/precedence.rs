@@ -17,7 +17,6 @@ use sesame_proto::schema::path_match::Kind;
 
 use super::matches::{Grpc, RouteMatch};
 
-/// Lower ranks take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MatchRank {
     Grpc(Grpc, Reverse<usize>),
@@ -44,7 +43,6 @@ enum PathRank {
 }
 
 impl MatchRank {
-    /// `layered` is true for a match in an HTTPProxy or Ingress.
     pub(crate) fn of(conditions: &RouteMatch, layered: bool) -> Self {
         if let Some(grpc) = conditions.grpc {
             return Self::Grpc(grpc, Reverse(conditions.headers.len()));
@@ -73,18 +71,17 @@ impl MatchRank {
     }
 }
 
-/// Lower values take precedence within a virtual host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// Specificity of the route's own hostname, not of its intersection with the listener's.
     pub(crate) hostname: Reverse<(bool, usize)>,
     pub(crate) rank: MatchRank,
-    /// The positions of the route and of the rule, counting only rules that are served.
+    /// Counts only rules that are served.
     pub(crate) turn: (usize, usize),
     pub(crate) place: MatchPlace,
 }
 
-/// The route (oldest first, Ingresses last), its rule in the route, and the match in the rule.
+/// Routes are ordered from oldest to newest, with Ingresses last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct MatchPlace {
     pub(crate) route: usize,
@@ -149,7 +146,6 @@ mod tests {
         all.prop_map(|(path, method, headers, query)| conditions(path, method, headers, query))
     }
 
-    /// The order that the Gateway API specification defines for HTTPRoutes.
     fn of_http_routes(it: &RouteMatch) -> impl Ord + use<> {
         let (exact, kind, path) = match &it.path {
             Kind::Exact(path) => (true, 0, path),

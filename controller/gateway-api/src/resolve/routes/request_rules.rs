@@ -1,4 +1,4 @@
-//! Determines the action of an HTTPRoute or GRPCRoute rule: forward, redirect, or respond.
+//! Determines the action of an HTTPRoute or GRPCRoute rule.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,11 +45,9 @@ pub(crate) struct RequestTimeouts {
     /// True if the route disables the request timeout with `0s`. If the route sets no timeout, the
     /// proxy's limits apply.
     pub(crate) request_disabled: bool,
-    /// Applies to each attempt.
     pub(crate) backend_ms: u64,
 }
 
-/// Invalid references are left out.
 struct Forwarded<'w> {
     forward: schema::Forward,
     references: RuleReferences<'w>,
@@ -91,7 +89,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         } = self.forward(index, forwarding, rewrite, &mirrors)?;
         let authorized = external_auth.map(|auth| self.authorized(index, auth, &mut references));
         let is_refused = matches!(authorized, Some(None));
-        // A rejected request needs no authorization.
         let external_auth = authorized.flatten().filter(|_| unserved.is_none());
         let action = if let Some(unserved) = unserved {
             refused(index, unserved, &mut references, &mut faults)
@@ -145,7 +142,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         (policy, too_many)
     }
 
-    /// Fails if the rule is invalid.
     fn forward(
         &mut self,
         index: usize,
@@ -213,8 +209,8 @@ impl<'w> RuleContext<'_, 'w, '_> {
         })
     }
 
-    /// Returns the session persistence that the rule's only backend configures. If it is invalid,
-    /// clears `backends`, because its sessions might have to stay on separate endpoints.
+    /// Clears `backends` if the session persistence is invalid, because its sessions might have to
+    /// stay on separate endpoints.
     pub(crate) fn backend_session(
         &mut self,
         index: usize,
@@ -255,7 +251,6 @@ impl<'w> RuleContext<'_, 'w, '_> {
         }
     }
 
-    /// Returns `None` if the service cannot be used.
     fn authorized(
         &mut self,
         index: usize,
@@ -339,7 +334,6 @@ fn answered(
     redirect.or_else(|| response.map(Action::Respond))
 }
 
-/// Returns `None` if all parts are supported.
 fn unsupported_parts(faults: &[String], action: &Action, traffic: Traffic) -> Option<Unsupported> {
     let stands = matches!(action, Action::Forward(_));
     (!faults.is_empty()).then(|| Unsupported {

@@ -1,4 +1,4 @@
-//! Checks all rules of a route together.
+//! Checks all rules of a route together, because names must be unique and costs add up.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -12,10 +12,8 @@ use crate::status::{Grounds, Reason, Verdict, unsupported};
 
 pub(super) struct CheckedRules<'w> {
     pub(super) rules: Rules,
-    /// Accepted if at least one rule is served as configured, and the rules stay within the cost
-    /// limits.
     pub(super) accepted: Verdict,
-    /// True if the route is not accepted and its rules exist only to reject requests.
+    /// True if the rules exist only to reject requests.
     pub(super) refuses: bool,
     pub(super) resolved: Verdict,
     pub(super) policed: BTreeSet<PolicedBackend<'w>>,
@@ -33,7 +31,7 @@ struct RuleFault {
 #[derive(Default)]
 struct RuleFindings<'w> {
     faults: Vec<RuleFault>,
-    /// Number of rules of which at least a part is served as configured.
+    /// Counts rules of which at least a part is served.
     standing: usize,
     resolved: Verdict,
     policed: BTreeSet<PolicedBackend<'w>>,
@@ -61,8 +59,8 @@ impl<'w> RuleFindings<'w> {
         }));
     }
 
-    /// `refuses` is true if the rule's requests get an error response, and false if they may reach
-    /// another route.
+    /// `refuses` is true if requests get an error response, and false if they may reach another
+    /// route.
     fn add_invalid(&mut self, at: &str, (reason, message): Grounds, refuses: bool) {
         self.faults.push(RuleFault {
             reason,
@@ -76,7 +74,6 @@ impl<'w> RuleFindings<'w> {
     }
 }
 
-/// The rules are checked together because names must be unique and costs add up.
 pub(super) fn check<'w, R: RouteRule>(
     rules: &'w [R],
     metadata: &Metadata,
@@ -90,7 +87,7 @@ pub(super) fn check<'w, R: RouteRule>(
         let name = rule.name();
         let at = place(i, name);
         // Drop a rule with an unknown field in a match, because the match would be wider without
-        // it. With an unknown field elsewhere, keep the rule and reject its requests.
+        // it.
         let (in_match, elsewhere) = metadata.unknown.refusals_of("rules", i, "matches");
         let is_withheld = elsewhere.is_some();
         let fault = in_match.or_else(|| name_fault(name, &mut names));
@@ -156,8 +153,7 @@ fn all_refused() -> String {
     format!("; all requests get {}", refusal::HTTP)
 }
 
-/// Returns rules that reject all requests of a route that cannot be served. If `readable` is false,
-/// a single rule rejects every request.
+/// If `readable` is false, a single rule rejects every request.
 pub(super) fn refused<'w, R: RouteRule>(
     rules: &'w [R],
     why: &str,
@@ -201,7 +197,6 @@ fn dropped(faults: Vec<RuleFault>) -> Option<Grounds> {
     Some((reason, format!("Dropped Rule: {}", messages.join("; "))))
 }
 
-/// Otherwise adds the name to `names`.
 fn name_fault<'r>(name: &'r str, names: &mut HashSet<&'r str>) -> Option<String> {
     if name.is_empty() {
         None

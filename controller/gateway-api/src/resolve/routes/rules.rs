@@ -29,10 +29,8 @@ pub(crate) trait RouteRule: Sized + 'static {
     /// The default value of `rules` in the API schema.
     const DEFAULT: &'static [Self];
 
-    /// Empty if the rule has no name.
     fn name(&self) -> &str;
 
-    /// Returns the number of matches that count towards the limit per route.
     fn matches(&self) -> usize;
 
     /// Returns true if the rule has filters that might be security-relevant.
@@ -46,9 +44,8 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, 'w, '_>,
     ) -> Result<RuleOutcome<'w, Self::Checked>, Grounds>;
 
-    /// Returns a rule with the same matches that responds with an error. Returns `None` if other
-    /// routes may serve the requests. `withheld` is true if the invalid rule has unknown fields
-    /// that might be security-relevant.
+    /// Returns `None` if other routes may serve the requests. `withheld` is true if the invalid
+    /// rule has unknown fields that might be security-relevant.
     fn refusing(
         &self,
         index: usize,
@@ -56,13 +53,11 @@ pub(crate) trait RouteRule: Sized + 'static {
         cx: &mut RuleContext<'_, '_, '_>,
     ) -> Option<Self::Checked>;
 
-    /// Returns a rule that responds to every request of a route that exceeds a limit with an error.
     fn refusing_all(cx: &RuleContext<'_, '_, '_>) -> Self::Checked;
 
     fn all(checked: Vec<Self::Checked>) -> Rules;
 }
 
-/// A valid rule may still have unsupported parts or invalid references.
 pub(crate) struct RuleOutcome<'w, C> {
     pub(crate) checked: C,
     pub(crate) unsupported: Option<Unsupported>,
@@ -91,16 +86,14 @@ pub(crate) struct Unsupported {
     pub(crate) message: String,
     /// True if the rest of the rule is served as configured.
     pub(crate) stands: bool,
-    /// What happens to the affected requests; appended to `message`.
     pub(crate) follows: String,
 }
 
-/// Includes rules that only reject requests or connections.
 #[derive(Debug)]
 pub(crate) enum Rules {
-    /// Rules of an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
+    /// From an HTTPRoute, GRPCRoute, HTTPProxy or Ingress.
     Requests(Vec<CheckedRule>),
-    /// The single rule of a TLSRoute, TCPRoute or UDPRoute.
+    /// From a TLSRoute, TCPRoute or UDPRoute.
     Connections(Shares),
 }
 
@@ -108,8 +101,8 @@ pub(crate) enum Rules {
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedRule {
     pub(crate) index: usize,
-    /// Index of the first of `matches` in the original rule. One Ingress rule becomes several
-    /// checked rules.
+    /// Index of the first match in the original rule. One Ingress rule becomes several checked
+    /// rules.
     pub(crate) first: usize,
     pub(crate) matches: Vec<RouteMatch>,
     pub(crate) action: Action,
@@ -117,22 +110,20 @@ pub(crate) struct CheckedRule {
     pub(crate) response_headers: Option<Box<schema::HeaderModifier>>,
     pub(crate) cors: Option<Box<schema::Cors>>,
     pub(crate) external_auth: Option<Box<schema::ExternalAuth>>,
-    /// True if timeouts in policies for listeners do not apply, because policies for the rule or
-    /// route set timeouts.
+    /// True if policies for the rule or route set timeouts. Timeouts for listeners then do not
+    /// apply.
     pub(crate) timeouts_decided: bool,
     /// At most [`schema::RateLimit::MAX_OF_ROUTE`] limits with the same rejection response. Used
     /// only if the rule forwards requests.
     pub(crate) rate_limits: Vec<Arc<schema::RateLimit>>,
     pub(crate) filters: Option<Arc<FilterSettings>>,
-    /// True if the rule might be security-relevant. Its requests must then never fall through to
-    /// another route.
+    /// True if requests must never fall through to another route.
     pub(crate) protects: bool,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Forward(schema::Forward),
-    /// The target depends on the listener.
     Redirect(RedirectTo),
     Respond(schema::DirectResponse),
 }
@@ -145,9 +136,8 @@ impl Action {
 
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Shares of the traffic that is forwarded without terminating TLS.
     pub(crate) passed: Vec<WeightedBackend>,
-    /// Shares of the connections whose TLS is terminated by a listener. TLSRoutes only.
+    /// `None` unless a listener terminates TLS.
     pub(crate) terminated: Option<Terminated>,
 }
 
@@ -159,7 +149,6 @@ pub(crate) struct Terminated {
 }
 
 impl CheckedRule {
-    /// Returns a rule that responds to all matching requests with an error.
     pub(crate) fn refusing(index: usize, matches: Vec<RouteMatch>) -> Self {
         Self {
             index,
@@ -208,8 +197,7 @@ impl CheckedRule {
         answer.looks(self.cors.is_some())
     }
 
-    /// Returns the size in bytes of each match's entry in a virtual host. `inherited` is the number
-    /// of rate limits of the route's listeners.
+    /// In bytes, for each match. `inherited` is the number of rate limits of the route's listeners.
     fn sizes(&self, route: &str, inherited: usize) -> impl Iterator<Item = u64> {
         let redirect;
         let answer = match &self.action {
@@ -247,8 +235,7 @@ impl CheckedRule {
 }
 
 impl Rules {
-    /// Returns the size in bytes of the rules in one virtual host. `inherited` is the number of
-    /// rate limits of the route's listeners.
+    /// In bytes, for one virtual host.
     pub(crate) fn size(&self, route: &str, inherited: usize) -> u64 {
         match self {
             Self::Requests(rules) => rules
@@ -259,7 +246,6 @@ impl Rules {
         }
     }
 
-    /// Returns no rules for kinds without requests.
     pub(crate) fn of_requests(&self) -> &[CheckedRule] {
         match self {
             Self::Requests(rules) => rules,
@@ -282,7 +268,6 @@ impl Rules {
                 .all(|rule| rule.matches.iter().all(|it| it.instructions == 0))
     }
 
-    /// Returns the first rule that might be security-relevant.
     pub(crate) fn protecting(&self) -> Option<&CheckedRule> {
         match self {
             Self::Requests(rules) => rules.iter().find(|rule| rule.protects),
@@ -290,7 +275,6 @@ impl Rules {
         }
     }
 
-    /// Fails if the rules exceed a limit on size or on the cost of regular expressions.
     pub(crate) fn affordable(&self, route: &str, hostnames: usize) -> Result<(), String> {
         self.small_enough(route, hostnames)?;
         self.cheap_enough()
@@ -347,7 +331,6 @@ impl Rules {
         ))
     }
 
-    /// Returns `None` if no listener terminates TLS.
     pub(crate) fn resolved_where_terminated(&self) -> Option<&Verdict> {
         match self {
             Self::Requests(_) => None,
@@ -359,13 +342,10 @@ impl Rules {
 pub(crate) struct RuleContext<'a, 'w, 'o> {
     pub(crate) referrer: Referrer<'w>,
     pub(crate) traffic: Traffic,
-    /// True if the route is a TLSRoute and one of its listeners terminates TLS.
     pub(crate) terminates_tls: bool,
     pub(crate) object: &'a ObjectKey,
-    /// Name of the route in the snapshot.
     pub(crate) route: &'a str,
     pub(crate) hostnames: usize,
-    /// Policies that may target the rule.
     pub(crate) policies: Option<&'a TrafficPolicies<'w>>,
     /// The largest number of rate limits on any of the route's listeners.
     pub(crate) inherited: usize,

@@ -17,7 +17,6 @@ pub(crate) struct Session {
     pub(crate) note: Option<String>,
 }
 
-/// Errors start with the field path relative to the rule.
 pub(crate) fn read(spec: &SessionPersistence, route: &str, rule: usize) -> Result<Session, String> {
     use schema::session_persistence::Kind;
     let Shape {
@@ -93,7 +92,6 @@ struct Shape<'w> {
 }
 
 impl<'w> Shape<'w> {
-    /// Fails if mutually exclusive fields are set.
     fn of(spec: &'w SessionPersistence) -> Result<Self, String> {
         let header = is_header(spec)?;
         let SessionPersistence {
@@ -141,8 +139,7 @@ impl<'w> Shape<'w> {
     }
 }
 
-/// False means type Cookie. Fails if a field does not fit the type, or if fields of both releases
-/// are set.
+/// False means type Cookie.
 fn is_header(spec: &SessionPersistence) -> Result<bool, String> {
     let refuse = |field: &str, why: &str| Err(format!("{AT}.{field} must not be set {why}"));
     let is_header = match spec.type_.as_deref() {
@@ -186,8 +183,8 @@ fn read_path(path: Option<&str>) -> Result<String, String> {
     Ok(path.to_owned())
 }
 
-/// The name is unique to the rule, because sessions of different rules must not mix, and the same
-/// on every host.
+/// Unique to the rule, because sessions of different rules must not mix, and the same on every
+/// host.
 fn default_name(route: &str, rule: usize) -> String {
     let digest = Sha256::digest(format!("{route}/rules/{rule}"));
     let number = digest

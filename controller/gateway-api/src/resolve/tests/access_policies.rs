@@ -189,7 +189,6 @@ fn tokens_of_all_policies_are_needed() {
 #[test]
 fn claim_headers_are_reserved_in_their_namespace() {
     let headers = ", claimHeaders: [{claim: sub, header: X-User}]";
-    // The policy targets a different route, in the namespace of the tested route.
     let elsewhere = policy("p", "kind: HTTPRoute, name: other", &tokens(headers));
     let resolution = served(&elsewhere);
     let filters = first(&resolution).filters.as_deref().unwrap();

@@ -53,7 +53,6 @@ fn picked(from: &'static [&'static str], most: usize) -> impl Strategy<Value = S
     some.prop_map(|some| some.join(", "))
 }
 
-/// Generates one of the `good` values in most cases.
 fn mostly(good: &'static [&'static str], bad: &'static str) -> impl Strategy<Value = &'static str> {
     prop_oneof![9 => prop::sample::select(good), 1 => Just(bad)]
 }

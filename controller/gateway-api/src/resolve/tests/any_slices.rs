@@ -46,7 +46,6 @@ pub(crate) const OBJECTS: &str = r"
 {apiVersion: v1, kind: Service, metadata: {name: s3}, spec: {ports: [{port: 80}]}}
 ";
 
-/// The flag is false if the slice is deleted.
 pub(crate) fn any_slice(
     addresses: &'static [&'static str],
     kinds: &'static [&'static str],

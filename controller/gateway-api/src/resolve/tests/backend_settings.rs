@@ -15,7 +15,6 @@ fn backends(resolution: &Resolution) -> &[Backend] {
     &resolution.gateways[0].snapshot.backends
 }
 
-/// `route` and `service` are added to the fields of the root's route and Service.
 fn of(route: &str, service: &str) -> (Resolution, Backend) {
     let spec = format!("routes: [{{services: [{{name: a, port: 80{service}}}]{route}}}]");
     let resolution = with(&[root("r", &spec)]);

@@ -110,7 +110,6 @@ fn route_of_unserved_gateway_changes_nothing() {
     change(&mut world(&yaml), "r", &parent("new", "b"));
 }
 
-/// Each Gateway has its own hostname, and a route to its own Service.
 pub(super) fn two(gateways: &str) -> String {
     class(gateways)
         + &created("old", 1, &http("old.example.com"))

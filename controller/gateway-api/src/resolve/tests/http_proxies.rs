@@ -263,8 +263,7 @@ routes:
     for (path, expected) in [
         ("/foo", "web/b/80"),
         ("/api/x", "web/a/80"),
-        // Among prefixes of equal length, an element prefix takes precedence over a character
-        // prefix.
+        // An element prefix takes precedence over a character prefix of equal length.
         ("/bar", "web/a/80"),
         ("/barx", "web/b/80"),
         ("/x", "web/b/80"),

@@ -32,7 +32,6 @@ fn listener(resolution: &Resolution) -> &Listener {
         .expect("a listener for h.test")
 }
 
-/// Describes the Services' shares, or returns `closed` if there is no route.
 fn connections(resolution: &Resolution) -> String {
     let listener = listener(resolution);
     assert_eq!(listener.protocol(), Protocol::Tls);

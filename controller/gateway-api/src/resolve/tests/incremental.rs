@@ -34,7 +34,6 @@ fn replace(world: &mut World, changed: &mut Vec<ObjectKey>, route: AnyObject) {
     }
 }
 
-/// Removes the objects if `there` is false.
 fn put(world: &mut World, changed: &mut Vec<ObjectKey>, there: bool, yaml: &str) {
     for object in read(yaml) {
         changed.push(object.key());
@@ -52,7 +51,6 @@ fn snapshot<'r>(resolution: &'r mut Resolution, gateway: &NamespacedName) -> &'r
     &mut resolved.expect("the Gateway").snapshot
 }
 
-/// Applies the changes from an incremental resolution to the previous result.
 pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution {
     let RouteDelta { gateways, statuses } = delta;
     for (gateway, delta) in gateways {
@@ -73,8 +71,7 @@ pub(super) fn after(mut resolution: Resolution, delta: RouteDelta) -> Resolution
     resolution
 }
 
-/// Returns the full resolution of `world`. If incremental resolution succeeds, asserts that it
-/// gives the same result. `then` is the result for `before`.
+/// Asserts that incremental resolution, if possible, gives the same result.
 fn compare(
     before: &World,
     world: &World,
@@ -231,8 +228,7 @@ fn any_change_of_slices() -> impl Strategy<Value = (bool, String)> {
     ]
 }
 
-/// Returns true if this change is resolved incrementally, and asserts that the result equals a full
-/// resolution.
+/// Returns true if the change is resolved incrementally, and asserts that the result is the same.
 fn told(routes: &str, place: &str, [old, new]: [(&str, &str); 2]) -> bool {
     let version = |(path, service): (&str, &str)| route("a", 1, place, path, service);
     let mut world = world_of(read(&format!("{OBJECTS}{routes}{}", version(old))));

@@ -14,7 +14,6 @@ fn certificate_for(name: &str, hosts: &[&str]) -> String {
     secret("web", name, &pem.certificate, &pem.key)
 }
 
-/// `tls` contains the entries of `spec.tls`.
 fn with_tls(name: &str, host: &str, service: &str, tls: &str) -> String {
     let spec = rule(host, &[path("/", "Prefix", service)]);
     ingress(name, &format!("tls: [{tls}]\n{spec}"))
@@ -250,7 +249,7 @@ fn plain_http_redirects_to_the_hosts_listener() {
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     assert_eq!(ask(&resolution, 443, "h.test", "/"), "web/a/80");
 
-    // If there is no certificate, plaintext requests are not served either.
+    // Without a certificate, plaintext requests are not served either.
     let resolution = with(&[annotated("i", force, &spec)]);
     assert_eq!(ask(&resolution, 80, "h.test", "/"), "301 https:0");
     let accepted = holds(conditions(&resolution, "i"), ConditionType::Accepted);

@@ -158,7 +158,6 @@ fn indent(text: &str, by: usize) -> String {
 
 const HTTP: &str = "- {name: http, port: 80, protocol: HTTP}";
 
-/// Includes the reason if the status is `False`.
 #[derive(Debug, PartialEq, Eq)]
 enum ConditionState {
     True,

@@ -28,8 +28,6 @@ pub(super) const GET: Request<'static> = Request {
     query: &[],
 };
 
-/// Returns the names and weights of the backends that receive the request, or the status of the
-/// response.
 pub(super) fn answer(snapshot: &Snapshot, request: &Request<'_>) -> String {
     match find(snapshot, request) {
         None => "404".to_owned(),
@@ -42,7 +40,6 @@ pub(super) fn find<'s>(snapshot: &'s Snapshot, request: &Request<'_>) -> Option<
         .ports
         .iter()
         .find(|port| port.port == request.port)?;
-    // Listeners are sorted by hostname, most specific first.
     let listener: &Listener = match port.listeners.first()?.protocol() {
         Protocol::Http => port.listeners.first()?,
         _ => port.listeners.iter().find(|listener| {

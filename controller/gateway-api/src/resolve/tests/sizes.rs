@@ -228,7 +228,6 @@ fn youngest_routes_of_a_full_hostname_are_displaced() {
     );
 }
 
-/// The `routes` large routes are in the namespace `greedy`.
 fn crowded(routes: usize) -> String {
     let mut yaml = gateway(
         "- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}",

@@ -8,7 +8,6 @@ use super::router::{GET, Request, answer};
 use super::tls::{certificate, https, secret};
 use super::{HTTP, gateway, resolved, route};
 
-/// `pair` names the TLS Secret, and is empty without TLS.
 fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     let rules = rule(host, &[path(prefix, "Prefix", "b")]);
     let tls = match pair {
@@ -18,7 +17,6 @@ fn of_ingress(host: &str, pair: &str, prefix: &str) -> String {
     ingress("i", &format!("{tls}{rules}"))
 }
 
-/// `pair` names the TLS Secret, and is empty without TLS.
 fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     proxy(
         "p",
@@ -29,8 +27,8 @@ fn of_proxy(host: &str, pair: &str, prefix: &str) -> String {
     )
 }
 
-/// Name of the row, listeners of the Gateway, other objects, name of the Secret that is presented
-/// for `a.test`, and expected responses by port, host and path.
+/// Name, listeners of the Gateway, other objects, Secret presented for `a.test`, and expected
+/// responses by port, host and path.
 type Row<'a> = (
     &'a str,
     String,

@@ -17,7 +17,6 @@ fn shown(resolution: &Resolution, name: &str) -> String {
     let mut listeners = ports
         .filter(|port| port.port == 443)
         .flat_map(|port| &port.listeners);
-    // Listeners are sorted by hostname, most specific first.
     let listener = listeners.find(|listener| covers(&listener.hostname));
     let tls = listener.and_then(|listener| listener.tls.as_ref());
     tls.map_or_else(String::new, |tls| tls.keys.join(" "))

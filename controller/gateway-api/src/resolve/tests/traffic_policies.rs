@@ -260,8 +260,7 @@ fn namespace_beyond_its_share_loses_only_its_own_limits() {
     assert!(told.clone().count() > 0 && told.clone().all(|it| it.object.name.namespace == "aaa"));
 }
 
-/// Index of the scope, whether the policy has a rate limit, its timeout in seconds, and its number
-/// of retries.
+/// Index of the scope, whether there is a rate limit, timeout in seconds, and retries.
 type AnyPolicy = (usize, bool, Option<u64>, Option<u32>);
 
 fn any_policy() -> impl Strategy<Value = AnyPolicy> {
@@ -308,7 +307,6 @@ proptest! {
             name.split('/').take(4).collect::<Vec<_>>().join("/")
         }).collect();
         prop_assert_eq!(counted, limits);
-        // The policy in the nearest scope applies, and within that scope the oldest.
         let nearest = timeouts.values().next().copied();
         let of = |name| nearest.filter(|(field, _)| *field == name).map(|(_, time)| time);
         let forward = forward(&resolution);

@@ -21,7 +21,7 @@ use crate::resolve::syntax::limits::MAX_WEIGHT;
 use crate::resolve::syntax::names;
 use crate::resolve::syntax::regexes;
 
-/// `paths` contains only paths that another Ingress shares.
+/// Contains only paths that another Ingress shares.
 #[derive(Default)]
 pub(in super::super) struct Canaries<'w> {
     by_path: BTreeMap<PathKey<'w>, Canary<'w>>,
@@ -40,15 +40,15 @@ pub(in super::super) struct Canary<'w> {
 
 #[derive(Default)]
 pub(in super::super) struct CanaryChoice {
-    /// Matches with their costs, in order of precedence. The canary receives the matching requests
-    /// if the boolean is true, and none of them otherwise.
+    /// In order of precedence, with costs. If the boolean is false, the canary never receives the
+    /// request.
     pub(in super::super) conditions: Vec<(StringMatch, u64, bool)>,
     weight: u32,
-    /// Sum of the weights of the canary and the other backend, at least 1.
+    /// Sum of both weights, at least 1.
     total: u32,
 }
 
-/// An invalid value counts as true, because the Ingress must not compete with the main Ingress.
+/// An invalid value counts as true: the Ingress must not compete with the main one.
 pub(in super::super) fn is_canary(ingress: &Ingress) -> bool {
     let value = ingress
         .metadata
@@ -159,7 +159,6 @@ fn key<'w>(
 }
 
 impl CanaryChoice {
-    /// Also returns errors in the annotations' values.
     pub(in super::super) fn read(ingress: &Ingress) -> (Self, Vec<String>) {
         let mut from = Annotations::of(&ingress.metadata);
         from.read("canary", boolean);
@@ -217,7 +216,7 @@ impl CanaryChoice {
         }
         let share = match canary {
             Action::Forward(canary) => canary.backends.first().cloned().unwrap_or_default(),
-            // If the canary's backend is invalid, its share of the requests gets 503.
+            // An invalid canary's share of the requests gets 503.
             Action::Redirect(_) | Action::Respond(_) => {
                 forward.unavailable = true;
                 WeightedBackend::default()
@@ -238,7 +237,6 @@ fn exact(value: &str) -> string_match::Kind {
     string_match::Kind::Exact(value.to_owned())
 }
 
-/// Also returns the match's cost.
 fn cookie_is(name: &str, value: &str) -> (StringMatch, u64) {
     let name = regex::escape(name);
     let pattern = format!("(.*; *)?{name}={value}( *;.*)?");

@@ -13,11 +13,11 @@ use super::values::{number, seconds};
 use crate::resolve::backends::{BackendSettings, Connection, UpstreamProtocol};
 use crate::resolve::syntax::{hostnames, names};
 
-/// Default name of the session cookie in ingress-nginx.
+/// Default in ingress-nginx.
 const COOKIE: &str = "INGRESSCOOKIE";
-/// Default for `proxy-read-timeout` and `proxy-send-timeout` in milliseconds.
+/// Default in ingress-nginx, in milliseconds.
 const IDLE_MS: u64 = 60_000;
-/// Default for `proxy-next-upstream-tries`, which counts the first attempt.
+/// Includes the first attempt.
 const TRIES: u32 = 3;
 
 #[derive(Default)]
@@ -26,7 +26,6 @@ pub(super) struct Forwarding {
     idle_ms: Option<u64>,
     retry: Option<Retry>,
     session: Option<SessionPersistence>,
-    /// Value of the `Host` header in requests to backends.
     host: Option<String>,
     forwarded_prefix: Option<String>,
     protocol: Option<UpstreamProtocol>,

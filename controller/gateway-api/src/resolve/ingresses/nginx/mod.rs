@@ -91,7 +91,6 @@ const KNOWN: [&str; 53] = [
     "client-body-buffer-size",
 ];
 
-/// `name` is the full annotation name.
 pub(super) fn is_known(name: &str) -> bool {
     let name = name.strip_prefix(OF_NGINX);
     name.is_some_and(|name| KNOWN.contains(&name))
@@ -105,18 +104,14 @@ pub(super) struct NginxSettings {
     cors: Option<Box<Cors>>,
     limits: Vec<Arc<RateLimit>>,
     filters: Option<Arc<FilterSettings>>,
-    /// Value of `ssl-redirect`, true by default.
+    /// True by default.
     redirects_tls: bool,
-    /// Value of `force-ssl-redirect`.
     redirects_all: bool,
-    /// Errors that prevent the whole Ingress from being served.
     pub(super) withheld: Vec<String>,
-    /// Messages about values that have no effect.
     pub(super) notes: Vec<String>,
 }
 
 impl NginxSettings {
-    /// `ingress` has the form `Ingress/namespace/name`.
     pub(super) fn read(metadata: &Metadata, ingress: &str) -> Self {
         let mut from = Annotations::of(metadata);
         let paths = Paths::read(&mut from);
@@ -202,7 +197,6 @@ impl<'m> Annotations<'m> {
         self.metadata.annotations.get(&format!("{OF_NGINX}{name}"))
     }
 
-    /// Ignores an invalid value.
     fn read<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let value = self.get(name)?;
         let read = whole(value).and_then(|()| read(value));
@@ -210,7 +204,7 @@ impl<'m> Annotations<'m> {
         read.map_err(|error| self.notes.push(why(error))).ok()
     }
 
-    /// If the value is invalid, no part of the Ingress is served.
+    /// An invalid value withholds the whole Ingress.
     fn require<T>(
         &mut self,
         name: &str,

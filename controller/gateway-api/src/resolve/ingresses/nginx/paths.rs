@@ -17,17 +17,14 @@ use crate::resolve::syntax::limits::{self, MAX_PATH};
 use crate::resolve::syntax::regexes::Regexes;
 use crate::resolve::syntax::{hostnames, names};
 
-/// A path with any of these characters counts as a regular expression. A dot does not count.
+/// A dot alone does not make a path a regular expression.
 const OF_EXPRESSIONS: &str = "^*+[](){}|?$\\";
 
 #[derive(Default)]
 pub(in super::super) struct Paths {
-    /// True if the Ingress's paths may be regular expressions.
     pub(in super::super) are_expressions: bool,
     rewrite_target: Option<String>,
-    /// Applies to all requests of the Ingress.
     pub(in super::super) redirect: Option<RedirectTo>,
-    /// Applies to requests to `/`.
     pub(in super::super) app_root: Option<RedirectTo>,
 }
 
@@ -79,8 +76,6 @@ impl Paths {
         }
     }
 
-    /// Errors start with the field path relative to the path's entry.
-    ///
     /// ingress-nginx ignores case and treats every path as a prefix, even of type `Prefix`. Here,
     /// paths without special characters are case-sensitive prefixes.
     pub(in super::super) fn read_match(
@@ -150,8 +145,7 @@ impl Paths {
     }
 }
 
-/// Returns true if other controllers read such an `ImplementationSpecific` path as a regular
-/// expression.
+/// Other controllers read such an `ImplementationSpecific` path as a regular expression.
 pub(in super::super) fn is_expression(path: &str) -> bool {
     path.contains(|c: char| OF_EXPRESSIONS.contains(c))
 }
@@ -172,7 +166,6 @@ fn has_groups(target: &str) -> bool {
     without_groups(target).len() < target.len()
 }
 
-/// Removes references to groups, such as `$1`.
 fn without_groups(target: &str) -> String {
     replaced(target, |_| String::new())
 }

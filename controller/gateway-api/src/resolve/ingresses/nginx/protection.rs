@@ -14,13 +14,11 @@ use crate::resolve::policies::traffic::filters::FilterSettings;
 use crate::resolve::syntax::limits::{self, MAX_CORS_ENTRIES, MAX_NETWORKS};
 use crate::resolve::syntax::names;
 
-/// Status of rate-limited requests, as in ingress-nginx.
 const LIMITED: u32 = 503;
-/// Default for `limit-burst-multiplier`.
 const BURST: u32 = 5;
 const MAX_BODY_BYTES: u64 = 1 << 30;
 
-/// The limits apply to each client separately, and a client may send its whole burst at once.
+/// Limits apply per client, and a client may send its whole burst at once.
 pub(super) fn limits(from: &mut Annotations<'_>, ingress: &str) -> Vec<Arc<RateLimit>> {
     let burst = from.require("limit-burst-multiplier", |text| number(text, 1..=1_000));
     let extra = burst.unwrap_or(BURST) - 1;
@@ -85,7 +83,7 @@ fn networks(text: &str) -> Result<Vec<AddressRange>, String> {
     Ok(ranges)
 }
 
-/// Methods and headers that ingress-nginx allows by default.
+/// Defaults in ingress-nginx.
 const METHODS: [&str; 6] = ["GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"];
 const HEADERS: [&str; 9] = [
     "DNT",
@@ -100,7 +98,6 @@ const HEADERS: [&str; 9] = [
 ];
 const MAX_AGE_SECONDS: u32 = 1_728_000;
 
-/// Returns `None` if CORS is not enabled or an origin is invalid.
 pub(super) fn cors(from: &mut Annotations<'_>) -> Option<Cors> {
     if !from.read("enable-cors", boolean).unwrap_or_default() {
         return None;

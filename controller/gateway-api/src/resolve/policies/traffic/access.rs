@@ -20,14 +20,11 @@ use crate::resolve::policies::targets::PolicyTargets;
 use crate::resolve::syntax::limits;
 use crate::world::Kind;
 
-/// Maximum number of exempt objects per policy.
 const MAX_EXEMPTIONS: usize = 16;
-/// Maximum number of ConfigMaps that a field may reference for networks.
 const MAX_LISTS: usize = 8;
-/// Maximum number of networks per field, including networks in ConfigMaps.
+/// Includes networks in ConfigMaps.
 const MAX_LISTED: usize = 2048;
 const MAX_LIST_BYTES: usize = 128 * 1024;
-/// Default key of the networks in a ConfigMap's `data`.
 const DEFAULT_LIST: &str = "networks";
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,7 +33,6 @@ pub(crate) struct AccessCheck {
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
     pub(super) external_auth: Option<schema::ExternalAuth>,
-    /// Exempt objects, as `HTTPRoute/namespace/name`, with the parts that do not apply to each.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
 }
 
@@ -57,7 +53,6 @@ impl AccessPart {
         Self::ExtAuth,
     ];
 
-    /// Returns the name of the policy's field.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::IpFilter => "ipFilter",
@@ -69,7 +64,6 @@ impl AccessPart {
 }
 
 impl AccessCheck {
-    /// `route` has the form `HTTPRoute/namespace/name`.
     pub(super) fn exempts(&self, route: &str) -> impl Iterator<Item = AccessPart> {
         let exempt = self
             .exempt
@@ -87,7 +81,6 @@ impl AccessCheck {
         }
     }
 
-    /// Omits the parts from which the route is exempt.
     pub(super) fn of_route(&self, route: &str) -> Self {
         let mut check = self.clone();
         for part in self.exempts(route) {
@@ -127,7 +120,6 @@ pub(super) fn check<'w>(
     checked
 }
 
-/// Errors start with the field path relative to `spec`.
 fn ask<'w>(
     policy: &str,
     spec: &ExtAuth,
@@ -166,7 +158,6 @@ const EXEMPTED: [Kind; 4] = [
     Kind::Ingress,
 ];
 
-/// Errors start with the field path relative to `spec`.
 fn read<'w>(
     policy: &str,
     namespace: &str,
@@ -260,7 +251,6 @@ fn read_parts(exemption: &AccessExemption, needs_tokens: bool) -> Result<Vec<Acc
     Ok(parts)
 }
 
-/// Returns `Kind/namespace/name`. The namespace defaults to `own`.
 fn exempted(exemption: &AccessExemption, own: &str) -> String {
     let AccessExemption {
         kind,
@@ -272,7 +262,6 @@ fn exempted(exemption: &AccessExemption, own: &str) -> String {
     format!("{kind}/{namespace}/{name}")
 }
 
-/// Errors start with the field path relative to `spec`.
 fn read_addresses(
     policy: &str,
     spec: &IpFilter,

@@ -31,7 +31,7 @@ pub(crate) struct FilterSettings {
     pub(super) access: BTreeMap<Arc<str>, Arc<AccessCheck>>,
 }
 
-/// A value, and the policy that sets it, as `TrafficPolicy/namespace/name`.
+/// The policy is given as `TrafficPolicy/namespace/name`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OfPolicy<T> {
     pub(super) policy: Arc<str>,
@@ -85,7 +85,6 @@ impl FilterSettings {
         self.max_body_bytes = OfPolicy::new(&object.into(), Some(bytes));
     }
 
-    /// Returns the exempt objects, each with the parts from which it is exempt.
     pub(super) fn exempt(&self) -> impl Iterator<Item = String> {
         let exempt = self.access.values().flat_map(|it| &it.exempt);
         exempt.map(|(object, parts)| {
@@ -144,7 +143,6 @@ impl FilterSettings {
         }
     }
 
-    /// Returns the names of the settings in `self` that at most one policy per scope may set.
     pub(super) fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let Self {
             max_body_bytes: _,
@@ -168,8 +166,7 @@ impl FilterSettings {
         decided.map(|(section, _)| section)
     }
 
-    /// The changes to response headers in `rule` take precedence. Returns `None` if there are no
-    /// filters.
+    /// The rule's changes to response headers take precedence.
     pub(crate) fn to_schema(&self, rule: Option<&HeaderModifier>) -> Option<RequestFilters> {
         let headers = self.headers.as_ref().map(|it| &*it.value);
         let [request_headers, mut response_headers] = match headers {
@@ -208,7 +205,6 @@ impl FilterSettings {
         })
     }
 
-    /// Excludes filters for which `is_known` returns true.
     pub(crate) fn shared(&self, is_known: impl Fn(&str) -> bool) -> Vec<SharedFilter> {
         let unknown = |name: Option<String>| name.filter(|name| !is_known(name));
         let response = unknown(self.response_name()).map(|name| SharedFilter {
@@ -243,8 +239,7 @@ impl FilterSettings {
         self.access.values().filter_map(|it| it.tokens.as_ref())
     }
 
-    /// Returns the headers that policies set from token claims or authorization responses. They are
-    /// removed from client requests, because clients must not set them.
+    /// These headers are removed from client requests, because clients must not set them.
     pub(super) fn reserved_headers(&self) -> impl Iterator<Item = &str> {
         let headers = self.token_checks().flat_map(|it| &it.claim_headers);
         let of_claims = headers.map(|it| it.header.as_str());
@@ -255,7 +250,6 @@ impl FilterSettings {
         of_claims.chain(services.flat_map(headers_set_by))
     }
 
-    /// Returns the sorted names of the policies that set any fields other than `access`.
     fn policies(&self) -> Vec<String> {
         let Self {
             max_body_bytes,
@@ -335,7 +329,6 @@ fn headers_set_by(auth: &ExternalAuth) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Ordered by policy. Skips checks without this part.
 fn parts<T>(
     checks: &BTreeMap<Arc<str>, Arc<AccessCheck>>,
     part: impl Fn(&AccessCheck) -> Option<T>,

@@ -16,11 +16,10 @@ use crate::resolve::policies::key_sets::{RemoteKeySet, canonical};
 use crate::resolve::syntax::header_names::check_name;
 use crate::resolve::syntax::{limits, names};
 
-/// Default key of the JWKS in a ConfigMap's `data`.
 const DEFAULT_KEY: &str = "jwks";
-/// Maximum number of places, such as headers, in which a provider's tokens are accepted.
+/// Maximum number of headers and other places for a provider's tokens.
 const MAX_SOURCES: usize = 4;
-/// Maximum number of characters in an issuer, audience or claim.
+/// For an issuer, audience or claim.
 const MAX_CHARACTERS: usize = 253;
 
 /// Proxies or other services between client and backend set these headers, so policies must not set
@@ -29,20 +28,18 @@ const TAKEN: [&str; 4] = ["x-envoy-", "x-forwarded-", "x-request-id", "x-real-ip
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TokenCheck {
-    /// Name of the token filter.
     pub(super) name: String,
     pub(super) policy: TokenPolicy,
-    /// Headers to set from token claims.
     pub(super) claim_headers: Vec<schema::ClaimHeader>,
-    /// Headers that contain tokens and must be removed before requests reach a backend.
+    /// Removed before requests reach a backend.
     pub(super) token_headers: BTreeSet<String>,
     /// Non-fatal problems: tokens are still checked.
     pub(super) notes: Vec<String>,
 }
 
 impl TokenCheck {
-    /// `owner` names the object that requires the tokens. Unless `forward` is true, the headers
-    /// that contain tokens are removed from requests to backends.
+    /// Unless `forward` is true, the headers that contain tokens are removed from requests to
+    /// backends.
     pub(crate) fn of_provider(owner: &str, provider: TokenProvider, forward: bool) -> Self {
         let headers = headers_of(&provider).into_iter();
         Self {
@@ -118,7 +115,6 @@ fn headers_of(provider: &TokenProvider) -> Vec<String> {
     headers.chain(default).collect()
 }
 
-/// Also returns a note if the provider's keys could not be renewed.
 fn read_provider(
     at: &str,
     spec: &JwtProvider,
@@ -159,7 +155,6 @@ fn read_provider(
     Ok((provider, note))
 }
 
-/// Fails if the text is empty or too long, or contains control characters.
 pub(crate) fn check_text(field: &str, text: &str) -> Result<(), String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err(format!(
@@ -181,7 +176,6 @@ pub(super) fn read_claim(field: &str, claim: &str) -> Result<Vec<String>, String
     Ok(path)
 }
 
-/// Returns the keys in canonical form, and a note if they could not be renewed.
 fn read_keys(
     at: &str,
     spec: &JwksSource,
@@ -278,7 +272,6 @@ fn read_sources(field: &str, specs: &[JwtSource]) -> Result<Vec<TokenSource>, St
     sources.collect()
 }
 
-/// Returns lower-case header names, each with the path of its claim.
 fn read_claims(field: &str, specs: &[ClaimHeader]) -> Result<Vec<(String, Vec<String>)>, String> {
     limits::entries(field, specs.len(), 0..=TokenPolicy::MAX_ENTRIES)?;
     let mut seen = BTreeSet::new();

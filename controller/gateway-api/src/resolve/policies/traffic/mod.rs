@@ -34,10 +34,9 @@ pub(crate) struct TrafficSettings {
     timeouts: Option<Timeouts>,
     retry: Option<Retry>,
     pub(crate) filters: FilterSettings,
-    /// Headers that clients must not set. Filled in only for listeners.
+    /// Filled in only for listeners.
     pub(crate) reserved_headers: Arc<ReservedHeaders>,
-    /// True if all requests are rejected, because a protective setting is invalid or a field is
-    /// unknown.
+    /// True if a protective setting is invalid or a field is unknown.
     pub(crate) refuses: bool,
 }
 
@@ -54,8 +53,7 @@ struct Timeouts {
 }
 
 impl TrafficSettings {
-    /// Merges the settings of a wider scope, or of a newer policy in the same scope. Tuning
-    /// settings in `self` take precedence.
+    /// Tuning settings in `self` take precedence.
     fn add(&mut self, wider: &Self) {
         let Self {
             rate_limits,
@@ -81,8 +79,8 @@ impl TrafficSettings {
         self.timeouts.is_some()
     }
 
-    /// Applies the tuning settings to the fields that a rule leaves unset. If `decided` is true, a
-    /// policy nearer to the rule sets timeouts, and the timeouts in `self` have no effect.
+    /// If `decided` is true, a policy nearer to the rule sets timeouts, so the timeouts in `self`
+    /// have no effect.
     pub(crate) fn tune(&self, forward: &mut Forward, decided: bool) {
         if let Some(Timeouts {
             request,
@@ -139,8 +137,7 @@ impl<'w> TrafficPolicies<'w> {
         }
     }
 
-    /// Merges the settings for the section `part` with the settings for the whole object. If `part`
-    /// is empty, only the latter apply.
+    /// If `part` is empty, only settings for the whole object apply.
     pub(crate) fn of(&self, kind: Kind, name: (&str, &str), part: &str) -> TrafficSettings {
         let mut settings = TrafficSettings::default();
         let part = Some(part).filter(|part| !part.is_empty());
@@ -152,7 +149,6 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// `owner` is the Gateway or ListenerSet that defines the listener.
     pub(crate) fn of_listener(
         &self,
         gateway: (&str, &str),
@@ -172,8 +168,8 @@ impl<'w> TrafficPolicies<'w> {
         settings
     }
 
-    /// Returns `None` if the listeners' filters may differ, because a policy targets one of these
-    /// listeners, or any ListenerSet of any Gateway.
+    /// Returns `None` if a policy targets a single listener or any ListenerSet, because the filters
+    /// may then differ.
     pub(crate) fn of_all_listeners(&self, gateway: (&str, &str)) -> Option<RequestFilters> {
         let mut kinds = [&self.traffic, &self.access].into_iter();
         if kinds.any(|it| it.narrows_listeners(gateway)) {
@@ -183,7 +179,6 @@ impl<'w> TrafficPolicies<'w> {
         settings.filters.to_schema(None)
     }
 
-    /// Returns the conditions that report which policies affect an object's requests.
     pub(crate) fn affect(
         &self,
         kind: Kind,

@@ -45,7 +45,7 @@ impl<'w> CheckedPolicy<'w> {
         checked
     }
 
-    /// If the setting is invalid, reports the error and rejects requests to the policy's targets.
+    /// On error, requests to the policy's targets are rejected.
     pub(super) fn protecting<T>(&mut self, part: Result<T, String>) -> Option<T> {
         part.map_err(|why| {
             let status = refusal::HTTP;
@@ -56,7 +56,6 @@ impl<'w> CheckedPolicy<'w> {
         .ok()
     }
 
-    /// Returns the status message of an accepted policy.
     pub(crate) fn message(&self) -> String {
         let mut message = "the policy applies".to_owned();
         for note in self.settings.filters.notes() {
@@ -66,7 +65,6 @@ impl<'w> CheckedPolicy<'w> {
         message
     }
 
-    /// Returns the policy's name and the routes that it exempts, for messages.
     fn told(&self) -> String {
         let exempt: Vec<String> = self.settings.filters.exempt().collect();
         let name = self.metadata.key();
@@ -76,7 +74,6 @@ impl<'w> CheckedPolicy<'w> {
         format!("{name} (exempts {})", exempt.join(", "))
     }
 
-    /// Returns the names of the settings that at most one policy per scope may set.
     fn tunes(&self) -> impl Iterator<Item = &'static str> {
         let TrafficSettings {
             rate_limits: _,
@@ -92,7 +89,6 @@ impl<'w> CheckedPolicy<'w> {
     }
 }
 
-/// Oldest first.
 pub(crate) struct PoliciesOfKind<'w> {
     kind: Kind,
     affected: ConditionType,
@@ -117,15 +113,13 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns true if any policy targets one of the Gateway's listeners, or any ListenerSet of any
-    /// Gateway.
+    /// Any ListenerSet counts, even of another Gateway.
     pub(super) fn narrows_listeners(&self, gateway: (&str, &str)) -> bool {
         let of_gateway = self.targets.places(Kind::Gateway, gateway).iter();
         let mut sections = of_gateway.map(|(_, section)| section);
         sections.any(Option::is_some) || self.targets.has_kind(Kind::ListenerSet)
     }
 
-    /// Merges the policies for a section, or for the whole object if `section` is `None`.
     pub(super) fn add_to(
         &self,
         settings: &mut TrafficSettings,
@@ -153,7 +147,6 @@ impl<'w> PoliciesOfKind<'w> {
         }
     }
 
-    /// Returns `None` if no policies affect the object's requests.
     pub(super) fn affect(
         &self,
         kind: Kind,
@@ -186,7 +179,6 @@ impl<'w> PoliciesOfKind<'w> {
         ))
     }
 
-    /// Also returns each policy's error for that target, if any.
     pub(crate) fn judge(
         &self,
         kind: Kind,
