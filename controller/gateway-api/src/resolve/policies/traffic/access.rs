@@ -33,6 +33,7 @@ pub(crate) struct AccessCheck {
     pub(super) tokens: Option<TokenCheck>,
     pub(super) authorization: Option<Authorization>,
     pub(super) external_auth: Option<schema::ExternalAuth>,
+    /// Keyed by `HTTPRoute/namespace/name`, with the parts that do not apply to the route.
     pub(super) exempt: Vec<(String, Vec<AccessPart>)>,
 }
 
